@@ -2,10 +2,12 @@
 
 use crate::recorded;
 
-use ridgeline_analysis::attribution::{attribute, recorded_step};
+use ridgeline_analysis::attribution::{attribute, host_ns_per_operator, recorded_step};
 use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::operators::recorded_step::RecordedStep;
-use ridgeline_analysis::predict::device_comparison::{Basis, Comparison, Row, Subject, compare};
+use ridgeline_analysis::predict::device_comparison::{
+    Basis, Comparison, Host, Row, Subject, compare, compare_with_host,
+};
 use ridgeline_analysis::recording::Recording;
 
 fn step(recording: &Recording) -> RecordedStep {
@@ -76,4 +78,25 @@ fn recordings_of_a_cpu_go_by_their_operators() {
         let (slow, fast) = (row(&comparison, "T4"), row(&comparison, "RTX4090"));
         assert!(fast.time_ns.value <= slow.time_ns.value, "{name}");
     }
+}
+
+#[test]
+fn recordings_of_a_cpu_say_what_the_host_takes_for_an_operator() {
+    let mut known = 0;
+    for (name, folder) in recorded::recordings() {
+        let recording = recorded::recording(&folder);
+        let profile = attribute(&recording).unwrap();
+        let Some(per_operator_ns) = host_ns_per_operator(&recording, &profile) else { continue };
+        known += 1;
+        eprintln!("{name}: {:.1} µs for each operator", per_operator_ns / 1e3);
+        // An operator is a few microseconds of dispatch and up to some tens of Python.
+        assert!((1e3..200e3).contains(&per_operator_ns), "{name}: {per_operator_ns}");
+        let step = step(&recording);
+        let subject = Subject::Recorded(&step);
+        let comparison =
+            compare_with_host(subject, DeviceTable::shipped(), Some(per_operator_ns)).unwrap();
+        is_sound(&comparison);
+        assert!(matches!(comparison.host, Host::Recorded { .. }), "{name}");
+    }
+    assert!(known > 0);
 }

@@ -20,6 +20,7 @@ mod exchange;
 #[cfg(test)]
 mod fixture;
 mod graph_entries;
+mod host_overhead;
 mod join;
 mod kernel_bound;
 mod kernels;
@@ -44,6 +45,7 @@ mod steps;
 mod tests;
 mod timeline;
 
+pub use host_overhead::host_ns_per_operator;
 pub use recorded_step::recorded_step;
 pub use step_graph::step_graph;
 

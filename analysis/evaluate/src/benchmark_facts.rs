@@ -1,6 +1,6 @@
 //! What is known of the benchmark behind the tables of `lambda/`: NVIDIA's DeepLearningExamples, as
-//! lambdal/deeplearning-benchmark starts them. Facts from their code and configurations, none from
-//! the tables.
+//! lambdal/deeplearning-benchmark starts them. Facts from their code and configurations, not from
+//! the tables, except for the two numbers in [`Unpublished`].
 
 /// One model of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,16 +23,31 @@ pub struct Benchmark {
 pub enum Way {
     /// Sums gradients over them.
     Exchange,
-    /// The same, and a single worker process a GPU loads and decodes sound for each batch.
+    /// The same, and each step waits for the input of the slowest GPU: one worker process for each GPU
+    /// decodes sound, and the first thing a step does is to sum the loss over all GPUs
+    /// (`num_workers=1` and `reduce_tensor` of Tacotron 2's `train.py`).
     ExchangeAndFeed,
     /// Nothing is exchanged: Transformer-XL takes `--multi_gpu ddp` for that, which the benchmark
     /// does not give.
     Apart,
 }
 
-/// GNMT's throughput is of tokens of both languages. How many a pair of sentences has is not said in
-/// any source that was at hand; fitted with the rest (`analysis/evaluate/src/bin/fit_data_parallel.rs`).
-pub const GNMT_TOKENS: f64 = 32.0;
+/// What no source at hand says about the programs, and is fitted with the rest
+/// (`analysis/evaluate/src/bin/fit_data_parallel.rs`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unpublished {
+    /// GNMT's throughput is of tokens of both languages: tokens of a pair of sentences.
+    pub gnmt_tokens: f64,
+    /// Milliseconds that a step of a program with [`Way::ExchangeAndFeed`] waits for each sample of each
+    /// further GPU.
+    pub feeding_milliseconds: f64,
+}
+
+/// As fitted.
+pub const UNPUBLISHED: Unpublished =
+    Unpublished { gnmt_tokens: GNMT_TOKENS, feeding_milliseconds: 1.1 };
+
+const GNMT_TOKENS: f64 = 34.4;
 
 /// All of them. Parameters: torchvision's ResNet-50; SSD300 with NVIDIA's ResNet-50 trunk, counted
 /// from its layers; BERT with a span head (Devlin et al. 2019: 110 and 340 million with the pooler);
@@ -70,6 +85,15 @@ pub fn benchmark(name: &str) -> Option<&'static Benchmark> {
 }
 
 impl Benchmark {
+    /// Milliseconds that a step waits for the input of each further GPU, with batches of this size on
+    /// each.
+    pub fn feeding_milliseconds(&self, batch: f64, unpublished: &Unpublished) -> f64 {
+        match self.way {
+            Way::ExchangeAndFeed => unpublished.feeding_milliseconds * batch,
+            Way::Exchange | Way::Apart => 0.0,
+        }
+    }
+
     /// Bytes of gradients that are summed over the GPUs.
     pub fn gradient_bytes(&self, half: bool) -> f64 {
         match self.way {

@@ -32,10 +32,39 @@ pub fn named_with_power<'a>(
         return None;
     }
     let plain = name.replace('_', " ");
-    if let Some(device) = table.find(&plain) {
+    let mut rest = plain.trim();
+    loop {
+        if let Some(named) = named_exactly(rest, watts, table) {
+            return Some(named);
+        }
+        rest = without_first_word(rest)?;
+    }
+}
+
+/// The name without its first word, which may be a vendor or owner (`Dell`, `1CC`, `LambdaCloud`), as
+/// long as what is left begins like the name of a GPU. A bare number does not: of `Radeon RX 6000` it
+/// would leave a Quadro.
+fn without_first_word(name: &str) -> Option<&str> {
+    let (dropped, rest) = name.split_once(' ')?;
+    if OTHER_MODELS.contains(&dropped.to_ascii_lowercase().as_str()) {
+        return None;
+    }
+    let rest = rest.trim_start();
+    let first = rest.split(' ').next()?.to_ascii_lowercase();
+    let has = |class: fn(&u8) -> bool| first.bytes().any(|byte| class(&byte));
+    let begins_a_name = SAID_OF_ALL.contains(&first.as_str())
+        || (first.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && has(u8::is_ascii_digit));
+    // What follows may begin the name: `Dell PowerEdge H100`.
+    if begins_a_name { Some(rest) } else { without_first_word(rest) }
+}
+
+/// The device of a name without a prefix.
+fn named_exactly<'a>(plain: &str, watts: Option<f64>, table: &'a DeviceTable) -> Option<Named<'a>> {
+    if let Some(device) = table.find(plain) {
         return Some(Named { device, exact: true });
     }
-    let wanted = words(&plain);
+    let wanted = words(plain);
     let mut best: Option<(usize, f64, usize, &DeviceSpec)> = None;
     for device in table.devices() {
         let names = std::iter::once(&device.name).chain(&device.aliases);
@@ -79,6 +108,10 @@ const SAID_OF_ALL: [&str; 12] = [
     "blackwell",
     "instinct",
 ];
+
+/// Words that are part of the name of other models, some of which share their number with one of the
+/// table (`Intel Arc Pro A40`, `NVIDIA A40`).
+const OTHER_MODELS: [&str; 4] = ["intel", "arc", "radeon", "firepro"];
 
 /// Words that name a form or a size of the same model.
 const FORMS: [&str; 8] = ["pcie", "sxm", "nvl", "maxq", "gb", "hbm", "dgxs", "max"];
@@ -206,8 +239,43 @@ mod tests {
     }
 
     #[test]
+    fn vendors_and_owners_before_the_name_are_read_over() {
+        for (name, device) in [
+            ("Dell H100 80GB SXM5", "H100-SXM5-80GB"),
+            ("1CC H100 80GB SXM5", "H100-SXM5-80GB"),
+            ("RAIDZ1 H100 80GB SXM5", "H100-SXM5-80GB"),
+            ("LambdaCloud A100 40GB PCIe", "A100-PCIe-40GB"),
+            ("SMC_NVIDIA_H100_80GB_HBM3", "H100-SXM5-80GB"),
+            ("Dell PowerEdge L40S", "L40S"),
+            ("AMD_Instinct_MI300X", "MI300X"),
+            ("Supermicro RTX 6000 Ada", "RTX6000Ada"),
+            ("Lenovo Quadro RTX 8000", "QuadroRTX8000"),
+        ] {
+            assert_eq!(found(name).map(|(device, _)| device), Some(device), "{name}");
+        }
+    }
+
+    #[test]
     fn no_model_is_taken_for_another() {
-        for name in ["", "4091", "a10000", "gpu", "90", "rtx", "maxq", "b", "\u{1F600}", "-"] {
+        for name in [
+            "",
+            "4091",
+            "a10000",
+            "gpu",
+            "90",
+            "rtx",
+            "maxq",
+            "b",
+            "\u{1F600}",
+            "-",
+            "Radeon RX 6000",
+            "Intel Arc Pro A40",
+            "Dell Arc Pro A40",
+            "Dell",
+            "Dell 4091",
+            "4090 Laptop GPU",
+            "A100 B",
+        ] {
             assert_eq!(found(name), None, "{name}");
         }
         assert_eq!(named(&"4090".repeat(100), DeviceTable::shipped()), None);

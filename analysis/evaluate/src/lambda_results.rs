@@ -17,7 +17,10 @@ const MACHINE: [&str; 4] = ["name_gpu", "num_gpu", "watt", "price"];
 pub struct LambdaRow {
     /// The machine as the table calls it: `LambdaCloud 2x V100 16GB`.
     pub machine: String,
-    /// The GPU alone: `V100 16GB`.
+    /// Whose machine it is or who made it, as far as the name of a machine with several GPUs says so:
+    /// `LambdaCloud`, `Dell`, `1CC`.
+    pub owner: String,
+    /// The GPU: `V100 16GB`. Of machines with one GPU the owner is still in front of it.
     pub gpu: String,
     /// How many of it.
     pub gpus: u32,
@@ -122,8 +125,10 @@ impl LambdaTables {
             let sensible = batch.fract() == 0.0 && batch <= f64::from(u32::MAX);
             sensible.then(|| {
                 let (machine, gpus, model, half) = key.clone();
+                let (owner, gpu) = owner_and_gpu(&machine);
                 LambdaRow {
-                    gpu: gpu_of(&machine),
+                    owner: owner.to_owned(),
+                    gpu: gpu.to_owned(),
                     watts: self.watts.get(&machine).map(|watts| watts / f64::from(gpus)),
                     machine,
                     gpus,
@@ -138,14 +143,35 @@ impl LambdaTables {
     }
 }
 
-/// `V100 16GB` of `LambdaCloud 2x V100 16GB`, `A100 80GB SXM4` of `4x A100 80GB SXM4`.
-fn gpu_of(machine: &str) -> String {
-    let plain = machine.strip_prefix("LambdaCloud").unwrap_or(machine).trim_start();
-    let digits = plain.bytes().take_while(u8::is_ascii_digit).count();
-    let counted = plain.get(digits..).and_then(|rest| rest.strip_prefix('x'));
-    let gpu = if digits > 0 { counted.unwrap_or(plain) } else { plain };
+impl LambdaRow {
+    /// The GPU with the owner in front, as the table calls a machine with one such GPU.
+    pub fn owned_gpu(&self) -> String {
+        format!("{} {}", self.owner, self.gpu).trim_start().to_owned()
+    }
+}
+
+/// `LambdaCloud` and `V100 16GB` of `LambdaCloud 2x V100 16GB`, nothing and `A100 80GB SXM4` of
+/// `4x A100 80GB SXM4`. A name without a count is all GPU.
+fn owner_and_gpu(machine: &str) -> (&str, &str) {
     // Which generation of the bus a card sits in is no part of its name.
-    gpu.trim_start().trim_end_matches(" Gen5").trim_end_matches(" Gen4").to_owned()
+    let machine = machine.trim_end_matches(" Gen5").trim_end_matches(" Gen4");
+    let mut word_at = 0;
+    for word in machine.split_inclusive([' ', '_']) {
+        let digits = word.bytes().take_while(u8::is_ascii_digit).count();
+        let after_count = word.get(digits..).and_then(|rest| rest.strip_prefix('x'));
+        // `4x A100` and `4xV100`, but no `4xyz`.
+        let counts = |rest: &str| {
+            let rest = rest.trim();
+            rest.is_empty() || rest.bytes().any(|byte| byte.is_ascii_digit())
+        };
+        if digits > 0 && after_count.is_some_and(counts) {
+            let owner = machine.get(..word_at).unwrap_or_default();
+            let gpu = machine.get(word_at + digits + 1..).unwrap_or_default();
+            return (owner.trim_end_matches([' ', '_']), gpu.trim_start_matches([' ', '_']));
+        }
+        word_at += word.len();
+    }
+    ("", machine)
 }
 
 #[cfg(test)]
@@ -164,10 +190,32 @@ mod tests {
             ("LambdaCloud A100 40GB PCIe", "A100-PCIe-40GB"),
             ("8x A100 80GB SXM4", "A100-SXM4-80GB"),
             ("H100 80GB PCIe Gen5", "H100-PCIe-80GB"),
+            ("LambdaCloud H100 80GB PCIe Gen5", "H100-PCIe-80GB"),
+            ("Dell 4x H100 80GB SXM5", "H100-SXM5-80GB"),
+            ("1CC 8x H100 80GB SXM5", "H100-SXM5-80GB"),
+            ("1CC H100 80GB SXM5", "H100-SXM5-80GB"),
+            ("SMC_2xH100_80GB_SXM5", "H100-SXM5-80GB"),
+            ("8x RTX 6000 Ada", "RTX6000Ada"),
         ] {
-            let gpu = gpu_of(machine);
-            let found = named(&gpu, DeviceTable::shipped()).map(|named| named.device.name.as_str());
+            let (_, gpu) = owner_and_gpu(machine);
+            let found = named(gpu, DeviceTable::shipped()).map(|named| named.device.name.as_str());
             assert_eq!(found, Some(device), "{machine}: {gpu}");
+        }
+    }
+
+    #[test]
+    fn a_machine_names_its_owner_before_the_count() {
+        for (machine, owner, gpu) in [
+            ("Dell 4x H100 80GB SXM5", "Dell", "H100 80GB SXM5"),
+            ("1CC 8x H100 80GB SXM5", "1CC", "H100 80GB SXM5"),
+            ("LambdaCloud 4xV100 16GB", "LambdaCloud", "V100 16GB"),
+            ("2x RTX 3090", "", "RTX 3090"),
+            ("1CC H100 80GB SXM5", "", "1CC H100 80GB SXM5"),
+            ("8x", "", ""),
+            ("", "", ""),
+            ("\u{e9}2x \u{e9}", "", "\u{e9}2x \u{e9}"),
+        ] {
+            assert_eq!(owner_and_gpu(machine), (owner, gpu), "{machine}");
         }
     }
 

@@ -7,6 +7,7 @@
 
 pub mod benchmark_facts;
 pub mod case;
+pub mod conformal;
 pub mod csv_rows;
 pub mod device_name;
 pub mod error_statistics;

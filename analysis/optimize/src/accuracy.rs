@@ -2,6 +2,9 @@
 //!
 //! Machines have faster and slower hours. So the unedited text runs again beside the edited one, in turns
 //! where that can be, and ratios are compared.
+//!
+//! A measured what-if also corrects later predictions of the same optimization in the same project on the
+//! same device ([`correction`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +56,7 @@ impl Sides {
     pub fn predicted(prediction: &Prediction) -> Sides {
         Sides {
             before_ns: prediction.before_ns,
-            after_ns: prediction.time_ns.value,
+            after_ns: prediction.uncorrected_ns(),
             before_peak_bytes: prediction.before_peak_bytes,
             after_peak_bytes: prediction.peak_bytes.map(|peak| peak.value),
         }
@@ -76,6 +79,56 @@ impl Pair {
     pub fn error(&self) -> Option<f64> {
         Some(self.predicted.ratio()? / self.measured.ratio()? - 1.0)
     }
+}
+
+/// How measured pairs change the predicted time of the same optimization.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Correction {
+    /// What the predicted time is multiplied by.
+    pub factor: f64,
+    /// How many measurements it rests on.
+    pub pairs: usize,
+}
+
+impl Correction {
+    /// `corrected by -8% from 3 measurements`.
+    pub fn words(self) -> String {
+        let percent = (self.factor - 1.0) * 100.0;
+        let measurements = if self.pairs == 1 { "measurement" } else { "measurements" };
+        format!("corrected by {percent:+.0}% from {} {measurements}", self.pairs)
+    }
+
+    /// Both, of two optimizations that are applied together.
+    pub fn and(self, other: Correction) -> Correction {
+        Correction { factor: self.factor * other.factor, pairs: self.pairs + other.pairs }
+    }
+}
+
+/// A correction counts as if so many measurements had confirmed the prediction: a single measurement
+/// corrects by half of what it was off.
+const CONFIRMING_PAIRS: f64 = 1.0;
+/// Older measurements of the same optimization are left out: the program has changed since.
+const NEWEST_PAIRS: usize = 5;
+/// Measurements that drifted by more say more about the machine than about the optimization.
+const MOST_DRIFT: f64 = 0.1;
+/// No correction is larger than this factor either way.
+const MOST_FACTOR: f64 = 2.0;
+
+/// The correction of an optimization by the pairs of a project on one device, newest first: the mean of
+/// the errors' logarithms, shrunk towards none. `None` where it was not measured.
+pub fn correction(pairs: &[Pair], name: &str) -> Option<Correction> {
+    let own = pairs.iter().filter(|pair| pair.name == name && pair.drift.abs() <= MOST_DRIFT);
+    let errors: Vec<f64> = own
+        .filter_map(|pair| Some((pair.measured.ratio()? / pair.predicted.ratio()?).ln()))
+        .filter(|error| error.is_finite())
+        .take(NEWEST_PAIRS)
+        .collect();
+    if errors.is_empty() {
+        return None;
+    }
+    let mean = errors.iter().sum::<f64>() / (errors.len() as f64 + CONFIRMING_PAIRS);
+    let factor = mean.exp().clamp(1.0 / MOST_FACTOR, MOST_FACTOR);
+    Some(Correction { factor, pairs: errors.len() })
 }
 
 /// What predictions were worth, over all pairs.
@@ -138,5 +191,44 @@ mod tests {
     fn what_was_not_measured_does_not_count() {
         check(&[], None);
         check(&[pair((0.0, 1.0), (1.0, 1.0)), pair((1.0, 1.0), (1.0, f64::NAN))], None);
+    }
+
+    #[test]
+    fn measurements_correct_later_predictions_more_the_more_there_are() {
+        let compile = |measured: f64, drift: f64| Pair {
+            name: "compile".to_owned(),
+            drift,
+            ..pair((100.0, 100.0), (100.0, measured))
+        };
+        let of = |pairs: &[Pair]| correction(pairs, "compile").map(|one| (one.pairs, one.factor));
+        assert_eq!(of(&[]), None);
+        assert_eq!(correction(&[compile(81.0, 0.0)], "amp-bf16"), None);
+        // Half of a single one's logarithm: 0.9 squared is 0.81.
+        let (pairs, factor) = of(&[compile(81.0, 0.0)]).expect("a correction");
+        assert!(pairs == 1 && (factor - 0.9).abs() < 1e-9, "{factor}");
+        let (pairs, many) = of(&vec![compile(81.0, 0.0); 9]).expect("a correction");
+        assert!(pairs == NEWEST_PAIRS && many < factor && many > 0.81, "{many}");
+        // The machine was busy with something else.
+        assert_eq!(of(&[compile(81.0, 0.5)]), None);
+        let (_, most) = of(&vec![compile(1.0, 0.0); 5]).expect("a correction");
+        assert_eq!(most, 1.0 / MOST_FACTOR);
+    }
+
+    #[test]
+    fn a_corrected_prediction_says_so_and_is_kept_as_it_was_predicted() {
+        let mut prediction = Prediction {
+            names: vec!["compile".to_owned()],
+            before_ns: 100.0,
+            time_ns: ridgeline_operators::range::Range::within_factor(80.0, 1.25),
+            samples_factor: 1.0,
+            ..Prediction::default()
+        };
+        prediction.correct(Correction { factor: 0.9, pairs: 3 });
+        assert_eq!(prediction.time_ns.value, 72.0);
+        assert_eq!(
+            prediction.notes,
+            ["time corrected by -10% from 3 measurements in this project"]
+        );
+        assert_eq!(Sides::predicted(&prediction).after_ns, 80.0);
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::accuracy::Correction;
 use super::facts::Facts;
 use crate::rewrite::EditKind;
 use ridgeline_graph::graph::Graph;
@@ -116,9 +117,24 @@ pub struct Prediction {
     pub notes: Vec<String>,
     /// Whether one of the optimizations is [research](Optimization::is_research).
     pub is_research: bool,
+    /// How measurements in the same project changed the time.
+    #[serde(skip)]
+    pub correction: Option<Correction>,
 }
 
 impl Prediction {
+    /// Changes the time by what was measured of the same optimization, and adds a note that says so.
+    pub fn correct(&mut self, correction: Correction) {
+        self.time_ns = self.time_ns.times(correction.factor);
+        self.notes.insert(0, format!("time {} in this project", correction.words()));
+        self.correction = Some(correction);
+    }
+
+    /// The likeliest time as it was predicted before any correction.
+    pub fn uncorrected_ns(&self) -> f64 {
+        self.time_ns.value / self.correction.map_or(1.0, |correction| correction.factor)
+    }
+
     /// How many times as many samples a second: above 1 is faster.
     pub fn speedup(&self) -> Range {
         let of = |time_ns: f64| {

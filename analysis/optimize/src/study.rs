@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::accuracy::{Correction, Pair, correction};
 use super::facts::{Cluster, Facts, Probes};
 use super::network::{self, NetworkReport};
 use super::optimization::{Optimization, Prediction};
@@ -207,6 +208,18 @@ impl Subject {
 }
 
 impl Study {
+    /// Corrects the predictions by what was measured of the same optimizations in this project on this
+    /// device, newest first.
+    pub fn correct(&mut self, pairs: &[Pair]) {
+        let WhatIfs { predictions, combinations, .. } = &mut self.what_ifs;
+        for prediction in predictions.iter_mut().chain(combinations) {
+            let known = prediction.names.iter().filter_map(|name| correction(pairs, name));
+            if let Some(correction) = known.reduce(Correction::and) {
+                prediction.correct(correction);
+            }
+        }
+    }
+
     /// Samples a second now and then, for a prediction; nothing without a batch size.
     pub fn samples_per_second(&self, prediction: &Prediction) -> Option<Range> {
         let now = self.batch_size? as f64 / (self.iteration_ns / 1e9);

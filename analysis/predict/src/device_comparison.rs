@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::other_device::{HOST_NS_PER_LAUNCH, OperatorStep, Step};
+use super::other_device::{HOST_NS_PER_LAUNCH, LAUNCH_NS, OperatorStep, Step};
 use ridgeline_devices::device_spec::{DeviceKind, DeviceSpec, Price};
 use ridgeline_devices::device_table::DeviceTable;
 use ridgeline_operators::op_list::OpList;
@@ -49,6 +49,20 @@ pub enum Host {
         data_ns: f64,
         /// Nanoseconds of the host for each launch.
         per_launch_ns: Range,
+    },
+    /// Recorded on this machine's CPU: so much for each operator beside its computation, so much for
+    /// each launch that a GPU adds, and what the recording waited for data.
+    Recorded {
+        /// Operators of an iteration.
+        operators: f64,
+        /// Nanoseconds of the host for each.
+        per_operator_ns: f64,
+        /// Kernels of an iteration.
+        launches: f64,
+        /// Nanoseconds of the host for each.
+        per_launch_ns: f64,
+        /// Nanoseconds of waiting for data.
+        data_ns: f64,
     },
     /// Measured on this machine, with the share of the iteration, 0 to 1, at which the GPU was busy.
     Measured {
@@ -181,8 +195,18 @@ impl Comparison {
 
 /// The subject on every device of the table. `None` where there are no operators to go by.
 pub fn compare(subject: Subject<'_>, table: &DeviceTable) -> Option<Comparison> {
+    compare_with_host(subject, table, None)
+}
+
+/// The same, with what a recording says of this machine's host: its nanoseconds for each operator beside
+/// the computation. It is used where no GPU was recorded.
+pub fn compare_with_host(
+    subject: Subject<'_>,
+    table: &DeviceTable,
+    host_ns_per_operator: Option<f64>,
+) -> Option<Comparison> {
     let mut notes = Vec::new();
-    let (step, from, facts) = match subject {
+    let (mut step, from, facts) = match subject {
         Subject::Recorded(recorded) => {
             notes.extend(recorded.notes.iter().cloned());
             let known = table.find(&recorded.device.name);
@@ -211,6 +235,10 @@ pub fn compare(subject: Subject<'_>, table: &DeviceTable) -> Option<Comparison> 
             (Step::Operators(OperatorStep::from(list)), None, Facts::of_estimated(list))
         }
     };
+    if let Step::Operators(operators) = &mut step {
+        let is_sensible = |ns: &f64| ns.is_finite() && *ns > 0.0;
+        operators.host_ns_per_operator = host_ns_per_operator.filter(is_sensible);
+    }
     let has_operators = match &step {
         Step::Measured { .. } => true,
         Step::Operators(operators) => !operators.operators.is_empty(),
@@ -265,10 +293,19 @@ pub fn compare(subject: Subject<'_>, table: &DeviceTable) -> Option<Comparison> 
     }
     let host = match &step {
         Step::Measured { step, .. } => Host::Measured { busy: busy_share(step) },
-        Step::Operators(operators) => Host::Assumed {
-            launches,
-            data_ns: operators.data_ns,
-            per_launch_ns: HOST_NS_PER_LAUNCH,
+        Step::Operators(operators) => match operators.host_ns_per_operator {
+            Some(per_operator_ns) => Host::Recorded {
+                operators: operators.calls(),
+                per_operator_ns,
+                launches,
+                per_launch_ns: LAUNCH_NS,
+                data_ns: operators.data_ns,
+            },
+            None => Host::Assumed {
+                launches,
+                data_ns: operators.data_ns,
+                per_launch_ns: HOST_NS_PER_LAUNCH,
+            },
         },
     };
     let basis = if from.is_some() { Basis::WaveScaling } else { Basis::OperatorCosts };

@@ -38,6 +38,9 @@ pub struct OperatorStep {
     pub operators: Vec<CountedOperator>,
     /// Nanoseconds of an iteration that the host spends on waiting for data.
     pub data_ns: f64,
+    /// Nanoseconds of the host for each operator beside its computation, where that was recorded on
+    /// this machine's CPU.
+    pub host_ns_per_operator: Option<f64>,
 }
 
 /// What an iteration takes on a device.
@@ -64,6 +67,14 @@ const PRODUCT_SPREAD: f64 = 1.6;
 /// What another machine's host may be faster or slower.
 const HOST_SPREAD: f64 = 1.15;
 
+/// The same where the host was recorded running the operators on its own CPU: a GPU's operators take
+/// another path through the dispatcher, and single-thread speeds of the CPUs in GPU machines differ by
+/// as much.
+const RECORDED_HOST_SPREAD: f64 = 1.6;
+/// What a launch adds to an operator that only ran on a CPU, in nanoseconds: `cudaLaunchKernel` takes 3
+/// to 7 µs in the sample traces.
+pub const LAUNCH_NS: f64 = 5_000.0;
+
 /// What the host takes for each launch of an eager program, in nanoseconds: Python, the dispatcher,
 /// autograd and the launch itself. Nothing was fitted here: inference of few, large modules is at the
 /// lower end, training through many small ones at the upper.
@@ -81,7 +92,11 @@ impl Step<'_> {
 
 impl From<&RecordedStep> for OperatorStep {
     fn from(step: &RecordedStep) -> OperatorStep {
-        OperatorStep { operators: step.operators.clone(), data_ns: step.data_ns }
+        OperatorStep {
+            operators: step.operators.clone(),
+            data_ns: step.data_ns,
+            host_ns_per_operator: None,
+        }
     }
 }
 
@@ -99,11 +114,34 @@ impl From<&OpList> for OperatorStep {
                 .map(|(operator, calls)| CountedOperator { operator: operator.clone(), calls })
                 .collect(),
             data_ns: 0.0,
+            host_ns_per_operator: None,
         }
     }
 }
 
 impl OperatorStep {
+    /// Operators of an iteration.
+    pub fn calls(&self) -> f64 {
+        self.operators.iter().map(|counted| counted.calls).sum()
+    }
+
+    /// Nanoseconds of the host for an iteration with so many launches, each of which takes it
+    /// `launch_ns` at the least.
+    fn host_ns(&self, launches: f64, launch_ns: f64) -> Range {
+        let work = match self.host_ns_per_operator {
+            Some(per_operator) => {
+                let launching = launches * launch_ns.max(LAUNCH_NS);
+                Range::within_factor(self.calls() * per_operator + launching, RECORDED_HOST_SPREAD)
+            }
+            None => {
+                let of = |per_launch: f64| launches * per_launch.max(launch_ns);
+                let Range { low, value, high } = HOST_NS_PER_LAUNCH;
+                Range { low: of(low), value: of(value), high: of(high) }
+            }
+        };
+        work.plus(Range::exact(self.data_ns))
+    }
+
     fn on(&self, to: &DeviceSpec) -> Prediction {
         let mut device = Range::default();
         let mut launches = 0.0;
@@ -118,15 +156,15 @@ impl OperatorStep {
         }
         // A launch itself takes the host no less than an empty kernel's.
         let launch_ns = to.ceilings.and_then(|ceilings| ceilings.launch_ns).unwrap_or(0.0);
+        let host = self.host_ns(launches, launch_ns);
         // The host runs ahead of the GPU, so the slower of the two is what an iteration takes.
-        let host = |per_launch: f64| launches * per_launch.max(launch_ns) + self.data_ns;
         let time_ns = Range {
-            low: device.low.max(host(HOST_NS_PER_LAUNCH.low)),
-            value: device.value.max(host(HOST_NS_PER_LAUNCH.value)),
-            high: device.high.max(host(HOST_NS_PER_LAUNCH.high)),
+            low: device.low.max(host.low),
+            value: device.value.max(host.value),
+            high: device.high.max(host.high),
         };
         let unknown_share = if device.value > 0.0 { unknown_ns / device.value } else { 0.0 };
-        let waits_for_host = host(HOST_NS_PER_LAUNCH.value) > device.value;
+        let waits_for_host = host.value > device.value;
         Prediction { time_ns, busy_ns: device.value, waits_for_host, launches, unknown_share }
     }
 }

@@ -46,32 +46,47 @@ pub fn overhead(comparison: &Comparison) -> Option<String> {
         (waiting, all) if waiting == all => "Overhead-bound on every one of these GPUs".to_owned(),
         (waiting, all) => format!("Overhead-bound on {waiting} of these {all} GPUs"),
     };
-    let text = match comparison.host {
+    let (launching, data_ns) = match comparison.host {
         Host::Assumed { launches, data_ns, per_launch_ns } => {
-            let launching = launches * per_launch_ns.value;
-            let data = match data_ns {
-                data_ns if data_ns <= 0.0 => String::new(),
-                data_ns if data_ns > launching => {
-                    return Some(format!(
-                        "{where_}: the iteration waits for its data, {} as on this machine, and a faster GPU does not shorten \
-                         that. Load the data faster, and predict again.",
-                        units::duration(data_ns)
-                    ));
-                }
-                data_ns => {
-                    format!(", and {} of waiting for data as here", units::duration(data_ns))
-                }
-            };
-            format!(
-                "{where_}: launching the {} kernels of an iteration takes longer than running them. The times assume {} of \
-                 the CPU for each launch ({} to {}){data}. A faster GPU does not shorten them; a larger batch, fewer \
-                 kernels (`torch.compile`) or CUDA graphs do.",
-                units::significant(launches),
-                units::duration(per_launch_ns.value),
-                units::duration(per_launch_ns.low),
-                units::duration(per_launch_ns.high),
-            )
+            (launches * per_launch_ns.value, data_ns)
         }
+        Host::Recorded { operators, per_operator_ns, launches, per_launch_ns, data_ns } => {
+            (operators * per_operator_ns + launches * per_launch_ns, data_ns)
+        }
+        Host::Measured { .. } => (0.0, 0.0),
+    };
+    if data_ns > launching {
+        return Some(format!(
+            "{where_}: the iteration waits for its data, {} as on this machine, and a faster GPU does not shorten that. Load \
+             the data faster, and predict again.",
+            units::duration(data_ns)
+        ));
+    }
+    let data = if data_ns > 0.0 {
+        format!(", and {} of waiting for data as here", units::duration(data_ns))
+    } else {
+        String::new()
+    };
+    let text = match comparison.host {
+        Host::Assumed { launches, per_launch_ns, .. } => format!(
+            "{where_}: launching the {} kernels of an iteration takes longer than running them. The times assume {} of the \
+             CPU for each launch ({} to {}){data}. A faster GPU does not shorten them; a larger batch, fewer kernels \
+             (`torch.compile`) or CUDA graphs do.",
+            units::significant(launches),
+            units::duration(per_launch_ns.value),
+            units::duration(per_launch_ns.low),
+            units::duration(per_launch_ns.high),
+        ),
+        Host::Recorded { operators, per_operator_ns, launches, per_launch_ns, .. } => format!(
+            "{where_}: launching the {} kernels of an iteration takes longer than running them. The times are for a CPU as \
+             fast as this one: {} for each of {} operators, as recorded here, and {} for each launch{data}. They scale with \
+             the CPU's single-thread speed: one half as fast takes twice as long. A faster GPU does not shorten them; a \
+             larger batch, fewer kernels (`torch.compile`) or CUDA graphs do.",
+            units::significant(launches),
+            units::duration(per_operator_ns),
+            units::significant(operators),
+            units::duration(per_launch_ns),
+        ),
         Host::Measured { busy } => format!(
             "{where_}: the GPU was busy for {} of the iteration, and waited for the CPU for the rest. The times assume a CPU \
              as fast as this one: a faster GPU gains little.",
@@ -273,7 +288,7 @@ mod tests {
     use ridgeline_devices::device_table::DeviceTable;
     use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
     use ridgeline_operators::recorded_step::{CountedOperator, RecordedStep};
-    use ridgeline_predict::device_comparison::{Subject, compare};
+    use ridgeline_predict::device_comparison::{Subject, compare, compare_with_host};
 
     /// A step of one large product on a CPU, on three GPUs.
     fn comparison() -> Comparison {
@@ -330,6 +345,26 @@ mod tests {
         let measured = Comparison { host: Host::Measured { busy: 0.4 }, ..small };
         let said = overhead(&measured).expect("said");
         assert!(said.contains("busy for 40% of the iteration"), "{said}");
+    }
+
+    #[test]
+    fn the_host_of_a_recording_on_a_cpu_is_shown_with_how_it_scales() {
+        let tensor = Tensor::new(ElementType::Float32, &[8]);
+        let arg = || Arg::Tensor(tensor.clone());
+        let sum = Operator::new("aten::add.Tensor", vec![arg(), arg()], vec![tensor.clone()]);
+        let step = RecordedStep {
+            operators: vec![CountedOperator { operator: sum, calls: 240.0 }],
+            ..RecordedStep::default()
+        };
+        let subject = Subject::Recorded(&step);
+        let compared = compare_with_host(subject, DeviceTable::shipped(), Some(20e3));
+        let compared = compared.expect("operators");
+        expect!["Overhead-bound on every one of these GPUs: launching the 240 kernels of an iteration takes longer than running them. The times are for a CPU as fast as this one: 20 µs for each of 240 operators, as recorded here, and 5.0 µs for each launch. They scale with the CPU's single-thread speed: one half as fast takes twice as long. A faster GPU does not shorten them; a larger batch, fewer kernels (`torch.compile`) or CUDA graphs do."].assert_eq(&overhead(&compared).expect("said"));
+        // 240 times 20 and 5 µs.
+        assert_eq!(compared.rows[0].time_ns.value, 6e6);
+        // Nothing sensible was recorded.
+        let without = compare_with_host(subject, DeviceTable::shipped(), Some(f64::NAN));
+        assert_eq!(without, compare(subject, DeviceTable::shipped()));
     }
 
     #[track_caller]

@@ -274,8 +274,11 @@ pub(super) fn in_hover(page: &mut Page, study: &Study) {
     page.gap();
     page.line(&[strong("What would make it faster")]);
     for prediction in best {
-        let told = format!("{}: ~{}", prediction.title, speedup_range(prediction.speedup()));
-        page.item(0, &[text(told)]);
+        let mut line = format!("{}: ~{}", prediction.title, speedup_range(prediction.speedup()));
+        if let Some(correction) = prediction.correction {
+            line += &format!(", {}", correction.words());
+        }
+        page.item(0, &[text(line)]);
     }
 }
 
@@ -364,6 +367,29 @@ mod tests {
                 The recording tells nothing of memory
             "#]],
         );
+    }
+
+    #[test]
+    fn a_correction_by_measurements_is_shown() {
+        let mut study = study();
+        let sides = |after_ns| Sides { before_ns: 100.0, after_ns, ..Sides::default() };
+        let pair = Pair {
+            name: "compile".to_owned(),
+            predicted: sides(81.0),
+            measured: sides(100.0),
+            ..Pair::default()
+        };
+        study.correct(&[pair]);
+        let mut page = Page::default();
+        in_hover(&mut page, &study);
+        let (_, plain) = page.finish();
+        expect![[r#"
+            What would make it faster
+              torch.compile: ~1.3× (1.0 to 1.8), corrected by +11% from 1 measurement"#]]
+        .assert_eq(&plain);
+        let page = super::page(&study, Style { color: false, width: 200 });
+        let note = "compile: time corrected by +11% from 1 measurement in this project; compiling";
+        assert!(page.contains(note), "{page}");
     }
 
     #[test]

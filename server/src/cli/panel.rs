@@ -139,8 +139,12 @@ impl Shown {
     fn study(&mut self, profiled: Arc<Profiled>) {
         let (found, feed) = (Arc::<OnceLock<Studied>>::default(), self.feed.clone());
         self.studied = found.clone();
+        let store = match &self.source {
+            Source::Project(store, _) => Some(store.clone()),
+            Source::Recording(_) => None,
+        };
         tokio::task::spawn_blocking(move || {
-            found.get_or_init(|| studied(&profiled));
+            found.get_or_init(|| studied(&profiled, store.as_ref()));
             feed.changed(WORKSPACE);
         });
     }
@@ -219,13 +223,13 @@ struct Studied {
 }
 
 /// Works it out. Nothing is run for it.
-fn studied(profiled: &Profiled) -> Studied {
+fn studied(profiled: &Profiled, store: Option<&Store>) -> Studied {
     let subject = match what_if::subject(profiled) {
         Ok(subject) => subject,
         Err(why) => return Studied { what_ifs: Err(why), findings: None },
     };
     let findings = Some(Arc::new(findings::of_subject(profiled, &subject)));
-    Studied { what_ifs: what_if::study_of(profiled, &subject), findings }
+    Studied { what_ifs: what_if::study_of(profiled, &subject, store), findings }
 }
 
 /// The measurement that is newer than the `known` one, and when a recording was made last.

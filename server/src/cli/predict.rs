@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::devices::device_table::DeviceTable;
-use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
+use ridgeline_analysis::predict::device_comparison::{
+    Comparison, Subject, compare, compare_with_host,
+};
 use ridgeline_analysis::present::devices;
 use ridgeline_analysis::present::panel::Devices;
 use ridgeline_analysis::present::terminal::Style;
@@ -169,8 +171,9 @@ impl Program<'_> {
             let step = run::with_progress_bar(async |progress| {
                 self.pipeline.recorded_step(&plan, &progress, self.cancel).await
             });
-            let step = step.await.map_err(run::failure_of)?;
-            compare(Subject::Recorded(&step), &measured(self.table, step.device.is_simulated))
+            let (step, host) = step.await.map_err(run::failure_of)?;
+            let table = measured(self.table, step.device.is_simulated);
+            compare_with_host(Subject::Recorded(&step), &table, host)
         } else {
             let (terminal, cancel) = (self.terminal, self.cancel);
             let profiled =
@@ -208,7 +211,8 @@ fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure>
     let (recording, profile, _) = recorded::read(path)?;
     let step = attribution::recorded_step(&recording, &profile);
     let table = measured(table, step.device.is_simulated);
-    compare(Subject::Recorded(&step), &table).ok_or_else(|| {
+    let host = attribution::host_ns_per_operator(&recording, &profile);
+    compare_with_host(Subject::Recorded(&step), &table, host).ok_or_else(|| {
         let device = &step.device.name;
         if step.ran_on_gpu() && table.find(device).is_none() {
             return Failure::failed(

@@ -49,7 +49,7 @@ pub(super) fn write(
     let found = found.map(|found| panel::Findings { found, message: None });
     // A recording of which nothing can be said has told so where its findings are told.
     let what_ifs = match subject {
-        Ok(subject) => what_if::study_of(profiled, subject),
+        Ok(subject) => what_if::study_of(profiled, subject, Some(store)),
         Err(why) => Err(why.clone()),
     };
     let page = report::page(profiled, &sources.texts(), found.as_ref(), Some(&what_ifs), store)

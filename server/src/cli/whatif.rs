@@ -217,6 +217,7 @@ fn of_program(
         let probed = probed.await.map_err(run::failure_of)?;
         probed.notes.iter().for_each(|note| terminal.say(&format!("note: {note}")));
         let mut answer = asked.answer(&subject, &probed.probes)?;
+        what_if::correct(&mut answer.study, &profiled, Some(&store));
         let mut measured = Vec::new();
         for name in to_measure {
             let pair =

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use ridgeline_analysis::attribution::{self, AttributionError};
 use ridgeline_analysis::devices::device_spec::Ceilings;
-use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
+use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare_with_host};
 use ridgeline_analysis::present::failure::run::{RunFacts, SignalCounts};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::present::out_of_memory::OutOfMemory;
@@ -88,7 +88,9 @@ pub(super) fn read(
     let step = attribution::recorded_step(&recording, &profile);
     let (mut table, left_out) = known_devices::of_project(root);
     measured_rates::add_to(&mut table, profile.device.is_simulated);
-    let elsewhere = compare(Subject::Recorded(&step), &table).map(|mut elsewhere| {
+    let host = attribution::host_ns_per_operator(&recording, &profile);
+    let elsewhere = compare_with_host(Subject::Recorded(&step), &table, host);
+    let elsewhere = elsewhere.map(|mut elsewhere| {
         elsewhere.notes.extend(left_out);
         Arc::new(elsewhere)
     });

@@ -16,7 +16,8 @@ use super::{Pipeline, blocking, files_problem, or_cancelled, tell};
 use crate::profiler::ProgressEvent;
 
 impl Pipeline {
-    /// Runs a plan and gives the iteration that predictions start from.
+    /// Runs a plan and gives the iteration that predictions start from, with the nanoseconds of this
+    /// machine's host for each operator where a CPU ran it.
     ///
     /// # Errors
     /// An outcome that is no measurement.
@@ -25,7 +26,7 @@ impl Pipeline {
         plan: &Plan,
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
-    ) -> Result<RecordedStep, Outcome> {
+    ) -> Result<(RecordedStep, Option<f64>), Outcome> {
         tell(progress, "starting Python", 0.02);
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
         let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
@@ -42,7 +43,8 @@ impl Pipeline {
         blocking(move || {
             let recording = recording::load(folder.path()).map_err(|error| error.to_string())?;
             let profile = attribution::attribute(&recording).map_err(|error| error.to_string())?;
-            Ok(attribution::recorded_step(&recording, &profile))
+            let host = attribution::host_ns_per_operator(&recording, &profile);
+            Ok((attribution::recorded_step(&recording, &profile), host))
         })
         .await?
         .map_err(|why: String| Outcome::Problem(Problem::new(ProblemKind::Files, why, "")))

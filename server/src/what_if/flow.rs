@@ -7,7 +7,7 @@ use ridgeline_analysis::optimize::facts::Probes;
 use ridgeline_analysis::optimize::study::{Study, Subject};
 use tokio::sync::oneshot;
 
-use super::{Looked, Progress, Studied, study, subject};
+use super::{Looked, Progress, Studied, correct, study, subject};
 use crate::batch::Sources;
 use crate::findings::Kept;
 use crate::jobs::Outcome;
@@ -136,10 +136,14 @@ impl GlobalState {
         let probes = progress.probes.clone().unwrap_or_else(|| known.clone());
         let look = self.look_at(&measured);
         let token = job.token.clone();
+        let store = self.store.clone();
         let work = self.in_background(move || {
             let kept = (probes != known).then(|| look.at(&subject, &probes));
             let stop = || token.is_cancelled();
-            let found = study(&subject, &probes, memory_limit, &stop).map(Arc::new);
+            let found = study(&subject, &probes, memory_limit, &stop).map(|mut found| {
+                correct(&mut found, &measured, store.as_ref());
+                Arc::new(found)
+            });
             Studied { kept, found }
         });
         self.carry_out(

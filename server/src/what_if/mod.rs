@@ -21,6 +21,7 @@ use ridgeline_analysis::optimize::study::{Question, Study, Subject};
 use crate::findings::Kept;
 use crate::pipeline::{self, Iteration};
 use crate::profiler::Profiled;
+use crate::store::Store;
 
 /// What was found out, or why nothing could be: a sentence without a full stop.
 pub(crate) type Found = Result<Arc<Study>, String>;
@@ -102,12 +103,21 @@ pub(crate) fn subject(profiled: &Profiled) -> Result<Subject, String> {
     pipeline::subject(iteration, &profiled.root, profiled.profile.clone())
 }
 
-/// What optimizations bring to a measurement, with what was run for it in earlier sessions. Nothing is
-/// run now.
-pub(crate) fn study_of(profiled: &Profiled, subject: &Subject) -> Found {
+/// What optimizations bring to a measurement, with what was run for it in earlier sessions and what was
+/// measured of them in the project. Nothing is run now.
+pub(crate) fn study_of(profiled: &Profiled, subject: &Subject, store: Option<&Store>) -> Found {
     let recording = profiled.recording.as_deref();
     let probes = recording.map(|recording| pipeline::kept_probes(recording, subject));
-    study(subject, &probes.unwrap_or_default(), None, &|| false).map(Arc::new)
+    let mut found = study(subject, &probes.unwrap_or_default(), None, &|| false)?;
+    correct(&mut found, profiled, store);
+    Ok(Arc::new(found))
+}
+
+/// Corrects predictions by what was measured of the same optimizations in the project. It reads a file.
+pub(crate) fn correct(found: &mut Study, profiled: &Profiled, store: Option<&Store>) {
+    if let Some(store) = store {
+        found.correct(&pairs::read_of_device(store, &profiled.root, &profiled.profile.device));
+    }
 }
 
 /// Works out what optimizations bring. It can take a second, and ends soon after `stop` says so.

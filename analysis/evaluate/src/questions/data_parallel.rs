@@ -2,7 +2,7 @@
 //! `lambda/`.
 
 use super::{Bar, Cases, Question};
-use crate::benchmark_facts::{Benchmark, Way, benchmark};
+use crate::benchmark_facts::{Benchmark, UNPUBLISHED, Unpublished, benchmark};
 use crate::case::{Case, ListSource, Prediction, Task, Unanswered};
 use crate::device_name::named_with_power;
 use crate::ground_truth::GroundTruth;
@@ -13,7 +13,7 @@ use ridgeline_devices::device_spec::DeviceSpec;
 use ridgeline_devices::device_table::DeviceTable;
 use ridgeline_operators::range::Range;
 use ridgeline_optimize::distributed::all_reduce::Topology;
-use ridgeline_optimize::distributed::links;
+use ridgeline_optimize::distributed::links::{self, Route};
 use ridgeline_optimize::distributed::single_step::{Fitted, SHIPPED, SingleStep, on_several};
 
 /// The question.
@@ -65,8 +65,8 @@ pub fn pairs(truth: &GroundTruth, devices: &'static DeviceTable, found: &mut Cas
             found.pass_over(format!("no GPU of the table is called {}", row.gpu), 1);
             continue;
         };
-        let Some(single) = single(truth, row) else {
-            found.pass_over(format!("no row of one {} alone", row.gpu), 1);
+        let Some(single) = single(truth, row, gpu.device, devices) else {
+            found.pass_over(format!("no row of a single {}", row.gpu), 1);
             continue;
         };
         let batch = f64::from(single.batch);
@@ -84,6 +84,7 @@ pub fn pairs(truth: &GroundTruth, devices: &'static DeviceTable, found: &mut Cas
                 half: row.half,
                 device: gpu.device,
                 gpus: row.gpus,
+                batch: all / f64::from(row.gpus),
                 // Where a GPU takes another batch than alone, the step is as much longer.
                 milliseconds: milliseconds * all / f64::from(row.gpus) / batch,
                 counted: facts.counted(all, row.gpus) / facts.counted(batch, 1),
@@ -94,13 +95,20 @@ pub fn pairs(truth: &GroundTruth, devices: &'static DeviceTable, found: &mut Cas
     pairs
 }
 
-/// The same on one GPU; where there are several such machines, on that of the same owner.
-fn single<'a>(truth: &'a GroundTruth, row: &LambdaRow) -> Option<&'a LambdaRow> {
+/// The same on one GPU: of the same owner, else of nobody in particular, else of anyone.
+fn single<'a>(
+    truth: &'a GroundTruth,
+    row: &LambdaRow,
+    device: &DeviceSpec,
+    devices: &'static DeviceTable,
+) -> Option<&'a LambdaRow> {
     let alike = truth.lambda.iter().filter(|one| {
-        one.gpus == 1 && one.gpu == row.gpu && one.model == row.model && one.half == row.half
+        let same_run = one.gpus == 1 && one.model == row.model && one.half == row.half;
+        let named = |one: &LambdaRow| named_with_power(&one.gpu, one.watts, devices);
+        same_run && named(one).is_some_and(|named| named.device.name == device.name)
     });
-    let is_cloud = |one: &LambdaRow| one.machine.starts_with("LambdaCloud");
-    alike.min_by_key(|one| is_cloud(one) != is_cloud(row))
+    let owned = row.owned_gpu();
+    alike.min_by_key(|one| (one.gpu != owned, one.gpu != row.gpu))
 }
 
 /// What is known before several GPUs are measured.
@@ -114,6 +122,8 @@ pub struct FromOneGpu {
     pub device: &'static DeviceSpec,
     /// How many of it.
     pub gpus: u32,
+    /// Samples in a step on each of them.
+    pub batch: f64,
     /// A step on one, with the batch that each has.
     pub milliseconds: f64,
     /// How much more is counted than is done, beside one GPU.
@@ -122,16 +132,16 @@ pub struct FromOneGpu {
 
 impl FromOneGpu {
     /// Milliseconds of a step on all of them.
-    pub fn milliseconds(&self, fitted: &Fitted, gnmt_tokens: f64) -> Range {
+    pub fn milliseconds(&self, fitted: &Fitted, unpublished: &Unpublished) -> Range {
         // Steps of a model whose counted units were fitted scale with them.
         let units = match self.facts.name {
-            "gnmt" => gnmt_tokens / self.facts.counted_per_sample,
+            "gnmt" => unpublished.gnmt_tokens / self.facts.counted_per_sample,
             _ => 1.0,
         };
         let step = SingleStep {
             milliseconds: self.milliseconds * units,
             gradient_bytes: self.facts.gradient_bytes(self.half),
-            is_fed_by_host: self.facts.way == Way::ExchangeAndFeed,
+            feeding_milliseconds: self.facts.feeding_milliseconds(self.batch, unpublished),
         };
         let topology = topology(self.device, self.gpus, fitted);
         on_several(&step, &topology, fitted).times(1.0 / units)
@@ -145,17 +155,23 @@ impl FromOneGpu {
 }
 
 /// How so many GPUs of a machine of the tables exchange.
-///
-/// Until 2023 the benchmark ran with `NCCL_P2P_DISABLE=1`: GPUs exchanged through the host's memory,
-/// whatever link they had. Hopper and what followed was measured without it (`benchmark_pytorch.sh` of
-/// lambdal/deeplearning-benchmark, its commit of 2023-02-06).
 pub fn topology(device: &DeviceSpec, gpus: u32, fitted: &Fitted) -> Topology {
-    let is_direct = device.capability().is_some_and(|(major, _)| major >= 9);
-    let mut link = links::default_link(device);
-    if !is_direct {
-        link.bandwidth = fitted.through_host;
-    }
+    let link = links::link(device, gpus, route(device), fitted.through_host);
     Topology { gpus, per_machine: gpus, link, network: link }
+}
+
+/// From October 2022 to 6 February 2023 the benchmark ran with `NCCL_P2P_DISABLE=1`: GPUs exchanged
+/// through the host's memory, whatever link they had (`benchmark_pytorch.sh` of
+/// lambdal/deeplearning-benchmark, its commits of these days). What was sold before was measured then.
+/// The RTX 6000 Ada came out in December 2022, so that it was measured on either side of the change.
+/// Hopper exchanges directly: 20 to 45 GB/s over PCIe in the tables here.
+fn route(device: &DeviceSpec) -> Route {
+    match (links::route_of(device), device.capability()) {
+        (Route::ThroughHost, _) => Route::ThroughHost,
+        (_, Some((major, _))) if major >= 9 => Route::Direct,
+        (_, Some((8, 9)) | None) => Route::Unknown,
+        (_, Some(_)) => Route::ThroughHost,
+    }
 }
 
 impl Task for FromOneGpu {
@@ -164,7 +180,7 @@ impl Task for FromOneGpu {
     }
 
     fn predict(&self, _: &dyn ListSource) -> Result<Prediction, Unanswered> {
-        let milliseconds = self.milliseconds(&SHIPPED, self.facts.counted_per_sample);
+        let milliseconds = self.milliseconds(&SHIPPED, &UNPUBLISHED);
         let linear = Guess::plain("linear scaling", self.linear_milliseconds());
         Ok(Prediction { milliseconds, trivial: vec![linear] })
     }

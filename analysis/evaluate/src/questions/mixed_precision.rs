@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::data_parallel::topology;
 use super::{Bar, Cases, Question};
-use crate::benchmark_facts::{Benchmark, Way, benchmark};
+use crate::benchmark_facts::{Benchmark, UNPUBLISHED, benchmark};
 use crate::case::{Case, ListSource, Prediction, Task, Unanswered};
 use crate::device_name::named_with_power;
 use crate::ground_truth::GroundTruth;
@@ -103,10 +103,11 @@ impl ToHalf {
 
     /// What is exchanged between several GPUs. A step's own time is not in it.
     fn exchange(&self, half: bool) -> SingleStep {
+        let batch = if half { self.after_batch } else { self.before_batch };
         SingleStep {
             milliseconds: 0.0,
             gradient_bytes: self.program.gradient_bytes(half),
-            is_fed_by_host: self.program.way == Way::ExchangeAndFeed,
+            feeding_milliseconds: self.program.feeding_milliseconds(f64::from(batch), &UNPUBLISHED),
         }
     }
 }
@@ -143,13 +144,38 @@ impl Task for ToHalf {
         // The trivial answers know that more samples take longer.
         let start = whole * samples;
         let step = SingleStep { milliseconds: after * samples, ..self.exchange(true) };
-        let milliseconds = on_several(&step, &topology, &SHIPPED).value;
+        let several = on_several(&step, &topology, &SHIPPED);
         Ok(Prediction {
-            milliseconds: Range::within_factor(milliseconds, factors.range),
+            milliseconds: within_both(several, factors.range),
             trivial: vec![
                 Guess::plain("twice as fast", start / 2.0),
                 Guess::fitted("best constant, fitted on the answers", start),
             ],
         })
+    }
+}
+
+/// A range that holds what an independent factor changes too: the logarithms of both factors are added
+/// in squares.
+fn within_both(range: Range, factor: f64) -> Range {
+    let joined = |other: f64| factor.max(1.0).ln().hypot(other.max(1.0).ln()).exp();
+    Range {
+        low: range.value / joined(range.value / range.low),
+        value: range.value,
+        high: range.value * joined(range.high / range.value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn independent_factors_widen_a_range_by_less_than_their_product() {
+        let found = within_both(Range::within_factor(10.0, 1.2), 1.2);
+        let factor = (2.0_f64.sqrt() * 1.2_f64.ln()).exp();
+        assert!((found.high - 10.0 * factor).abs() < 1e-9, "{found:?}");
+        assert!((found.low - 10.0 / factor).abs() < 1e-9, "{found:?}");
+        assert_eq!(within_both(Range::exact(10.0), 1.0), Range::exact(10.0));
     }
 }

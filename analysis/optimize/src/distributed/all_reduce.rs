@@ -36,11 +36,13 @@ impl Topology {
 
     /// The rate of the slowest stretch of a ring through all GPUs, in bytes per second.
     pub fn slowest(&self) -> f64 {
-        if self.machines() > 1 {
-            self.link.bandwidth.min(self.network.bandwidth)
-        } else {
-            self.link.bandwidth
-        }
+        self.slowest_link().bandwidth
+    }
+
+    /// The link that limits a ring through all GPUs.
+    pub fn slowest_link(&self) -> &Link {
+        let is_network = self.machines() > 1 && self.network.bandwidth < self.link.bandwidth;
+        if is_network { &self.network } else { &self.link }
     }
 
     /// The same GPUs over a link, or where several machines are needed a network, of another rate.
@@ -110,8 +112,8 @@ mod tests {
         Topology {
             gpus,
             per_machine: 8,
-            link: Link { bandwidth: 1e11, latency_ns: 1_000.0 },
-            network: Link { bandwidth: 1e10, latency_ns: 10_000.0 },
+            link: Link { bandwidth: 1e11, latency_ns: 1_000.0, spread: 1.0 },
+            network: Link { bandwidth: 1e10, latency_ns: 10_000.0, spread: 1.0 },
         }
     }
 

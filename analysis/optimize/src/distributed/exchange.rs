@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::all_reduce::{self, Topology, transfer_ns};
 use super::buckets::{self, Bucket, HostOrder};
-use super::links;
+use super::links::{self, Link};
 use super::single_step;
 use crate::facts::Facts;
 use crate::optimization::{Bound, Touched};
@@ -19,9 +19,6 @@ const CHANNELS: f64 = 24.0;
 const CHANNELS_PCIE: f64 = 4.0;
 /// The share of a step by which the slowest of the GPUs is behind, fitted on public measurements.
 pub const WAITING: f64 = single_step::SHIPPED.waiting;
-/// A rate that was told is off by this; one that was assumed by that.
-const TOLD: f64 = 1.1;
-const ASSUMED: f64 = 1.5;
 /// A launch where the graph has none to learn from, in nanoseconds: the sample traces have 3 to 7 µs.
 const LAUNCH_NS: f64 = 5_000.0;
 /// The shortest kernel, in nanoseconds.
@@ -60,7 +57,6 @@ pub struct Plan {
     pub launch_ns: f64,
     /// What becomes of each gradient before it goes.
     pub before_sending: Work,
-    is_assumed: bool,
     multiprocessors: f64,
     bandwidth: f64,
     is_pcie: bool,
@@ -97,11 +93,6 @@ impl Plan {
             notes,
             launch_ns: median_launch(graph).unwrap_or(LAUNCH_NS),
             before_sending: COPY_IN,
-            is_assumed: if topology.machines() > 1 {
-                facts.cluster.network.is_none()
-            } else {
-                facts.cluster.link.is_none()
-            },
             multiprocessors: f64::from(facts.device.multiprocessors.max(1)),
             bandwidth: facts.device.attainable_bandwidth(),
             is_pcie: links::of_device(facts.device).is_pcie,
@@ -115,15 +106,16 @@ impl Plan {
 
     /// The topology at one end of what its rates may be.
     pub fn topology_at(&self, bound: Bound) -> Topology {
-        let factor = if self.is_assumed { ASSUMED } else { TOLD };
-        let rate = match bound {
-            Bound::Low => factor,
-            Bound::Likely => 1.0,
-            Bound::High => 1.0 / factor,
+        let at = |link: &mut Link| {
+            link.bandwidth *= match bound {
+                Bound::Low => link.rate_factor(),
+                Bound::Likely => 1.0,
+                Bound::High => 1.0 / link.rate_factor(),
+            };
         };
         let mut topology = self.topology;
-        topology.link.bandwidth *= rate;
-        topology.network.bandwidth *= rate;
+        at(&mut topology.link);
+        at(&mut topology.network);
         topology
     }
 

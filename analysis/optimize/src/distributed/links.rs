@@ -1,4 +1,5 @@
-//! What connects GPUs where nobody told: a table by model, with where each number comes from.
+//! What connects the GPUs of one machine: a table by model with the source of each number, and how far
+//! the rate may be off where the user did not give it.
 //!
 //! Rates are in bytes per second and direction, as sold; a collective reaches a share of them.
 
@@ -14,6 +15,28 @@ pub struct Link {
     pub bandwidth: f64,
     /// Nanoseconds of a step over it.
     pub latency_ns: f64,
+    /// The factor by which the bandwidth may be off either way, before calibration
+    /// ([`Link::rate_factor`]).
+    pub spread: f64,
+}
+
+impl Link {
+    /// The factor by which the bandwidth may be off in nine of ten cases.
+    pub fn rate_factor(&self) -> f64 {
+        self.spread.max(1.0).powf(single_step::SHIPPED.width)
+    }
+}
+
+/// How GPUs of one machine reach each other's memory. The same GPU model is sold in machines of
+/// either kind, and drivers and environment variables (`NCCL_P2P_DISABLE`) choose too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Peer to peer: over NVLink, Infinity Fabric or a PCIe switch.
+    Direct,
+    /// Through a buffer in the host's memory, which one GPU writes and the next one reads.
+    ThroughHost,
+    /// Either of the two: not known.
+    Unknown,
 }
 
 /// A kind of link with its rate as sold.
@@ -104,23 +127,65 @@ pub fn pcie_bandwidth(device: &DeviceSpec) -> f64 {
 
 /// Whether the driver keeps GPUs of this model from reading each other's memory, so that they exchange
 /// through the host's: NVIDIA's GeForce cards since Turing.
-fn goes_through_host(device: &DeviceSpec) -> bool {
+fn is_without_peer_to_peer(device: &DeviceSpec) -> bool {
     const GEFORCE: [&str; 4] = ["RTX20", "RTX30", "RTX40", "RTX50"];
     GEFORCE.iter().any(|series| device.name.starts_with(series))
 }
 
-/// What a collective has between GPUs of this model within a machine, where nobody told.
-pub fn default_link(device: &DeviceSpec) -> Link {
-    let known = of_device(device);
-    if !known.is_pcie {
-        return Link { bandwidth: known.sold * REACHED, latency_ns: NVLINK_STEP_NS };
-    }
-    let bandwidth = if goes_through_host(device) {
-        single_step::SHIPPED.through_host
+/// How GPUs of this model exchange, as far as the model decides it. Cards in PCIe slots do either: NCCL
+/// uses peer to peer below one PCIe switch (`PATH_PXB`, the default of `ncclTopoCheckP2p` in its
+/// `src/graph/paths.cc`) and the host's memory elsewhere.
+pub fn route_of(device: &DeviceSpec) -> Route {
+    if !of_device(device).is_pcie {
+        Route::Direct
+    } else if is_without_peer_to_peer(device) {
+        Route::ThroughHost
     } else {
-        known.sold * REACHED_PCIE
-    };
-    Link { bandwidth, latency_ns: PCIE_STEP_NS }
+        Route::Unknown
+    }
+}
+
+/// Machines of up to this many GPUs have one PCIe slot and one socket's lanes for each. In larger ones
+/// pairs of GPUs share a switch, and rings cross sockets.
+const WITHOUT_SHARING: u32 = 4;
+/// By which factor rates differ between machines with the same route, from the rates that the measured
+/// steps of `fit_data_parallel` imply: 3.6 to 11 GB/s through the host in machines of up to 4 GPUs, 2.0
+/// to 10 in machines of 8. Peer to peer over PCIe was measured on one model of GPU only, over NVLink
+/// on none.
+const SPREAD_THROUGH_HOST: f64 = 1.5;
+const SPREAD_SHARED: f64 = 2.2;
+const SPREAD_PCIE: f64 = 2.0;
+const SPREAD_NVLINK: f64 = 1.5;
+/// A rate that the user gave.
+const SPREAD_GIVEN: f64 = 1.07;
+/// The network between machines where nobody gave its rate.
+const SPREAD_NETWORK: f64 = 1.5;
+
+/// What a collective over so many GPUs of this model has within a machine on a route. `through_host` is
+/// the rate through the host's memory, in bytes per second.
+///
+/// Where the route is unknown, the rate is the geometric mean of the two, so that it is off by the same
+/// factor whichever it turns out to be, and that factor is its spread.
+pub fn link(device: &DeviceSpec, gpus: u32, route: Route, through_host: f64) -> Link {
+    let known = of_device(device);
+    let (reached, latency_ns) =
+        if known.is_pcie { (REACHED_PCIE, PCIE_STEP_NS) } else { (REACHED, NVLINK_STEP_NS) };
+    let direct = known.sold * reached;
+    let host_spread = if gpus > WITHOUT_SHARING { SPREAD_SHARED } else { SPREAD_THROUGH_HOST };
+    match route {
+        Route::Direct if known.is_pcie => {
+            Link { bandwidth: direct, latency_ns, spread: SPREAD_PCIE }
+        }
+        Route::Direct => Link { bandwidth: direct, latency_ns, spread: SPREAD_NVLINK },
+        Route::ThroughHost => {
+            Link { bandwidth: through_host, latency_ns: PCIE_STEP_NS, spread: host_spread }
+        }
+        Route::Unknown => Link {
+            bandwidth: (direct * through_host).sqrt(),
+            latency_ns,
+            spread: (direct / through_host).max(1.0).sqrt().max(host_spread),
+        },
+    }
 }
 
 /// The cluster that was asked for, with what nobody told filled in; and what that was, in words.
@@ -129,33 +194,49 @@ pub fn topology(facts: &Facts<'_>) -> (Topology, Vec<String>) {
     let known = of_device(facts.device);
     let mut notes = Vec::new();
     let sensible = |rate: Option<f64>| rate.filter(|rate| rate.is_finite() && *rate > 0.0);
-    let mut link = default_link(facts.device);
+    let route = route_of(facts.device);
+    let local = cluster.gpus.min(cluster.gpus_per_machine);
+    let mut link = link(facts.device, local, route, single_step::SHIPPED.through_host);
     match sensible(cluster.link) {
-        Some(told) => link.bandwidth = told,
-        None => notes.push(format!(
-            "assumed: GPUs of one machine exchange {:.0} GB/s over {}{}",
-            link.bandwidth / 1e9,
-            known.name,
-            if goes_through_host(facts.device) { " and the host's memory" } else { "" }
-        )),
+        Some(given) => (link.bandwidth, link.spread) = (given, SPREAD_GIVEN),
+        None => notes.push(assumption(&link, known.name, route)),
     }
-    let network = sensible(cluster.network).unwrap_or(NETWORK);
+    let given_network = sensible(cluster.network);
+    let network = Link {
+        bandwidth: given_network.unwrap_or(NETWORK),
+        latency_ns: NETWORK_STEP_NS,
+        spread: if given_network.is_some() { SPREAD_GIVEN } else { SPREAD_NETWORK },
+    };
     let topology = Topology {
         gpus: cluster.gpus.max(1),
         per_machine: cluster.gpus_per_machine.max(1),
         link,
-        network: Link { bandwidth: network, latency_ns: NETWORK_STEP_NS },
+        network,
     };
     if topology.machines() > 1 {
         notes.push(format!(
             "{} machines of {} GPUs; their network moves {:.1} GB/s{}",
             topology.machines(),
             topology.local(),
-            network / 1e9,
-            if sensible(cluster.network).is_none() { ", which is assumed" } else { "" }
+            network.bandwidth / 1e9,
+            if given_network.is_none() { ", which is assumed" } else { "" }
         ));
     }
     (topology, notes)
+}
+
+/// What was assumed about the link within a machine, in words.
+fn assumption(link: &Link, name: &str, route: Route) -> String {
+    let rate = link.bandwidth / 1e9;
+    let (low, high) = (rate / link.rate_factor(), rate * link.rate_factor());
+    let route = match route {
+        Route::Direct => format!("over {name}"),
+        Route::ThroughHost => format!("over {name} and host memory"),
+        Route::Unknown => format!("over {name}; peer-to-peer or through host memory is unknown"),
+    };
+    format!(
+        "assumed: GPUs of one machine exchange {rate:.0} GB/s ({low:.0} to {high:.0} GB/s) {route}"
+    )
 }
 
 #[cfg(test)]
@@ -179,5 +260,29 @@ mod tests {
         check("NVIDIA GeForce RTX 5090", "PCIe 5");
         check("NVIDIA B200", "NVLink 5");
         check("AMD Instinct MI300X", "Infinity Fabric");
+    }
+
+    fn link_of(device: &str, gpus: u32) -> Link {
+        let device = DeviceTable::shipped().find(device).expect("a device of the table");
+        link(device, gpus, route_of(device), 7e9)
+    }
+
+    #[test]
+    fn an_unknown_route_has_a_rate_between_both_and_a_spread_that_covers_them() {
+        let device = DeviceTable::shipped().find("RTX6000Ada").expect("a device of the table");
+        assert_eq!(route_of(device), Route::Unknown);
+        let unknown = link_of("RTX6000Ada", 4);
+        assert!((unknown.bandwidth / unknown.spread - 7e9).abs() < 1.0, "{unknown:?}");
+        let direct = link(device, 4, Route::Direct, 7e9);
+        assert!((unknown.bandwidth * unknown.spread - direct.bandwidth).abs() < 1.0);
+        assert!(unknown.rate_factor() > unknown.spread);
+    }
+
+    #[test]
+    fn the_route_follows_the_form_of_the_gpu() {
+        assert_eq!(link_of("H100-SXM5-80GB", 8).bandwidth, 360e9);
+        assert_eq!(link_of("RTX4090", 2).bandwidth, 7e9);
+        // More GPUs share switches and sockets.
+        assert!(link_of("RTX4090", 8).spread > link_of("RTX4090", 4).spread);
     }
 }

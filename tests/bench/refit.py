@@ -1,0 +1,202 @@
+"""Fits every shipped coefficient again and writes the tables of docs/accuracy.md.
+
+    python tests/bench/refit.py GROUND_TRUTH [--lists LISTS] [--python PYTHON] [--only NAME…]
+    python tests/bench/refit.py GROUND_TRUTH --check
+
+Each fitter of `ridgeline-evaluate` prints its errors on what it fitted and on what it did not see.
+This script runs them one after the other and puts what they print between the marks of
+docs/accuracy.md:
+
+    <!-- refit: data_parallel -->
+    …
+    <!-- refit end -->
+
+with the command, the day and a checksum of the measurements. Nothing between the marks is written
+by hand. The coefficients that a fitter prints beside the shipped ones are copied into the code by
+hand, because a fit that is better on one question may be worse on another.
+
+GROUND_TRUTH is the folder of measurements (docs/accuracy.md#the-folder). LISTS is the folder of
+operator lists that `ridgeline evaluate GROUND_TRUTH` leaves in the cache (`evaluate-lists/`);
+fitters that need lists are skipped without it. With `--python`, a Python with torch and timm, the
+table of `ridgeline evaluate` (30 cases of each question, seed 11) is written too. `--check` runs
+nothing and fails if a mark has no table or its table was made from other measurements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import hashlib
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+DOCUMENT = REPOSITORY / "docs" / "accuracy.md"
+MARK = re.compile(r"<!-- refit: (?P<name>\w+) -->\n(?P<body>.*?)<!-- refit end -->\n", re.DOTALL)
+CHECKSUM = re.compile(r"measurements `(?P<sum>[0-9a-f]{12})`")
+
+
+@dataclass(frozen=True)
+class Fitter:
+    """A program that fits coefficients, and what it needs."""
+
+    arguments: tuple[str, ...]
+    # Folders of GROUND_TRUTH that it reads.
+    reads: tuple[str, ...]
+    # What it cannot do without: `lists`, `python`, or nothing.
+    needs: str | None = "lists"
+
+
+# By the name of its mark. GROUND_TRUTH, LISTS, SCRATCH and PYTHON stand for paths.
+FITTERS = {
+    "data_parallel": Fitter(("fit_data_parallel", "GROUND_TRUTH"), reads=("lambda",), needs=None),
+    "step_scaling": Fitter(("fit_step_scaling", "GROUND_TRUTH", "LISTS"), reads=("timm",)),
+    "op_costs": Fitter(
+        ("fit_op_costs", "GROUND_TRUTH", "LISTS", "SCRATCH/coefficients.json"),
+        reads=("timm", "neusight"),
+    ),
+    "compiled": Fitter(
+        ("fit_what_ifs", "compiled", "GROUND_TRUTH", "LISTS", "SCRATCH/compiled.json"),
+        reads=("timm",),
+    ),
+    "channels_last": Fitter(
+        ("fit_what_ifs", "channels_last", "GROUND_TRUTH", "LISTS", "SCRATCH/channels_last.json"),
+        reads=("timm",),
+    ),
+    "mixed_precision": Fitter(
+        (
+            "fit_what_ifs",
+            "mixed_precision",
+            "GROUND_TRUTH",
+            "LISTS",
+            "SCRATCH/mixed_precision.json",
+        ),
+        reads=("lambda",),
+    ),
+    "evaluate": Fitter(
+        (
+            "evaluate",
+            "GROUND_TRUTH",
+            "--sample",
+            "30",
+            "--seed",
+            "11",
+            "--python",
+            "PYTHON",
+        ),
+        reads=("timm", "neusight", "lambda"),
+        needs="python",
+    ),
+}
+
+
+def checksum(folder: Path, reads: tuple[str, ...]) -> str:
+    """Of the names and contents of all files that a fitter reads."""
+    digest = hashlib.sha256()
+    for part in reads:
+        for file in sorted((folder / part).rglob("*")):
+            if file.is_file():
+                digest.update(str(file.relative_to(folder)).encode())
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def run(fitter: Fitter, places: dict[str, str], profile: str) -> str:
+    """What the fitter prints."""
+    program, *arguments = (
+        places.get(argument, argument.replace("SCRATCH", places["SCRATCH"]))
+        for argument in fitter.arguments
+    )
+    command = ["cargo", "run", "--profile", profile, "--quiet"]
+    if program == "evaluate":
+        command += ["-p", "ridgeline-server", "--features", "evaluate", "--", program]
+    else:
+        command += ["-p", "ridgeline-evaluate", "--bin", program, "--"]
+    command += arguments
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout
+
+
+def block(fitter: Fitter, printed: str, measurements: str, day: datetime.date) -> str:
+    """What stands between the marks: a Markdown table as it is, other text as code."""
+    command = shlex.join(fitter.arguments).replace("SCRATCH/", "")
+    head = f"Printed by `{command}` on {day:%-d %B %Y} from measurements `{measurements}`.\n"
+    printed = printed.strip("\n")
+    if not printed.startswith("|"):
+        printed = f"```text\n{printed}\n```"
+    return f"{head}\n{printed}\n"
+
+
+def replaced(document: str, name: str, text: str) -> str:
+    """The document with other text between the marks of that name."""
+    found = [match for match in MARK.finditer(document) if match["name"] == name]
+    if len(found) != 1:
+        sys.exit(f"{DOCUMENT} has {len(found)} marks <!-- refit: {name} -->; expected one.")
+    start, end = found[0].span("body")
+    return document[:start] + text + document[end:]
+
+
+def check(folder: Path) -> int:
+    """Whether each table was made from the measurements that are there."""
+    failures = 0
+    marks = {match["name"]: match["body"] for match in MARK.finditer(DOCUMENT.read_text())}
+    for name, fitter in FITTERS.items():
+        found = CHECKSUM.search(marks.get(name, ""))
+        if name not in marks:
+            problem = "no mark in docs/accuracy.md"
+        elif not found:
+            problem = "no table between its marks"
+        elif found["sum"] != checksum(folder, fitter.reads):
+            problem = "its table was made from other measurements"
+        else:
+            continue
+        failures += 1
+        print(f"{name}: {problem}")
+    return 1 if failures else 0
+
+
+def main() -> int:
+    """Runs the fitters."""
+    parser = argparse.ArgumentParser(description="Fits the shipped coefficients again.")
+    parser.add_argument("ground_truth", type=Path)
+    parser.add_argument("--lists", type=Path, help="folder of operator lists")
+    parser.add_argument("--python", type=Path, help="a Python with torch and timm")
+    parser.add_argument("--only", nargs="+", choices=sorted(FITTERS), metavar="NAME")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument(
+        "--scratch", type=Path, default=REPOSITORY / "target", help="where fitted files are written"
+    )
+    parser.add_argument(
+        "--profile", default="release", help="of cargo; `dev` builds faster and fits more slowly"
+    )
+    args = parser.parse_args()
+    folder = args.ground_truth.resolve()
+    if args.check:
+        return check(folder)
+    places = {
+        "GROUND_TRUTH": str(folder),
+        "LISTS": str(args.lists and args.lists.resolve()),
+        # A virtual environment's Python is a link that must stay one.
+        "PYTHON": str(args.python and args.python.absolute()),
+        "SCRATCH": str(args.scratch.resolve()),
+    }
+    for name, fitter in FITTERS.items():
+        if args.only and name not in args.only:
+            continue
+        if fitter.needs and getattr(args, fitter.needs) is None:
+            print(f"{name}: skipped, it needs --{fitter.needs}")
+            continue
+        printed = run(fitter, places, args.profile)
+        print(f"{name}:\n{printed}")
+        today = datetime.datetime.now(tz=datetime.UTC).date()
+        text = block(fitter, printed, checksum(folder, fitter.reads), today)
+        DOCUMENT.write_text(replaced(DOCUMENT.read_text(), name, text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
