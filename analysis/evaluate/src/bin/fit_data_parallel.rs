@@ -4,6 +4,10 @@
 //! ```text
 //! cargo run --release -p ridgeline-evaluate --bin fit_data_parallel -- GROUND_TRUTH
 //! ```
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a development tool, where a panic is a good enough error message"
+)]
 
 use std::collections::BTreeMap;
 use std::error::Error;
