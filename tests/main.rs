@@ -2,6 +2,7 @@
 //! from_outside cli::` runs the part in the folder `cli`.
 #![allow(
     clippy::expect_used,
+    clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
     reason = "a test may fail by a panic in a function that it calls"

@@ -366,10 +366,10 @@ impl Bench<'_> {
         let mut memory = self.stream.alloc_zeros::<u8>(bytes)?;
         let mut done = 0;
         while done < bytes && !block.is_empty() {
-            let count = block.len().min(bytes - done);
-            let mut part = memory.slice_mut(done..done + count);
-            self.stream.memcpy_htod(&block[..count], &mut part)?;
-            done += count;
+            let block = block.get(..bytes - done).unwrap_or(block);
+            let mut part = memory.slice_mut(done..done + block.len());
+            self.stream.memcpy_htod(block, &mut part)?;
+            done += block.len();
         }
         self.stream.synchronize()?;
         Ok(memory)

@@ -135,9 +135,10 @@ pub(crate) async fn run_step(
 }
 
 async fn pass_on(mut source: impl AsyncRead + Unpin, sender: mpsc::Sender<Vec<u8>>) {
-    let mut buffer = [0; 4096];
-    while let Ok(count @ 1..) = source.read(&mut buffer).await {
-        if sender.send(buffer[..count].to_vec()).await.is_err() {
+    loop {
+        let mut piece = Vec::with_capacity(4096);
+        let is_read = source.read_buf(&mut piece).await.is_ok_and(|count| count > 0);
+        if !is_read || sender.send(piece).await.is_err() {
             return;
         }
     }

@@ -457,8 +457,9 @@ pub(crate) fn neutral_folder() -> PathBuf {
 /// The last lines of a program's output, as text for a message: at most 2000 characters.
 pub(crate) fn last_lines(output: &[u8], count: usize) -> String {
     let text = String::from_utf8_lossy(output);
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let kept = lines[lines.len().saturating_sub(count)..].join("\n");
+    let mut lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines.drain(..lines.len().saturating_sub(count));
+    let kept = lines.join("\n");
     let excess = kept.chars().count().saturating_sub(2000);
     kept.chars().skip(excess).filter(|c| *c == '\n' || !c.is_control()).collect()
 }

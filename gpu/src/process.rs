@@ -190,7 +190,7 @@ async fn read_bounded(source: Option<impl AsyncRead + Unpin>, limit: usize) -> V
     let mut buffer = [0; 8192];
     while let Ok(count @ 1..) = source.read(&mut buffer).await {
         let room = limit.saturating_sub(kept.len()).min(count);
-        kept.extend_from_slice(&buffer[..room]);
+        kept.extend(buffer.iter().take(room));
     }
     kept
 }

@@ -92,10 +92,11 @@ impl Times {
         let times: Vec<u64> =
             line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         // user, nice, system, idle, iowait, irq, softirq, steal; what follows is in the first two.
-        let [user, _, system, _, _, irq, softirq, steal] = *times.first_chunk::<8>()?;
+        let times = times.first_chunk::<8>()?;
+        let [user, _, system, _, _, irq, softirq, steal] = *times;
         // What runs at low priority gives way by itself.
         let busy = user + system + irq + softirq + steal;
-        Some(Times { busy, all: times[..8].iter().sum() })
+        Some(Times { busy, all: times.iter().sum() })
     }
 
     fn busy_since(self, before: Times) -> Option<f64> {

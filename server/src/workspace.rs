@@ -47,14 +47,14 @@ impl Workspaces {
         self.all.retain(|workspace| workspace.id != id);
     }
 
-    /// A workspace that may be gone.
-    pub(crate) fn get(&self, id: WorkspaceId) -> Option<&Workspace> {
+    /// A workspace that may be gone. Named `find`, because clippy refuses `[id]` on types with a `get`.
+    pub(crate) fn find(&self, id: WorkspaceId) -> Option<&Workspace> {
         self.all.iter().find(|workspace| workspace.id == id)
     }
 
     /// Whether a workspace is not gone.
     pub(crate) fn contains(&self, id: WorkspaceId) -> bool {
-        self.get(id).is_some()
+        self.find(id).is_some()
     }
 
     /// The workspace with this root.
@@ -93,7 +93,7 @@ impl Index<WorkspaceId> for Workspaces {
         reason = "the event loop drops events of a workspace that is gone"
     )]
     fn index(&self, id: WorkspaceId) -> &Workspace {
-        self.get(id).expect("its events are dropped when it is gone")
+        self.find(id).expect("its events are dropped when it is gone")
     }
 }
 

@@ -1,9 +1,11 @@
 //! Slow iterations among others: how they were timed, and which line makes them slow.
 
+use std::collections::BTreeMap;
+
 use super::Sums;
 use super::contexts::Contexts;
 use super::join::Join;
-use super::lines::Lines;
+use super::lines::{LineIndex, Lines};
 use ridgeline_base::statistics::median;
 use ridgeline_profile::FileId;
 use ridgeline_profile::slow_iterations::SlowIterations;
@@ -69,34 +71,28 @@ pub(super) fn line(
     };
     let whole_slow = places.get(slow).copied()?;
     let whole_other = (places.iter().sum::<f64>() - whole_slow) / f64::from(period - 1);
-    let mut found: Vec<(f64, f64)> = Vec::new();
-    let mut indices = Vec::new();
+    // By line: its time in slow iterations, and its mean time in the others.
+    let mut found: BTreeMap<usize, (LineIndex, (f64, f64))> = BTreeMap::new();
     for (id, context, ..) in sums.by_context(contexts) {
         let (of_slow, others) = split(sums.costs.by_iteration.of(id.0 as usize));
         if of_slow == 0.0 && others == 0.0 {
             continue;
         }
         lines.each_on(&join.places.log.stacks, context.stacks(), usize::MAX, |line, _| {
-            let at = line.index();
-            if found.len() <= at {
-                found.resize(at + 1, (0.0, 0.0));
-                indices.resize(at + 1, None);
-            }
-            found[at].0 += of_slow;
-            found[at].1 += others;
-            indices[at] = Some(line);
+            let (_, times) = found.entry(line.index()).or_insert((line, (0.0, 0.0)));
+            times.0 += of_slow;
+            times.1 += others;
         });
     }
     let excess = |times: &(f64, f64)| times.0 - times.1;
     let least = LEAST_SHARE * (whole_slow - whole_other);
-    let (line, _) = indices
-        .into_iter()
-        .zip(&found)
+    let (line, _) = found
+        .into_values()
         .filter(|(_, times)| {
             let has_loop = times.1 > MOST_OF_OTHERS * whole_other;
             !has_loop && times.0 >= LEAST_RATIO * times.1 && excess(times) >= least
         })
-        .filter_map(|(line, times)| Some((line?, excess(times))))
+        .map(|(line, times)| (line, excess(&times)))
         // The first of equal ones is the outermost: lines are numbered from the outermost frames in.
         .reduce(|best, one| if one.1 > best.1 * 1.001 { one } else { best })?;
     let (file, line) = lines.location(line)?;
@@ -120,10 +116,11 @@ fn sums_by_place(times: impl Iterator<Item = f64>, period: u32) -> Vec<f64> {
     let mut places = Vec::new();
     for (at, time_ns) in times.enumerate() {
         let place = at % period.max(1) as usize;
-        if places.len() <= place {
-            places.resize(place + 1, 0.0);
+        // Places come in order, so a missing one is always the next.
+        match places.get_mut(place) {
+            Some(sum) => *sum += time_ns,
+            None => places.push(time_ns),
         }
-        places[place] += time_ns;
     }
     places
 }

@@ -1,5 +1,11 @@
 //! A profile for tests, written beside the lines that it is about.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "for tests alone")]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "for tests alone"
+)]
 
 use ridgeline_profile::{
     FileFacts, FileId, KernelCost, LineCost, MemoryByKind, ModuleCost, ModuleId, OperatorCost,

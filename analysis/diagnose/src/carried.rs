@@ -235,7 +235,8 @@ impl<'a, 'p> Carried<'a, 'p> {
         };
         let text = self.program.module(module);
         let inner = Carried::new(self.program, self.models, module, Some(at));
-        let returns = text.functions.get(at).map(|one| one.returns.as_slice()).unwrap_or_default();
+        let returns =
+            text.functions.lookup(at).map(|one| one.returns.as_slice()).unwrap_or_default();
         !returns.is_empty()
             && returns.iter().all(|value| {
                 let Some(node) = text.node(value).filter(|node| node.is(Kind::Identifier)) else {

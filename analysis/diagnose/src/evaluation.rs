@@ -32,7 +32,7 @@ impl Stretches {
         let text = evidence.program.module(module);
         let lines = |span: &Span| text.line(span.start)..=text.line(span.end.saturating_sub(1));
         let function = first_node(text, today).and_then(|node| text.function_at(node.start_byte()));
-        let whole = function.and_then(|at| text.functions.get(at)).map(|one| lines(&one.span));
+        let whole = function.and_then(|at| text.functions.lookup(at)).map(|one| lines(&one.span));
         // What is called may stand within it, or beside it in the same file. It begins at its `def`.
         let inner = text.functions.iter().filter(|one| one.outer == function);
         let inner: Vec<RangeInclusive<u32>> = inner.map(|one| lines(&one.span)).collect();

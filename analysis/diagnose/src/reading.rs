@@ -139,7 +139,7 @@ pub(crate) fn is_validation_name(name: &str) -> bool {
 /// Whether a node is in a function or a loop that a person named after validation.
 pub(crate) fn is_in_validation(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
     let text = program.module(module);
-    let function = text.function_at(node.start_byte()).and_then(|at| text.functions.get(at));
+    let function = text.function_at(node.start_byte()).and_then(|at| text.functions.lookup(at));
     function.is_some_and(|one| is_validation_name(&one.name))
         || loops_around(node).into_iter().any(|one| goes_over_validation(program, module, one))
 }
@@ -153,7 +153,7 @@ pub(crate) fn goes_over_validation(program: &Program<'_>, module: usize, one: No
         names_gone_over(text, over).map(|name| text.text(&name.byte_range())).collect();
     names.iter().any(|name| is_validation_name(name))
         || text.function_at(one.start_byte()).is_some_and(|function| {
-            let Some(function) = text.functions.get(function) else { return false };
+            let Some(function) = text.functions.lookup(function) else { return false };
             let all = function.parameters.iter();
             all.filter(|one| names.contains(&one.name.as_str()))
                 .any(|one| is_given_validation(program, function, one))
@@ -248,7 +248,7 @@ pub(crate) fn is_without_gradients(program: &Program<'_>, module: usize, node: N
         at = parent;
     }
     let mut function = text.function_at(node.start_byte());
-    while let Some(one) = function.and_then(|at| text.functions.get(at)) {
+    while let Some(one) = function.and_then(|at| text.functions.lookup(at)) {
         if one.decorators.iter().any(|one| is_turning_off(program, text.text(one))) {
             return true;
         }
@@ -271,7 +271,7 @@ pub(crate) fn may_be_called_without_gradients(program: &Program<'_>, scope: Scop
 
 fn without_gradients(program: &Program<'_>, (module, function): Scope, depth: u32) -> bool {
     let text = program.module(module);
-    let Some(one) = function.and_then(|at| text.functions.get(at)) else { return false };
+    let Some(one) = function.and_then(|at| text.functions.lookup(at)) else { return false };
     let found = callers(program, &one.name);
     if found.is_empty() || depth >= MOST_CALLERS {
         return true;

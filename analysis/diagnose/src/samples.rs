@@ -140,7 +140,7 @@ fn is_plain(program: &Program<'_>, name: &str, depth: u32) -> bool {
         && classes.peek().is_some()
         && classes.all(|(at, class)| {
             let text = program.module(at);
-            let bases = text.classes.get(class).map(|one| one.bases.as_slice());
+            let bases = text.classes.lookup(class).map(|one| one.bases.as_slice());
             let mut bases = bases.unwrap_or_default().iter();
             let methods = text.functions.iter().enumerate();
             let mut later =

@@ -88,7 +88,7 @@ fn validates(program: &Program<'_>, module: usize, line: u32) -> bool {
     let text = program.module(module);
     let Some(node) = first_node(text, line) else { return false };
     let steps = |one: &Node<'_>| trains(program, module, *one);
-    let function = text.function_at(node.start_byte()).and_then(|at| text.functions.get(at));
+    let function = text.function_at(node.start_byte()).and_then(|at| text.functions.lookup(at));
     let loops = loops_around(node);
     if function.is_some_and(|one| is_validation_name(&one.name)) && !loops.iter().any(steps) {
         return true;
@@ -142,14 +142,14 @@ fn written<'a>(program: &Program<'a>) -> Vec<Written<'a>> {
         let bodies = named.filter_map(|(at, one)| Some((Some(at), text.node(&one.body)?)));
         let loops = text.loops.iter().filter_map(|one| Some((one.function, text.node(&one.span)?)));
         let loops = loops.filter(|(function, one)| {
-            let function = function.and_then(|at| text.functions.get(at));
+            let function = function.and_then(|at| text.functions.lookup(at));
             !function.is_some_and(|function| is_validation_name(&function.name))
                 && goes_over_validation(program, module, *one)
                 && !trains(program, module, *one)
         });
         for (function, node) in bodies.chain(loops) {
             let scope = (module, function);
-            let name = function.and_then(|at| text.functions.get(at)).map(|one| &one.name);
+            let name = function.and_then(|at| text.functions.lookup(at)).map(|one| &one.name);
             let is_called = name.is_none_or(|name| !callers(program, name).is_empty());
             let mut calls = calls_in(node).into_iter();
             let call = calls.find(|call| models.is_one(&callee(text, *call)));
@@ -173,7 +173,7 @@ fn written<'a>(program: &Program<'a>) -> Vec<Written<'a>> {
 /// Whether a loss may come from what a call gives.
 fn is_for_a_loss<'a>(program: &Program<'a>, losses: &Losses<'a>, one: &Written<'a>) -> bool {
     let (module, function) = one.scope;
-    let function = function.and_then(|at| program.module(module).functions.get(at));
+    let function = function.and_then(|at| program.module(module).functions.lookup(at));
     function.is_some_and(|function| losses.come_from(&function.name))
         || statement_of(one.call).is_none_or(|made| losses.are_made_of(program, one.scope, made))
 }

@@ -4,6 +4,10 @@
 //! Iterations follow one another, and the host of one runs ahead of the GPU of the one before. So the
 //! graph is run several times, each time from where the last one left its resources, until one takes
 //! as long as the one before.
+#![allow(
+    clippy::indexing_slicing,
+    reason = "hot loops, whose indices are all of tasks and resources of the simulated graph (`Plan`)"
+)]
 
 use thiserror::Error;
 

@@ -44,11 +44,13 @@ pub fn counts(list: &OpList, phases: &[Phase]) -> Vec<(u32, f64)> {
     let mut places: HashMap<u32, usize> = HashMap::new();
     let mut counts: Vec<(u32, f64)> = Vec::new();
     for op in list.ops.iter().filter(|op| phases.contains(&op.phase)) {
-        let place = *places.entry(op.signature).or_insert_with(|| {
-            counts.push((op.signature, 0.0));
-            counts.len() - 1
-        });
-        counts[place].1 += 1.0;
+        match places.get(&op.signature).and_then(|place| counts.get_mut(*place)) {
+            Some((_, count)) => *count += 1.0,
+            None => {
+                places.insert(op.signature, counts.len());
+                counts.push((op.signature, 1.0));
+            }
+        }
     }
     counts
 }

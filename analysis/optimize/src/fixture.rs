@@ -1,5 +1,11 @@
 //! A training step by hand: layers that each keep something large inside and give something small.
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "for tests alone")]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "for tests alone"
+)]
 
 use super::facts::{Cluster, Facts, Probes};
 use super::optimization::{Bound, Optimization, Prediction, predict};

@@ -130,16 +130,17 @@ pub fn page(failure: &RunFailure, place: impl Fn(&str) -> String) -> FailurePage
             what.push_str(&format!("\n  and {} more callers", callers.len() - MOST_CALLERS));
         }
     }
-    let mut next = vec![how_far(failure)];
+    let mut so_far = how_far(failure);
     let output = own_output(failure, MOST_OUTPUT);
     if !output.is_empty() {
-        let whose = match next[0].is_empty() {
+        let whose = match so_far.is_empty() {
             true => "The last output of the program:",
             false => "Its last output:",
         };
-        next[0] = format!("{} {whose}", next[0]).trim_start().to_owned();
-        next.extend(output.iter().map(|line| format!("  | {line}")));
+        so_far = format!("{so_far} {whose}").trim_start().to_owned();
     }
+    let mut next = vec![so_far];
+    next.extend(output.iter().map(|line| format!("  | {line}")));
     match advice(failure, reader) {
         Some(advice) => next.push(advice.text),
         None => next.extend(ended::what_to_do(failure, reader)),
@@ -170,7 +171,7 @@ pub(super) fn own_output(failure: &RunFailure, most: usize) -> Vec<String> {
         lines.truncate(at);
     }
     let from = lines.len().saturating_sub(most);
-    lines[from..].iter().map(|line| shorten(line, 200)).collect()
+    lines.iter().skip(from).map(|line| shorten(line, 200)).collect()
 }
 
 /// The lines that a traceback ends with: of the exception and of those behind it.

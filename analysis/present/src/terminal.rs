@@ -528,11 +528,20 @@ impl Style {
 
 /// A share as blocks, in eighths of a cell; always `cells` wide.
 fn bar(share: f64, cells: usize) -> String {
-    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
     // Something is not nothing.
     let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
-    let text = format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8]);
+    let part = match eighths % 8 {
+        1 => "▏",
+        2 => "▎",
+        3 => "▍",
+        4 => "▌",
+        5 => "▋",
+        6 => "▊",
+        7 => "▉",
+        _ => "",
+    };
+    let text = format!("{}{part}", "█".repeat(eighths / 8));
     let used = eighths.div_ceil(8);
     text + &" ".repeat(cells.saturating_sub(used))
 }

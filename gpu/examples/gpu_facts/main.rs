@@ -29,7 +29,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("ceilings: {}", beside_the_table(&measured.device_name, &measured.rates()));
     for case in occupancy_driver::cases(index)? {
         let mut line = serde_json::to_value(case)?;
-        line["computed_blocks"] = json!(computed_blocks(&case));
+        if let Some(fields) = line.as_object_mut() {
+            fields.insert("computed_blocks".to_owned(), json!(computed_blocks(&case)));
+        }
         println!("occupancy: {line}");
     }
     Ok(())

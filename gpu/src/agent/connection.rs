@@ -279,7 +279,7 @@ struct LastWords {
 
 impl LastWords {
     fn add(&mut self, line: &[u8]) {
-        let line = &line[..line.len().min(LAST_WORDS_LINE_BYTES)];
+        let line = line.get(..LAST_WORDS_LINE_BYTES).unwrap_or(line);
         let text = String::from_utf8_lossy(line);
         let text: String = text.trim_end().chars().filter(|c| !c.is_control()).collect();
         if text.is_empty() {

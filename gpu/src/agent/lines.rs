@@ -25,7 +25,7 @@ pub(super) async fn next_line(source: &mut (impl AsyncBufRead + Unpin), limit: u
             _ => return Line::Text(line),
         };
         let end = chunk.iter().position(|byte| *byte == b'\n');
-        let part = &chunk[..end.unwrap_or(chunk.len())];
+        let part = end.and_then(|end| chunk.get(..end)).unwrap_or(chunk);
         too_long |= line.len() + part.len() > limit;
         if too_long {
             line = Vec::new();

@@ -90,7 +90,8 @@ pub(crate) fn client(params: InitializeParams) -> Client {
     let pulls = text.diagnostic.as_ref();
     let pushed = text.publish_diagnostics;
     let experimental = capabilities.experimental.unwrap_or_default();
-    let announces = |what: &str| experimental["ridgeline"][what] == Value::Bool(true);
+    let own = experimental.get("ridgeline");
+    let announces = |what: &str| own.and_then(|own| own.get(what)) == Some(&Value::Bool(true));
     let options = params.initialization_options.unwrap_or_default();
     #[expect(deprecated, reason = "clients of before 3.6 send nothing else")]
     let older = (params.root_uri, params.root_path);

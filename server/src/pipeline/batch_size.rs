@@ -451,11 +451,12 @@ impl Explorer<'_> {
             runs.push(run);
         }
         let rounds = measured.iter().map(|one| one.turns.len()).min().unwrap_or_default();
-        let round = |number: usize| -> Round {
-            let turns = measured.iter().map(|one| one.turns[number]);
-            batches.iter().copied().zip(turns).collect()
+        // Every version had at least `rounds` turns.
+        let round = |number: usize| -> Option<Round> {
+            let turns = measured.iter().map(|one| one.turns.get(number).copied());
+            batches.iter().zip(turns).map(|(batch, turn)| Some((*batch, turn?))).collect()
         };
-        Ok(Answer::SideBySide(runs, (0..rounds).map(round).collect()))
+        Ok(Answer::SideBySide(runs, (0..rounds).map_while(round).collect()))
     }
 
     async fn run_once(&self, request: &RunRequest) -> RunOutcome {

@@ -32,7 +32,7 @@ pub(super) struct Known {
 pub(super) fn file_of(store: &Store, subject: &Subject, list: &ProbeList) -> PathBuf {
     let profile = &subject.profile;
     let mut hasher = fnv::FnvHasher::default();
-    let settings = list.request["settings"].to_string();
+    let settings = list.request.get("settings").unwrap_or(&Value::Null).to_string();
     for part in [&*profile.device.display_name(), &profile.torch_version, &settings] {
         hasher.write(part.as_bytes());
         hasher.write_u8(0);
@@ -95,7 +95,10 @@ impl Known {
         let mut missing = request.clone();
         for key in LISTS {
             let unknown = list(request, key).iter().filter(|asked| !self.knows(asked));
-            missing[key] = unknown.cloned().collect();
+            let unknown = unknown.cloned().collect();
+            if let Some(lists) = missing.as_object_mut() {
+                lists.insert(key.to_owned(), unknown);
+            }
         }
         let is_asked = LISTS.iter().any(|key| !list(&missing, key).is_empty());
         is_asked.then_some(missing)

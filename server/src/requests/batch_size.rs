@@ -161,7 +161,7 @@ impl GlobalState {
         value: u64,
         reply: Reply<Done>,
     ) {
-        let Some(workspace) = self.workspaces.get(id) else {
+        let Some(workspace) = self.workspaces.find(id) else {
             let gone = RequestError::Invalid("there is no such workspace".to_owned());
             let _ = reply.send(Err(gone));
             return;

@@ -158,7 +158,7 @@ impl GlobalState {
     }
 
     fn panel_document(&self, id: WorkspaceId, reply: Reply<Arc<str>>) {
-        let Some(workspace) = self.workspaces.get(id) else {
+        let Some(workspace) = self.workspaces.find(id) else {
             let _ = reply.send(Err(no_workspace()));
             return;
         };
@@ -191,7 +191,7 @@ impl GlobalState {
     }
 
     fn panel_compare(&self, id: WorkspaceId, (before, after): (u64, u64), reply: Reply<Arc<str>>) {
-        let measured = self.workspaces.get(id).and_then(|workspace| workspace.measured.first());
+        let measured = self.workspaces.find(id).and_then(|workspace| workspace.measured.first());
         let Some(root) = measured.map(|(_, profiled)| profiled.root.clone()) else {
             let _ = reply.send(Err(no_workspace()));
             return;
@@ -202,7 +202,7 @@ impl GlobalState {
     }
 
     fn panel_timeline(&self, id: WorkspaceId, generation: u64, reply: Reply<Arc<str>>) {
-        let workspace = self.workspaces.get(id).into_iter();
+        let workspace = self.workspaces.find(id).into_iter();
         let mut measured = workspace.flat_map(|workspace| &workspace.measured);
         let found = measured.find(|(of, _)| *of == generation);
         let recording = found.and_then(|(_, profiled)| profiled.recording.clone());
@@ -217,7 +217,7 @@ impl GlobalState {
         line: Line,
         reply: Reply<Done>,
     ) -> Option<(Reply<Done>, Sought)> {
-        let Some(workspace) = self.workspaces.get(id) else {
+        let Some(workspace) = self.workspaces.find(id) else {
             let _ = reply.send(Err(no_workspace()));
             return None;
         };

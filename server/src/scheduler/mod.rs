@@ -158,8 +158,7 @@ impl Scheduler {
             if self.running.is_some() {
                 return Next::Nothing;
             }
-            let Some(at) = self.first() else { return Next::Nothing };
-            let (owner, work) = self.waiting[at].clone();
+            let Some((at, (owner, work))) = self.first() else { return Next::Nothing };
             let rules = work.rules();
             if rules.on_busy_machine != OnBusyMachine::Start && self.machine == Machine::Unknown {
                 self.machine = Machine::Looking;
@@ -191,15 +190,16 @@ impl Scheduler {
         }
     }
 
-    /// The first that may start as far as the machine is known.
-    fn first(&self) -> Option<usize> {
+    /// The first that may start as far as the machine is known, and its place in the queue.
+    fn first(&self) -> Option<(usize, (WorkspaceId, Work))> {
         let may_start = |work: &Work| match (work.rules().on_busy_machine, self.machine) {
             (OnBusyMachine::Start, _) | (_, Machine::Unknown | Machine::Free) => true,
             (OnBusyMachine::Skip, Machine::Needed(_)) => true,
             (OnBusyMachine::Wait, Machine::Needed(_)) | (_, Machine::Looking) => false,
         };
         let waiting = self.waiting.iter().enumerate().filter(|(_, (_, work))| may_start(work));
-        waiting.min_by_key(|(at, (_, work))| (work.rules().rank, *at)).map(|(at, _)| at)
+        let first = waiting.min_by_key(|(at, (_, work))| (work.rules().rank, *at));
+        first.map(|(at, waiting)| (at, waiting.clone()))
     }
 
     /// Stops and forgets everything that is no run; whether there was anything. Measuring the GPU begins

@@ -2,6 +2,7 @@
 //! for the panel.
 #![allow(
     clippy::expect_used,
+    clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
     reason = "a test fails by a panic"

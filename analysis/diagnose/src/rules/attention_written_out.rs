@@ -73,8 +73,8 @@ impl Rule for AttentionWrittenOut {
 fn has_the_call(program: &Program<'_>, module: usize, line: u32) -> bool {
     let text = program.module(module);
     let function = text.function_at(text.index.lines().start_of(line));
-    let class = program.class_of((module, function)).and_then(|at| text.classes.get(at));
-    let function = function.and_then(|at| text.functions.get(at));
+    let class = program.class_of((module, function)).and_then(|at| text.classes.lookup(at));
+    let function = function.and_then(|at| text.functions.lookup(at));
     let spans = class.map(|one| &one.span).into_iter().chain(function.map(|one| &one.span));
     let names = ["scaled_dot_product_attention", "flash_attn", "xformers"];
     spans.into_iter().any(|span| names.iter().any(|name| text.text(span).contains(name)))
@@ -367,7 +367,7 @@ fn goes_to_product(program: &Program<'_>, module: usize, call: &Call) -> Option<
         }
     }
     // A function within that sees it.
-    let function = call.function.and_then(|at| text.functions.get(at));
+    let function = call.function.and_then(|at| text.functions.lookup(at));
     let is_seen = function.is_some_and(|it| {
         let inner = text
             .functions

@@ -286,8 +286,8 @@ fn step<'a>(
 ) -> Option<Node<'a>> {
     let text = program.module(module);
     let base = base_of(&target.name);
-    let method = text.functions.get(function?).filter(|_| base.starts_with("self."))?;
-    let class = text.text(&text.classes.get(method.class?)?.span);
+    let method = text.functions.lookup(function?).filter(|_| base.starts_with("self."))?;
+    let class = text.text(&text.classes.lookup(method.class?)?.span);
     let others = ["clear(", "pop(", "popleft(", "detach_(", "reset(", "backward("];
     let is_emptied = others.iter().any(|other| class.contains(&format!("{base}.{other}")))
         || class.contains(&format!("del {base}"));

@@ -333,7 +333,7 @@ fn is_now_and_then(evidence: &Evidence<'_>, module: usize, node: Node<'_>, depth
     {
         return true;
     }
-    let function = text.function_at(node.start_byte()).and_then(|at| text.functions.get(at));
+    let function = text.function_at(node.start_byte()).and_then(|at| text.functions.lookup(at));
     let Some(function) = function.filter(|_| training.is_none() && depth < MOST_CALLERS) else {
         return false;
     };

@@ -107,7 +107,7 @@ fn needless(program: &Program<'_>, module: usize, call: &Call) -> Option<Copy> {
         let found = kinds.into_iter().find(|(ends, _)| is_it(ends)).map(|(_, kind)| kind);
         return found.filter(|_| only_multiplied(text, call, node));
     }
-    let function = text.functions.get(call.function?)?;
+    let function = text.functions.lookup(call.function?)?;
     let is_forward = function.name == "forward" && function.class.is_some();
     (is_forward && is_unchanged(text, call, node, object)).then_some(Copy::Unchanged)
 }
@@ -173,7 +173,7 @@ fn assigned<'a>(text: &Module, node: Node<'a>) -> Option<(String, Node<'a>)> {
 
 /// Where a name stands behind a statement of the function of a call.
 fn uses<'a>(text: &'a Module, call: &Call, name: &str, after: Node<'_>) -> Vec<Node<'a>> {
-    let function = call.function.and_then(|at| text.functions.get(at));
+    let function = call.function.and_then(|at| text.functions.lookup(at));
     let Some(body) = function.and_then(|it| text.node(&it.body)) else { return Vec::new() };
     within(body)
         .into_iter()

@@ -55,7 +55,7 @@ impl Rule for TrainModeInValidation {
 fn is_meant(program: &Program<'_>, module: usize, line: u32) -> bool {
     let text = program.module(module);
     let start = text.index.lines().start_of(line);
-    let function = text.function_at(start).and_then(|at| text.functions.get(at));
+    let function = text.function_at(start).and_then(|at| text.functions.lookup(at));
     function.is_some_and(|one| {
         let whole = text.text(&one.span).to_lowercase();
         let names = one.name.to_lowercase();

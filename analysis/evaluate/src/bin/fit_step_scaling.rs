@@ -8,6 +8,10 @@
 //! ```
 //!
 //! It prints the fitted values; `efficiencies.json` keeps them with where they come from.
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a development tool, where a panic is a good enough error message"
+)]
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -10,11 +10,12 @@ use super::layout::Layout;
 use super::program::Program;
 use super::{EditKind, FileEdits, Refusal, Rewrite};
 use ridgeline_python::SourceIndex;
+use ridgeline_python::semantics::arena::Arena;
 use ridgeline_python::semantics::module::Module;
 
 /// Changes that belong together.
 pub struct Edits<'a> {
-    modules: &'a [Module],
+    modules: &'a Arena<Module>,
     by_module: BTreeMap<usize, Vec<(Range<usize>, String)>>,
     notes: Vec<String>,
     /// Imports that are added: module and line.

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use tree_sitter::Node;
 
 use super::Refusal;
+use ridgeline_python::semantics::arena::Arena;
 use ridgeline_python::semantics::call_sites::Arguments;
 use ridgeline_python::semantics::module::{Call, Module, last_name};
 use ridgeline_python::semantics::project::Modules;
@@ -29,7 +30,7 @@ impl<'a> Program<'a> {
     }
 
     /// The texts, the one that is started first.
-    pub fn modules(&self) -> &'a [Module] {
+    pub fn modules(&self) -> &'a Arena<Module> {
         self.tracer.modules
     }
 
@@ -97,7 +98,7 @@ impl<'a> Program<'a> {
         let functions = &self.module(module).functions;
         let mut function = function;
         while let Some(at) = function {
-            let one = functions.get(at)?;
+            let one = functions.lookup(at)?;
             if one.class.is_some() {
                 return one.class;
             }
@@ -113,7 +114,7 @@ impl<'a> Program<'a> {
         let root = name.split(['.', '[']).next().unwrap_or(name);
         let mut at = function;
         while let Some(index) = at {
-            let Some(one) = text.functions.get(index) else { return false };
+            let Some(one) = text.functions.lookup(index) else { return false };
             let own = |wanted: &str| {
                 text.assignments
                     .iter()

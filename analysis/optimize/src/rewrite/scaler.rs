@@ -73,7 +73,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
         unscale_for(program, edits, &backwards, step, &name)?;
         // One update for all the steps of a block.
         let block = step.statement.parent().map(|one| one.id());
-        let is_last = !steps[at + 1..].iter().any(|other| {
+        let is_last = !steps.iter().skip(at + 1).any(|other| {
             other.scope == step.scope && other.statement.parent().map(|one| one.id()) == block
         });
         if is_last {

@@ -158,11 +158,24 @@ impl Work {
     }
 }
 
-/// The height of the straight pieces through `points` (two at the least, by `x`) at `x`, the outer
-/// pieces continued, but not below a tenth of the nearest point.
+/// Interpolates linearly between `points` (sorted by `x`) at `x`. Extrapolates from the outer two on each
+/// side, but not below a tenth of the nearest point. A single point is a constant; without points the
+/// result is NaN.
 pub(super) fn along(points: &[(f64, f64)], x: f64) -> f64 {
-    let after = points.partition_point(|(knot, _)| *knot < x).clamp(1, points.len() - 1);
-    let ((x0, y0), (x1, y1)) = (points[after - 1], points[after]);
+    let ((x0, y0), (x1, y1)) = match points {
+        [] => return f64::NAN,
+        [(_, height)] => return *height,
+        [first, second, rest @ ..] => {
+            let mut piece = (*first, *second);
+            for next in rest {
+                if piece.1.0 >= x {
+                    break;
+                }
+                piece = (piece.1, *next);
+            }
+            piece
+        }
+    };
     let height = y0 + (y1 - y0) * (x - x0) / (x1 - x0);
     height.max(0.1 * y0.min(y1))
 }

@@ -5,13 +5,85 @@
 //! grows with the tensors: the estimated peak is scaled by the measured over the estimated one.
 
 use std::collections::HashMap;
+use std::ops::{Index, IndexMut};
 
 use super::lines::{Lines, on_stack};
 use ridgeline_operators::op_list::{Held, OpList};
 use ridgeline_profile::{MemoryByAge, MemoryByKind, Phase, Profile};
 
-/// Bytes by kind, in the order of [`MemoryByKind::named`].
-type Kinds = [f64; 7];
+/// A field of [`MemoryByKind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Weights,
+    Gradients,
+    OptimizerState,
+    Activations,
+    Batch,
+    Temporaries,
+    Other,
+}
+
+/// [`MemoryByKind`] in floating point: bytes may be fractions, and negative.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Kinds {
+    weights: f64,
+    gradients: f64,
+    optimizer_state: f64,
+    activations: f64,
+    batch: f64,
+    temporaries: f64,
+    other: f64,
+}
+
+impl Kinds {
+    pub(super) fn by(bytes: impl Fn(Kind) -> f64) -> Kinds {
+        Kinds {
+            weights: bytes(Kind::Weights),
+            gradients: bytes(Kind::Gradients),
+            optimizer_state: bytes(Kind::OptimizerState),
+            activations: bytes(Kind::Activations),
+            batch: bytes(Kind::Batch),
+            temporaries: bytes(Kind::Temporaries),
+            other: bytes(Kind::Other),
+        }
+    }
+
+    fn total(&self) -> f64 {
+        let Kinds { weights, gradients, optimizer_state, activations, .. } = self;
+        let Kinds { batch, temporaries, other, .. } = self;
+        weights + gradients + optimizer_state + activations + batch + temporaries + other
+    }
+}
+
+impl Index<Kind> for Kinds {
+    type Output = f64;
+
+    fn index(&self, kind: Kind) -> &f64 {
+        match kind {
+            Kind::Weights => &self.weights,
+            Kind::Gradients => &self.gradients,
+            Kind::OptimizerState => &self.optimizer_state,
+            Kind::Activations => &self.activations,
+            Kind::Batch => &self.batch,
+            Kind::Temporaries => &self.temporaries,
+            Kind::Other => &self.other,
+        }
+    }
+}
+
+impl IndexMut<Kind> for Kinds {
+    fn index_mut(&mut self, kind: Kind) -> &mut f64 {
+        match kind {
+            Kind::Weights => &mut self.weights,
+            Kind::Gradients => &mut self.gradients,
+            Kind::OptimizerState => &mut self.optimizer_state,
+            Kind::Activations => &mut self.activations,
+            Kind::Batch => &mut self.batch,
+            Kind::Temporaries => &mut self.temporaries,
+            Kind::Other => &mut self.other,
+        }
+    }
+}
 
 /// What belongs to no line.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +106,7 @@ struct Holders {
 struct Entry {
     /// Innermost first.
     lines: Vec<usize>,
-    kind: usize,
+    kind: Kind,
     bytes: f64,
 }
 
@@ -69,8 +141,7 @@ pub(super) fn add(
         let total = of_kinds(&line.cost.total_memory);
         let explained = explained.get(&at).copied().unwrap_or(nothing);
         let now = below_now.get(&at).copied().unwrap_or(nothing);
-        let total =
-            std::array::from_fn(|kind| (total[kind] + now[kind] - explained[kind]).max(own[kind]));
+        let total = Kinds::by(|kind| (total[kind] + now[kind] - explained[kind]).max(own[kind]));
         let made = ages(&line.cost.self_memory_made, &own);
         line.hold(to_kinds(&own), made, to_kinds(&total));
         add_to(&mut sum, &own);
@@ -79,10 +150,10 @@ pub(super) fn add(
     let mut of_lines = nothing;
     old.lines.iter().flatten().for_each(|line| add_to(&mut of_lines, &of_kinds(&line.self_memory)));
     let at_peak = of_kinds(&old.memory.at_peak);
-    let rest = std::array::from_fn(|kind| (at_peak[kind] - of_lines[kind]).max(0.0));
+    let rest = Kinds::by(|kind| (at_peak[kind] - of_lines[kind]).max(0.0));
     let mut rest = scale(&rest, &held_before.rest, &held_now.rest);
     if let Some(peak) = peak(old, before, now) {
-        let parts: f64 = sum.iter().sum::<f64>() + rest.iter().sum::<f64>();
+        let parts: f64 = sum.total() + rest.total();
         settle(&mut rest, peak - parts);
     }
     let rest_made = ages(&MemoryByAge::default(), &rest);
@@ -101,9 +172,17 @@ fn peak(old: &Profile, before: &OpList, now: &OpList) -> Option<f64> {
 /// Makes the parts add up: what is missing has no name, and what is too much is taken from what has
 /// no line, that without a name first.
 fn settle(rest: &mut Kinds, mut missing: f64) {
-    let order = [6, 5, 3, 4, 1, 2, 0];
+    let order = [
+        Kind::Other,
+        Kind::Temporaries,
+        Kind::Activations,
+        Kind::Batch,
+        Kind::Gradients,
+        Kind::OptimizerState,
+        Kind::Weights,
+    ];
     if missing > 0.0 {
-        rest[6] += missing;
+        rest.other += missing;
     }
     for kind in order {
         let taken = (-missing).clamp(0.0, rest[kind]);
@@ -145,7 +224,7 @@ impl Holders {
             let bytes = share * own.get(*innermost).map_or(0.0, |kinds| kinds[*kind]);
             for (at, line) in lines.iter().enumerate() {
                 // A line may stand on a stack twice.
-                if !lines[..at].contains(line) {
+                if !lines.iter().take(at).any(|before| before == line) {
                     found.entry(*line).or_default()[*kind] += bytes;
                 }
             }
@@ -154,12 +233,12 @@ impl Holders {
     }
 }
 
-/// Weights, gradients and what the optimizer keeps, in the order of [`MemoryByKind::named`].
-const OWNED: [usize; 3] = [0, 1, 2];
+/// The kinds that a module owns.
+const OWNED: [Kind; 3] = [Kind::Weights, Kind::Gradients, Kind::OptimizerState];
 
 /// The measured bytes times the ratio of both estimates.
 pub(super) fn scale(old: &Kinds, before: &Kinds, now: &Kinds) -> Kinds {
-    std::array::from_fn(|kind| {
+    Kinds::by(|kind| {
         let (old, before, now) = (old[kind], before[kind], now[kind]);
         if before > 0.0 && old > 0.0 {
             old * now / before
@@ -172,34 +251,56 @@ pub(super) fn scale(old: &Kinds, before: &Kinds, now: &Kinds) -> Kinds {
     })
 }
 
-/// The index of a kind in [`MemoryByKind::named`]; names are those of the agent.
-pub(super) fn kind_of(held: &Held) -> usize {
+/// The kind of what is held; names are those of the agent.
+pub(super) fn kind_of(held: &Held) -> Kind {
     match held.kind.as_str() {
-        "weight" | "buffer" => 0,
-        "gradient" => 1,
-        "optimizer_state" => 2,
-        "activation" => 3,
-        "batch" => 4,
-        "temporary" => 5,
-        _ => 6,
+        "weight" | "buffer" => Kind::Weights,
+        "gradient" => Kind::Gradients,
+        "optimizer_state" => Kind::OptimizerState,
+        "activation" => Kind::Activations,
+        "batch" => Kind::Batch,
+        "temporary" => Kind::Temporaries,
+        _ => Kind::Other,
     }
 }
 
 pub(super) fn of_kinds(memory: &MemoryByKind) -> Kinds {
-    memory.named().map(|(_, bytes)| bytes as f64)
+    let MemoryByKind {
+        weights,
+        gradients,
+        optimizer_state,
+        activations,
+        batch,
+        temporaries,
+        other,
+    } = *memory;
+    Kinds {
+        weights: weights as f64,
+        gradients: gradients as f64,
+        optimizer_state: optimizer_state as f64,
+        activations: activations as f64,
+        batch: batch as f64,
+        temporaries: temporaries as f64,
+        other: other as f64,
+    }
 }
 
 pub(super) fn to_kinds(kinds: &Kinds) -> MemoryByKind {
     // A cast saturates, and takes what is no number for 0.
-    let [weights, gradients, optimizer_state, activations, batch, temporaries, other] =
-        kinds.map(|bytes| bytes.round() as u64);
-    MemoryByKind { weights, gradients, optimizer_state, activations, batch, temporaries, other }
+    let whole = |bytes: f64| bytes.round() as u64;
+    MemoryByKind {
+        weights: whole(kinds.weights),
+        gradients: whole(kinds.gradients),
+        optimizer_state: whole(kinds.optimizer_state),
+        activations: whole(kinds.activations),
+        batch: whole(kinds.batch),
+        temporaries: whole(kinds.temporaries),
+        other: whole(kinds.other),
+    }
 }
 
 pub(super) fn add_to(sum: &mut Kinds, kinds: &Kinds) {
-    for (sum, kind) in sum.iter_mut().zip(kinds) {
-        *sum += kind;
-    }
+    *sum = Kinds::by(|kind| sum[kind] + kinds[kind]);
 }
 
 /// When the bytes of a line were made: in the parts of the iteration in which they were before, or

@@ -24,6 +24,8 @@ mod scale;
 #[cfg(test)]
 mod tests;
 
+use std::ops::{Index, IndexMut};
+
 use costed::Costed;
 use lines::Lines;
 use places::Places;
@@ -211,13 +213,38 @@ fn notes(old: &Profile, input: &Input<'_>) -> Vec<String> {
     notes
 }
 
-/// Phases by index, as arrays of one number for each hold them.
-fn slot(phase: Phase) -> usize {
-    match phase {
-        Phase::Data => 0,
-        Phase::Forward => 1,
-        Phase::Backward => 2,
-        Phase::Optimizer => 3,
-        Phase::Other => 4,
+/// One value for each phase.
+#[derive(Clone, Copy, Debug, Default)]
+struct ByPhase<T> {
+    data: T,
+    forward: T,
+    backward: T,
+    optimizer: T,
+    other: T,
+}
+
+impl<T> Index<Phase> for ByPhase<T> {
+    type Output = T;
+
+    fn index(&self, phase: Phase) -> &T {
+        match phase {
+            Phase::Data => &self.data,
+            Phase::Forward => &self.forward,
+            Phase::Backward => &self.backward,
+            Phase::Optimizer => &self.optimizer,
+            Phase::Other => &self.other,
+        }
+    }
+}
+
+impl<T> IndexMut<Phase> for ByPhase<T> {
+    fn index_mut(&mut self, phase: Phase) -> &mut T {
+        match phase {
+            Phase::Data => &mut self.data,
+            Phase::Forward => &mut self.forward,
+            Phase::Backward => &mut self.backward,
+            Phase::Optimizer => &mut self.optimizer,
+            Phase::Other => &mut self.other,
+        }
     }
 }

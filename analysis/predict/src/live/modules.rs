@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::costed::{Costed, Group};
-use super::memory::{add_to, kind_of, of_kinds, scale, to_kinds};
+use super::memory::{Kinds, add_to, kind_of, of_kinds, scale, to_kinds};
 use super::places::Places;
 use super::scale::{Scaled, Unit};
 use ridgeline_operators::op_list::Module;
@@ -27,7 +27,7 @@ type Key<'a> = (&'a str, usize);
 #[derive(Clone, Debug, Default)]
 struct Own {
     time: PhaseTimes,
-    memory: [f64; 7],
+    memory: Kinds,
     parameters: f64,
 }
 
@@ -144,7 +144,7 @@ fn settle(cost: &mut ModuleCost, more: &Own) {
     let mut memory = of_kinds(&cost.memory);
     add_to(&mut memory, &more.memory);
     let least = of_kinds(&cost.self_memory);
-    cost.memory = to_kinds(&std::array::from_fn(|kind| memory[kind].max(least[kind])));
+    cost.memory = to_kinds(&Kinds::by(|kind| memory[kind].max(least[kind])));
     // A cast saturates.
     cost.parameters = (cost.parameters as f64 + more.parameters).round() as u64;
     let same = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(b.abs());
@@ -171,7 +171,7 @@ fn difference(new: &Own, old: &Own) -> Own {
     for phase in Phase::ALL {
         *found.time.get_mut(phase) = new.time.get(phase) - old.time.get(phase);
     }
-    found.memory = std::array::from_fn(|kind| new.memory[kind] - old.memory[kind]);
+    found.memory = Kinds::by(|kind| new.memory[kind] - old.memory[kind]);
     found
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::costed::{Costed, Group};
 use super::places::Places;
-use super::{Text, slot};
+use super::{ByPhase, Text};
 use ridgeline_operators::op_list::{OpList, Outcome};
 use ridgeline_profile::{LineCost, OPERATORS_PER_LINE, Phase, PhaseTimes, Profile, Untracked};
 use ridgeline_python::Place;
@@ -35,7 +35,7 @@ pub(super) struct UnitCost {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     time: PhaseTimes,
-    calls: [f64; 5],
+    calls: ByPhase<f64>,
 }
 
 /// See the module.
@@ -68,7 +68,7 @@ pub(super) struct Scaled {
     /// By operator: measured over modelled.
     likes: Likes,
     /// Groups without a stack, by phase: before and now.
-    adrift: [(f64, f64); 5],
+    adrift: ByPhase<(f64, f64)>,
     batch_ratio: f64,
     /// Today's list ends early: what is not in it may run all the same, and is kept as it was.
     pub is_partial: bool,
@@ -130,7 +130,7 @@ impl Scaled {
             files_now,
             kept: Vec::new(),
             likes: Likes::default(),
-            adrift: [(0.0, 0.0); 5],
+            adrift: ByPhase::default(),
             batch_ratio: batch_ratio(old, now.list),
             is_partial: now.list.outcome == Outcome::Partial,
         };
@@ -222,7 +222,7 @@ impl Scaled {
         let mut of_groups = Vec::with_capacity(costed.groups.len());
         for group in &costed.groups {
             let Some(stack) = group.stack else {
-                let (before, now) = &mut self.adrift[slot(group.phase)];
+                let (before, now) = &mut self.adrift[group.phase];
                 *(if is_before { before } else { now }) += group.time_ns;
                 of_groups.push(None);
                 continue;
@@ -232,7 +232,7 @@ impl Scaled {
             if let Some(cost) = unit.and_then(|unit| self.units.get_mut(unit)) {
                 let sums = if is_before { &mut cost.before } else { &mut cost.now };
                 *sums.time.get_mut(group.phase) += group.time_ns;
-                sums.calls[slot(group.phase)] += group.calls;
+                sums.calls[group.phase] += group.calls;
             }
             of_groups.push(unit);
         }
@@ -285,8 +285,7 @@ impl Scaled {
     /// same factor.
     pub(super) fn calls_ratio(&self, unit: Unit) -> f64 {
         let Some(cost) = self.units.get(unit) else { return 1.0 };
-        let forward = slot(Phase::Forward);
-        let (before, now) = (cost.before.calls[forward], cost.now.calls[forward]);
+        let (before, now) = (cost.before.calls.forward, cost.now.calls.forward);
         if before > 0.0 && now > 0.0 && !cost.changed { now / before } else { 1.0 }
     }
 
@@ -294,7 +293,7 @@ impl Scaled {
     pub(super) fn untracked(&self, old: &Profile) -> Vec<Untracked> {
         let mut parts = old.untracked.clone();
         for phase in Phase::ALL {
-            let (before, now) = self.adrift[slot(phase)];
+            let (before, now) = self.adrift[phase];
             let of_phase = parts.iter_mut().filter(|part| part.phase == phase);
             if before > 0.0 {
                 of_phase.for_each(|part| part.time_ns *= now / before);
@@ -312,7 +311,7 @@ impl UnitCost {
     fn scaled(&self, phase: Phase, fresh: f64, batch_ratio: f64, is_partial: bool) -> f64 {
         let (old, host) = (self.old.get(phase), self.host.get(phase).min(self.old.get(phase)));
         let (before, now) = (self.before.time.get(phase), self.now.time.get(phase));
-        let calls = |sums: &Sums| sums.calls[slot(phase)];
+        let calls = |sums: &Sums| sums.calls[phase];
         if before > 0.0 && now > 0.0 {
             let again = calls(&self.now) / calls(&self.before).max(1.0);
             host * again + (old - host) * (now / before)

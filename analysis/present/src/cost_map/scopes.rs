@@ -13,9 +13,7 @@ impl Builder<'_> {
     /// what its methods' own lines cost, whichever is more: which method calls which is not known.
     pub(super) fn scopes(&self, statements: &[StatementCost]) -> Vec<ScopeCost> {
         let scopes = self.index.scopes();
-        // By scope, where in the list it is.
-        let mut slots: Vec<Option<usize>> = vec![None; scopes.len()];
-        let mut by_scope: Vec<(ScopeCost, PhaseTimes)> = Vec::new();
+        let mut by_scope: BTreeMap<usize, (ScopeCost, PhaseTimes)> = BTreeMap::new();
         for cost in statements {
             // A header belongs to the scope that it opens only as text; it runs in the one around.
             let known = cost.statement.and_then(|at| self.index.statements().get(at));
@@ -26,11 +24,9 @@ impl Builder<'_> {
             let Some(scope) = scopes.get(at).filter(|scope| scope.kind != ScopeKind::File) else {
                 continue;
             };
-            let slot = *slots[at].get_or_insert_with(|| {
-                by_scope.push((self.no_cost(at, scope), PhaseTimes::default()));
-                by_scope.len() - 1
-            });
-            let (sum, own) = &mut by_scope[slot];
+            let (sum, own) = by_scope
+                .entry(at)
+                .or_insert_with(|| (self.no_cost(at, scope), PhaseTimes::default()));
             sum.total_time += cost.total_time;
             sum.total_memory += cost.total_memory;
             sum.provenance = sum.provenance.max(cost.provenance);
@@ -38,7 +34,7 @@ impl Builder<'_> {
         }
         let instances = self.instances_by_type();
         let mut classes: BTreeMap<usize, (ScopeCost, PhaseTimes)> = BTreeMap::new();
-        for (cost, own) in &mut by_scope {
+        for (cost, own) in by_scope.values_mut() {
             self.limit(&mut cost.total_time);
             cost.total_memory = least(cost.total_memory, self.profile.memory.at_peak);
             let class = scopes.get(cost.scope).and_then(|scope| scope.parent).unwrap_or(0) as usize;
@@ -71,13 +67,9 @@ impl Builder<'_> {
             }
             self.limit(&mut sum.total_time);
             // A class's own body, which runs once, is not what the class costs.
-            match slots[class] {
-                Some(slot) => by_scope[slot] = (sum, own),
-                None => by_scope.push((sum, own)),
-            }
+            by_scope.insert(class, (sum, own));
         }
-        let mut costs: Vec<ScopeCost> = by_scope.into_iter().map(|(cost, _)| cost).collect();
-        costs.sort_by_key(|cost| cost.scope);
+        let mut costs: Vec<ScopeCost> = by_scope.into_values().map(|(cost, _)| cost).collect();
         for cost in &mut costs {
             let first = self.index.lines().line_of(cost.span.start);
             let last = self.index.lines().line_of(cost.span.end.saturating_sub(1));

@@ -1,5 +1,6 @@
 //! What the panel shows, as headings and tables for a browser that runs no script.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::{style, text};
@@ -258,20 +259,21 @@ impl Page<'_> {
 
 /// Each module behind its parent, with its depth. Without recursion: a model may be deep.
 fn in_tree_order(modules: &[ModuleCost]) -> Vec<(usize, &ModuleCost)> {
-    let mut children: Vec<Vec<usize>> = vec![Vec::new(); modules.len()];
-    let mut waiting: Vec<(usize, usize)> = Vec::new();
+    let mut children: HashMap<usize, Vec<(usize, &ModuleCost)>> = HashMap::new();
+    let mut waiting: Vec<(usize, usize, &ModuleCost)> = Vec::new();
     for (at, module) in modules.iter().enumerate() {
         // Parents come before children; one that does not is shown at the top, and no circle forms.
         match module.parent.map(|ModuleId(parent)| parent as usize).filter(|&parent| parent < at) {
-            Some(parent) => children[parent].push(at),
-            None => waiting.push((0, at)),
+            Some(parent) => children.entry(parent).or_default().push((at, module)),
+            None => waiting.push((0, at, module)),
         }
     }
     waiting.reverse();
     let mut ordered = Vec::new();
-    while let Some((depth, at)) = waiting.pop() {
-        ordered.push((depth, &modules[at]));
-        waiting.extend(children[at].iter().rev().map(|&child| (depth + 1, child)));
+    while let Some((depth, at, module)) = waiting.pop() {
+        ordered.push((depth, module));
+        let inner = children.remove(&at).unwrap_or_default();
+        waiting.extend(inner.into_iter().rev().map(|(at, module)| (depth + 1, at, module)));
     }
     ordered
 }

@@ -273,7 +273,7 @@ fn made_batches(tracer: &Tracer<'_>) -> Vec<Sink> {
                 found = found.or(synthetic::first_size(tracer, at, call));
             }
         }
-        if found.numbers.len() > 1 {
+        if let [first, _, ..] = &found.numbers[..] {
             let lines: Vec<String> = found.numbers.iter().map(|one| one.line.to_string()).collect();
             let message = format!(
                 "{} writes the batch size {} times (lines {}): give it one name",
@@ -281,7 +281,7 @@ fn made_batches(tracer: &Tracer<'_>) -> Vec<Sink> {
                 lines.len(),
                 lines.join(", ")
             );
-            let place = Some((module.path.clone(), found.numbers[0].line));
+            let place = Some((module.path.clone(), first.line));
             found = Found::doubt(Refusal { message, at: place });
         }
         let line = module.line(one.span.start);

@@ -145,17 +145,17 @@ fn name_of(argument: &str) -> &str {
 /// a way of its own (`--batch_size=32` of nanoGPT, `batch_size=32` of Hydra).
 pub fn given_by_name(tracer: &Tracer<'_>) -> Option<super::Refusal> {
     let arguments = &tracer.entry.arguments;
-    let at = arguments.iter().position(|argument| {
+    let (at, argument) = arguments.iter().enumerate().find(|(_, argument)| {
         let name = name_of(argument).trim_start_matches('-');
         let last = name.rsplit('.').next().unwrap_or(name);
         let is_option = argument.starts_with("--") || argument.contains('=');
         is_option && is_batch_name(last) && last.len() > 2
     })?;
-    let value = arguments[at].split_once('=').map(|(_, value)| value);
+    let value = argument.split_once('=').map(|(_, value)| value);
     let value = value.or(arguments.get(at + 1).map(String::as_str)).unwrap_or("something");
     let message = format!(
         "the configuration's arguments set {} to {value}: change it there",
-        name_of(&arguments[at])
+        name_of(argument)
     );
     Some(super::Refusal { message, at: None })
 }

@@ -134,8 +134,8 @@ pub(super) fn call(tracer: &Tracer<'_>, place: &Place, node: Node<'_>, path: &[S
             }
         }
         // `dls.train` of a library's pair of loaders.
-        [.., Step::Batch] => {
-            loader(tracer, place, name, owner, &arguments, &path[path.len() - 1..])
+        [.., batch @ Step::Batch] => {
+            loader(tracer, place, name, owner, &arguments, std::slice::from_ref(batch))
         }
         [Step::Key(key), rest @ ..]
             if TRANSPARENT.contains(&name) || arguments.named(key).is_some() =>
@@ -172,9 +172,12 @@ fn parsed(tracer: &Tracer<'_>, place: &Place, path: &[Step]) -> Option<Found> {
     match path {
         [Step::Key(key)] => arguments::option(tracer, key),
         // `args, _ = parser.parse_known_args()`; and the dataclasses of transformers' parser.
-        [Step::Element(at), Step::Key(key), rest @ ..] => arguments::option(tracer, key)
-            .filter(|_| rest.is_empty())
-            .or_else(|| parsed_dataclass(tracer, place, *at, &path[1..])),
+        [Step::Element(at), member @ ..] => {
+            let [Step::Key(key), rest @ ..] = member else { return None };
+            arguments::option(tracer, key)
+                .filter(|_| rest.is_empty())
+                .or_else(|| parsed_dataclass(tracer, place, *at, member))
+        }
         _ => None,
     }
 }
@@ -356,7 +359,7 @@ fn loader(
     }
     for key in LOADER_KEYS {
         if let Some(value) = arguments.named(key).filter(|value| !value.is(Kind::None)) {
-            return tracer.part(place, value, &path[1..]);
+            return tracer.part(place, value, path.get(1..).unwrap_or_default());
         }
     }
     if let Some(sampler) = arguments.named("batch_sampler").filter(|node| !node.is(Kind::None)) {

@@ -3,6 +3,7 @@
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
+use super::arena::Arena;
 use super::module::{Assignment, Branch, Call, Class, Function, Loop, Module, Parameter, Span};
 
 /// Branches deeper than this are taken together.
@@ -149,7 +150,7 @@ fn function(module: &mut Module, node: Node<'_>) {
             })
         });
     let mut by_name = false;
-    let mut parameters = Vec::new();
+    let mut parameters = Arena::default();
     let children = node.field(Field::Parameters).map_or(Vec::new(), named_children);
     for child in children.into_iter().take(256) {
         let (name, is_rest) = match Kind::of(&child) {

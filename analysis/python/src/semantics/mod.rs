@@ -5,6 +5,7 @@
 //! [`trace::Tracer`] goes from an expression back through names, attributes, parameters, objects and data
 //! files to the numbers that it may come from. The batch size, the rewrites and the rules stand on it.
 
+pub mod arena;
 pub mod arguments;
 pub mod batch_names;
 pub mod call_sites;

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use tree_sitter::{Node, Tree};
 
+use super::arena::Arena;
 use crate::SourceIndex;
 use crate::syntax::imports::{Import, imports};
 
@@ -30,7 +31,7 @@ pub struct Function {
     pub class: Option<usize>,
     /// The function around it, as an index into [`Module::functions`].
     pub outer: Option<usize>,
-    pub parameters: Vec<Parameter>,
+    pub parameters: Arena<Parameter>,
     pub decorators: Vec<Span>,
     /// What its `return` statements give, and whether it has a `yield` of its own.
     pub returns: Vec<Span>,
@@ -118,8 +119,8 @@ pub struct Module {
     /// Relative to the project, `/` between.
     pub path: String,
     pub index: SourceIndex,
-    pub functions: Vec<Function>,
-    pub classes: Vec<Class>,
+    pub functions: Arena<Function>,
+    pub classes: Arena<Class>,
     pub assignments: Vec<Assignment>,
     pub calls: Vec<Call>,
     pub loops: Vec<Loop>,
@@ -137,8 +138,8 @@ impl Module {
         let mut module = Module {
             path: path.to_owned(),
             index,
-            functions: Vec::new(),
-            classes: Vec::new(),
+            functions: Arena::default(),
+            classes: Arena::default(),
             assignments: Vec::new(),
             calls: Vec::new(),
             loops: Vec::new(),

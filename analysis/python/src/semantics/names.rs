@@ -129,20 +129,22 @@ impl Tracer<'_> {
         let mut found: Option<Found> = None;
         // The longest target first: `config.train.batch_size = 32`.
         let mut written = vec![name.to_owned()];
-        let mut targets: Vec<(Vec<String>, usize)> = Vec::new();
-        for (depth, step) in path.iter().enumerate().take(4) {
-            let Step::Key(key) = step else { break };
+        let mut targets: Vec<(Vec<String>, &[Step])> = Vec::new();
+        let mut rest = path;
+        while targets.len() < 4
+            && let [Step::Key(key), inner @ ..] = rest
+        {
             written = written
                 .iter()
                 .flat_map(|before| [format!("{before}.{key}"), format!("{before}[\"{key}\"]")])
                 .collect();
-            targets.push((written.clone(), depth + 1));
+            targets.push((written.clone(), inner));
+            rest = inner;
         }
-        for (written, depth) in targets.into_iter().rev() {
+        for (written, rest) in targets.into_iter().rev() {
             let of_member: Vec<&Assignment> =
                 all.iter().copied().filter(|one| written.contains(&one.target)).collect();
-            let (certain, changed) =
-                self.reaching(place, &of_member, until, &used_in, &path[depth..]);
+            let (certain, changed) = self.reaching(place, &of_member, until, &used_in, rest);
             found = match (found, changed) {
                 (Some(before), Some(changed)) => Some(before.or(changed)),
                 (before, changed) => before.or(changed),

@@ -20,10 +20,10 @@ pub(super) fn parameter(
 ) -> Found {
     let text = &tracer.modules[module];
     let one = &text.functions[function];
-    let Some(at) = one.parameters.iter().position(|parameter| parameter.name == name) else {
+    let mut parameters = one.parameters.iter().enumerate();
+    let Some((at, parameter)) = parameters.find(|(_, parameter)| parameter.name == name) else {
         return Found::default();
     };
-    let parameter = &one.parameters[at];
     let is_static = one.decorators.iter().any(|span| text.text(span) == "staticmethod");
     let is_method = one.class.is_some() && !is_static;
     if let (true, Some(class), true) = (is_method, one.class, at == 0) {

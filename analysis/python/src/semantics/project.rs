@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Entry;
+use super::arena::Arena;
 use super::module::Module;
 
 /// The texts of a project.
@@ -27,7 +28,7 @@ const MOST_BYTES: usize = 8 << 20;
 /// The modules of a project that its entry imports, the entry first.
 #[derive(Debug, Default)]
 pub struct Modules {
-    pub all: Vec<Module>,
+    pub all: Arena<Module>,
     by_path: HashMap<String, usize>,
     /// Folders that absolute imports are looked for in.
     folders: Vec<String>,

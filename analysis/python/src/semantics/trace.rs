@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 
 use tree_sitter::Node;
 
+use super::arena::Arena;
 use super::call_sites::CallSite;
 use super::gather::named_children;
 use super::module::{Module, Span};
@@ -98,7 +99,7 @@ impl Found {
 
 /// Follows values through a project.
 pub struct Tracer<'a> {
-    pub modules: &'a [Module],
+    pub modules: &'a Arena<Module>,
     pub files: &'a Modules,
     pub project: &'a dyn Project,
     pub entry: &'a Entry,

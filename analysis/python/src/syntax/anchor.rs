@@ -43,11 +43,11 @@ impl LineMap {
             identity: old.is_empty(),
         };
         let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-        let ends = old[prefix..].iter().rev().zip(new[prefix..].iter().rev());
+        let ends = old.iter().skip(prefix).rev().zip(new.iter().skip(prefix).rev());
         let suffix = ends.take_while(|(a, b)| a == b).count();
         let mut input = InternedInput::default();
-        input.update_before(old[prefix..old.len() - suffix].iter().copied());
-        input.update_after(new[prefix..new.len() - suffix].iter().copied());
+        input.update_before(old.iter().copied().take(old.len() - suffix).skip(prefix));
+        input.update_after(new.iter().copied().take(new.len() - suffix).skip(prefix));
         let diff = Diff::compute(Algorithm::Histogram, &input);
         let (mut old_at, mut new_at) = (0, 0);
         let hunks: Vec<_> = diff
@@ -66,8 +66,8 @@ impl LineMap {
         for (before, after) in hunks {
             map.find_replaced(old, new, before, after);
         }
-        let is_gone = |at: &usize| old[*at] != BLANK && !map.is_unchanged(*at);
-        map.gone_code = (0..old.len()).filter(is_gone).collect();
+        let code = old.iter().enumerate().filter(|(_, line)| **line != BLANK);
+        map.gone_code = code.map(|(at, _)| at).filter(|at| !map.is_unchanged(*at)).collect();
         map
     }
 
@@ -97,25 +97,38 @@ impl LineMap {
         self.identity || self.gone_code.get(next).is_none_or(|&at| at >= end)
     }
 
+    /// Records that an old line stands in today's text, if both texts have these lines.
     fn join(&mut self, old: usize, new: usize) {
-        self.places[old] = Some(Place { line: number(new), changed: false });
-        self.origins[new] = Some(number(old));
+        if let (Some(place), Some(origin)) = (self.places.get_mut(old), self.origins.get_mut(new)) {
+            *place = Some(Place { line: number(new), changed: false });
+            *origin = Some(number(old));
+        }
     }
 
     fn is_unchanged(&self, old: usize) -> bool {
-        self.places[old].is_some_and(|place| !place.changed)
+        matches!(self.places.get(old), Some(Some(place)) if !place.changed)
+    }
+
+    /// Whether an old line exists, and its place in today's text is not known yet.
+    fn has_no_place(&self, old: usize) -> bool {
+        self.places.get(old) == Some(&None)
+    }
+
+    /// Whether a line of today's text exists, and its old line is not known yet.
+    fn has_no_origin(&self, new: usize) -> bool {
+        self.origins.get(new) == Some(&None)
     }
 
     fn find_moved(&mut self, old: &[u32], new: &[u32]) {
-        let lone_old = lone(old, |at| self.places[at].is_none());
-        let lone_new = lone(new, |at| self.origins[at].is_none());
+        let lone_old = lone(old, |at| self.has_no_place(at));
+        let lone_new = lone(new, |at| self.has_no_origin(at));
         let mut moved: Vec<(usize, usize)> = lone_old
             .into_iter()
             .filter_map(|(checksum, from)| Some((from, *lone_new.get(&checksum)?)))
             .collect();
         moved.sort_unstable();
         for (from, to) in moved {
-            if self.places[from].is_some() || self.origins[to].is_some() {
+            if !self.has_no_place(from) || !self.has_no_origin(to) {
                 continue;
             }
             self.join(from, to);
@@ -123,11 +136,9 @@ impl LineMap {
                 let (mut from, mut to) = (from, to);
                 while let (Some(next_from), Some(next_to)) =
                     (from.checked_add_signed(step), to.checked_add_signed(step))
-                    && next_from < old.len()
-                    && next_to < new.len()
-                    && old[next_from] == new[next_to]
-                    && self.places[next_from].is_none()
-                    && self.origins[next_to].is_none()
+                    && old.get(next_from) == new.get(next_to)
+                    && self.has_no_place(next_from)
+                    && self.has_no_origin(next_to)
                 {
                     self.join(next_from, next_to);
                     (from, to) = (next_from, next_to);
@@ -143,16 +154,19 @@ impl LineMap {
         before: std::ops::Range<usize>,
         after: std::ops::Range<usize>,
     ) {
+        let is_code = |lines: &[u32], at: usize| lines.get(at).is_some_and(|line| *line != BLANK);
         let gone: Vec<usize> =
-            before.filter(|&at| self.places[at].is_none() && old[at] != BLANK).collect();
+            before.filter(|&at| self.has_no_place(at) && is_code(old, at)).collect();
         let added: Vec<usize> =
-            after.filter(|&at| self.origins[at].is_none() && new[at] != BLANK).collect();
+            after.filter(|&at| self.has_no_origin(at) && is_code(new, at)).collect();
         // With other numbers on both sides there is no telling which became which, and a cost at
         // the wrong line is worse than none. One line that became several is mostly a statement
         // that is being broken up, and begins where it began.
         if gone.len() == added.len() || (gone.len() == 1 && !added.is_empty()) {
             for (&from, &to) in gone.iter().zip(&added) {
-                self.places[from] = Some(Place { line: number(to), changed: true });
+                if let Some(place) = self.places.get_mut(from) {
+                    *place = Some(Place { line: number(to), changed: true });
+                }
             }
         }
     }

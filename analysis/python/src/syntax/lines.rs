@@ -80,7 +80,8 @@ impl Lines {
     pub fn trimmed(&self, text: &str, line: u32) -> Range<usize> {
         let start = self.start_of(line);
         let end = self.start_of(line.saturating_add(1)).min(text.len());
-        trim(text.as_bytes(), start.min(end)..end)
+        let (first, bytes) = trim(text.as_bytes(), start.min(end)..end);
+        first..first + bytes.len()
     }
 
     /// Follows an edit: the bytes `old` of the text before became `new_len` bytes, and `text` is
@@ -89,7 +90,19 @@ impl Lines {
         // One line more on each side, because an edit can join a `\r` with a `\n` or part them.
         let first = (self.line_of(old.start) as usize).saturating_sub(2);
         let after = (self.line_of(old.end) as usize).saturating_add(1);
-        if after >= self.starts.len() || self.len - old.len() + new_len != text.len() {
+        let shift = |offset: usize| offset - old.len() + new_len;
+        if let (Some(&region_start), Some(&region_end)) =
+            (self.starts.get(first), self.starts.get(after))
+            && shift(self.len) == text.len()
+        {
+            let (mut starts, mut checksums) = (Vec::new(), Vec::new());
+            split(text, region_start..shift(region_end), &mut starts, &mut checksums);
+            for start in self.starts.iter_mut().skip(after) {
+                *start = shift(*start);
+            }
+            self.starts.splice(first..after, starts);
+            self.checksums.splice(first..after, checksums);
+        } else {
             // The edit reaches the last lines: the rest is found anew.
             let start = self.starts.get(first).copied().unwrap_or(0);
             self.starts.truncate(first);
@@ -98,16 +111,6 @@ impl Lines {
             let last = last_line_start(text);
             self.starts.push(last);
             self.checksums.push(checksum(text, last..text.len()));
-        } else {
-            let shift = |offset: usize| offset - old.len() + new_len;
-            let region = self.starts[first]..shift(self.starts[after]);
-            let (mut starts, mut checksums) = (Vec::new(), Vec::new());
-            split(text, region, &mut starts, &mut checksums);
-            for start in &mut self.starts[after..] {
-                *start = shift(*start);
-            }
-            self.starts.splice(first..after, starts);
-            self.checksums.splice(first..after, checksums);
         }
         self.len = text.len();
     }
@@ -118,8 +121,7 @@ fn split(text: &str, region: Range<usize>, starts: &mut Vec<usize>, checksums: &
     let bytes = text.as_bytes();
     let mut start = region.start;
     let mut at = region.start;
-    while at < region.end {
-        let byte = bytes[at];
+    while let Some(&byte) = bytes.get(at).filter(|_| at < region.end) {
         at += 1;
         if byte != b'\n' && byte != b'\r' {
             continue;
@@ -147,21 +149,36 @@ fn last_line_start(text: &str) -> usize {
 }
 
 fn checksum(text: &str, line: Range<usize>) -> u32 {
-    crc32fast::hash(&text.as_bytes()[trim(text.as_bytes(), line)])
+    crc32fast::hash(trim(text.as_bytes(), line).1)
 }
 
-/// What Python's `bytes.strip()` leaves of `range`, without a byte order mark at the text's start.
-fn trim(bytes: &[u8], range: Range<usize>) -> Range<usize> {
+/// What Python's `bytes.strip()` leaves of `range`, as its start and its bytes. A byte order mark at the
+/// start of the text is left out too.
+fn trim(bytes: &[u8], range: Range<usize>) -> (usize, &[u8]) {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c);
     let mut start = range.start;
-    if start == 0 && bytes[range.clone()].starts_with("\u{feff}".as_bytes()) {
+    let mut line = bytes.get(range).unwrap_or_default();
+    if start == 0
+        && let Some(rest) = line.strip_prefix("\u{feff}".as_bytes())
+    {
         start = "\u{feff}".len();
+        line = rest;
     }
-    let Some(first) = bytes[start..range.end].iter().position(|byte| !is_space(byte)) else {
-        return start..start;
-    };
-    let last = bytes[start..range.end].iter().rposition(|byte| !is_space(byte)).unwrap_or(first);
-    start + first..start + last + 1
+    if line.iter().all(is_space) {
+        return (start, &[]);
+    }
+    while let [first, rest @ ..] = line
+        && is_space(first)
+    {
+        start += 1;
+        line = rest;
+    }
+    while let [rest @ .., last] = line
+        && is_space(last)
+    {
+        line = rest;
+    }
+    (start, line)
 }
 
 #[cfg(test)]

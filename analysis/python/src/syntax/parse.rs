@@ -77,24 +77,20 @@ pub(super) fn parse(text: &str, lines: &Lines, old: Option<&Tree>, budget: Budge
 /// place.
 fn as_tree_sitter_reads_it(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
-    let lone_return = |at: usize| bytes[at] == b'\r' && bytes.get(at + 1) != Some(&b'\n');
-    let strange = |at: usize| bytes[at] == 0 || lone_return(at);
     // Most texts have neither, and this way of asking is the fastest.
     if !bytes.contains(&b'\r') && !bytes.contains(&0) {
         return Cow::Borrowed(bytes);
     }
-    let Some(first) = (0..bytes.len()).find(|&at| strange(at)) else {
-        return Cow::Borrowed(bytes);
+    let pairs = || bytes.iter().zip(bytes.iter().skip(1).map(Some).chain([None]));
+    let readable = |byte: u8, next: Option<&u8>| match byte {
+        b'\r' if next != Some(&b'\n') => b'\n',
+        0 => b'?',
+        other => other,
     };
-    let mut owned = bytes.to_vec();
-    for at in first..bytes.len() {
-        if lone_return(at) {
-            owned[at] = b'\n';
-        } else if bytes[at] == 0 {
-            owned[at] = b'?';
-        }
+    if pairs().all(|(byte, next)| readable(*byte, next) == *byte) {
+        return Cow::Borrowed(bytes);
     }
-    Cow::Owned(owned)
+    Cow::Owned(pairs().map(|(byte, next)| readable(*byte, next)).collect())
 }
 
 /// The place of an offset as tree-sitter counts: from row 0, in bytes.

@@ -113,13 +113,13 @@ impl Outline {
             _ => new_end,
         };
         let unmoved = self.statements.partition_point(|statement| statement.header.end < old.start);
-        for statement in &mut self.statements[..unmoved] {
+        for statement in self.statements.iter_mut().take(unmoved) {
             statement.end = moved(statement.end);
         }
         // Lines further on than the one behind the edit all move by as many.
         let near = lines.start_of(lines.line_of(new_end).saturating_add(2));
         let moved_line = |line: u32| (line + lines.count()).saturating_sub(lines_before);
-        for statement in &mut self.statements[unmoved..] {
+        for statement in self.statements.iter_mut().skip(unmoved) {
             statement.header = moved(statement.header.start)..moved(statement.header.end);
             statement.end = moved(statement.end);
             if statement.header.start < near {
@@ -175,17 +175,19 @@ impl Outline {
         };
         let statement_after =
             |at: usize| (at + found.statements.len()).saturating_sub(statements.len());
-        for statement in &mut self.statements[statements.end..] {
+        for statement in self.statements.iter_mut().skip(statements.end) {
             statement.scope = scope_after(statement.scope);
         }
-        for scope in &mut self.scopes[scopes.end..] {
+        for scope in self.scopes.iter_mut().skip(scopes.end) {
             scope.parent = scope.parent.map(scope_after);
             scope.statement = scope.statement.map(statement_after);
         }
         let scope_of = |scope: u32| if scope == 0 { 0 } else { scope + scope_base };
         let statement_base = statements.start;
-        let new_scopes: Vec<Scope> = found.scopes[1..]
+        let new_scopes: Vec<Scope> = found
+            .scopes
             .iter()
+            .skip(1)
             .map(|scope| Scope {
                 parent: scope.parent.map(scope_of),
                 statement: scope.statement.map(|at| at + statement_base),

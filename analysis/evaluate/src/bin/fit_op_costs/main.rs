@@ -11,6 +11,10 @@
 //! With `--former`, the coefficients of an earlier fit are the prior, except those that only data-centre
 //! GPUs show. It is for runs without the operator lists of image models. The held-out errors of language
 //! models and of single operators are those of a fit without that prior.
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a development tool, where a panic is a good enough error message"
+)]
 
 mod cases;
 mod fitting;

@@ -147,7 +147,7 @@ pub fn holds_tensors(text: &Module, variable: Node<'_>) -> bool {
             _ => false,
         }
     };
-    let function = text.function_at(variable.start_byte()).and_then(|at| text.functions.get(at));
+    let function = text.function_at(variable.start_byte()).and_then(|at| text.functions.lookup(at));
     let scope = match function {
         Some(function) => text.node(&function.body),
         None => text.index.tree().map(|tree| tree.root_node()),

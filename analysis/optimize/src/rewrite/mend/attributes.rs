@@ -60,7 +60,7 @@ pub(super) fn calls_of<'a>(program: &Program<'a>, held: &Held<'a>) -> Vec<Node<'
 /// outside or in a class that inherits it.
 pub(super) fn is_used_otherwise(program: &Program<'_>, held: &Held<'_>) -> bool {
     let text = program.module(held.module);
-    let Some(class) = text.classes.get(held.class) else { return true };
+    let Some(class) = text.classes.lookup(held.class) else { return true };
     let whole = text.text(&class.span);
     let name = held.name;
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -80,7 +80,7 @@ pub(super) fn is_used_otherwise(program: &Program<'_>, held: &Held<'_>) -> bool 
     let is_inherited = || {
         heirs(program, held).any(|(module, class)| {
             let text = program.module(module);
-            text.classes.get(class).is_some_and(|one| mentions(text.text(&one.span), name))
+            text.classes.lookup(class).is_some_and(|one| mentions(text.text(&one.span), name))
         })
     };
     // It is made once, and every other time it is called.
@@ -122,7 +122,7 @@ fn inherits(
     depth: u32,
 ) -> bool {
     let text = program.module(module);
-    let bases = text.classes.get(class).map(|one| one.bases.as_slice()).unwrap_or_default();
+    let bases = text.classes.lookup(class).map(|one| one.bases.as_slice()).unwrap_or_default();
     bases.iter().any(|base| {
         let written: String = text.text(base).split_whitespace().collect();
         match callable(&program.tracer, &Place { module, span: base.clone() }, &written) {

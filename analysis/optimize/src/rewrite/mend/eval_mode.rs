@@ -94,7 +94,7 @@ fn surround<'a>(
         let layout = Layout::of(text);
         let is_alone =
             layout.indentation(last.start_byte()).is_some() && layout.ends_line(last.end_byte());
-        let function = validation.scope.1.and_then(|at| text.functions.get(at));
+        let function = validation.scope.1.and_then(|at| text.functions.lookup(at));
         let is_free = function.is_some_and(|one| !mentions(text.text(&one.span), "result"));
         if !is_alone || !is_free {
             return refuse("returns what the model gives: give that a name before");

@@ -54,7 +54,7 @@ impl<'a> Losses<'a> {
     /// next.
     pub fn are_made_of(&self, program: &Program<'a>, scope: Scope, statement: Node<'a>) -> bool {
         let text = program.module(scope.0);
-        let root = match scope.1.and_then(|at| text.functions.get(at)) {
+        let root = match scope.1.and_then(|at| text.functions.lookup(at)) {
             Some(function) => text.node(&function.body),
             None => text.index.tree().map(|tree| tree.root_node()),
         };

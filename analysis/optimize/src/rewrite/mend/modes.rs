@@ -74,7 +74,7 @@ fn is_left_so(program: &Program<'_>, module: usize, call: &Call, owner: &str, de
     if again || trains.iter().any(|at| *at > call.span.start) {
         return true;
     }
-    let function = call.function.and_then(|at| text.functions.get(at));
+    let function = call.function.and_then(|at| text.functions.lookup(at));
     let Some(function) = function.filter(|_| trains.is_empty() && depth < DEEPEST) else {
         return false;
     };
@@ -112,7 +112,7 @@ fn is_put_back(program: &Program<'_>, owner: &str) -> bool {
         if evaluated(program, module, call).is_some() {
             return false;
         }
-        let function = call.function.and_then(|at| program.module(module).functions.get(at));
+        let function = call.function.and_then(|at| program.module(module).functions.lookup(at));
         let mut callers = program
             .calls()
             .filter(|(_, one)| function.is_some_and(|function| one.name() == function.name));
@@ -131,7 +131,7 @@ fn handed(
     function: Option<usize>,
     name: &str,
 ) -> Option<String> {
-    let function = program.module(module).functions.get(function?)?;
+    let function = program.module(module).functions.lookup(function?)?;
     let skipped = usize::from(function.class.is_some());
     let mut parameters = function.parameters.iter().skip(skipped);
     let place = parameters.position(|one| one.name == name)?;

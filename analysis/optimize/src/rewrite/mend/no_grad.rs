@@ -29,7 +29,7 @@ pub(super) fn rewrite<'a>(
             let why = "asks for gradients itself, and needs them in validation, too";
             return Err(program.refuse(module, offset, why));
         }
-        let function = function.and_then(|at| text.functions.get(at));
+        let function = function.and_then(|at| text.functions.lookup(at));
         match function.filter(|_| validation.has_own_function) {
             Some(function) => decorate(program, edits, module, function)?,
             None => {
@@ -101,7 +101,7 @@ fn decorate<'a>(
 fn is_without(program: &Program<'_>, validation: &Validation<'_>) -> bool {
     let (module, function) = validation.scope;
     let text = program.module(module);
-    let function = function.and_then(|at| text.functions.get(at));
+    let function = function.and_then(|at| text.functions.lookup(at));
     let is_off = |written: &str| {
         ["no_grad", "inference_mode", "set_grad_enabled"].iter().any(|name| written.contains(name))
     };

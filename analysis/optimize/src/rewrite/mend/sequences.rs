@@ -57,7 +57,7 @@ fn is_sequential(program: &Program<'_>, module: usize, call: &Call) -> bool {
 pub(super) fn is_a_sequence(program: &Program<'_>, module: usize, class: usize) -> bool {
     let text = program.module(module);
     let base = |base: &std::ops::Range<usize>| program.absolute(module, text.text(base));
-    let bases = text.classes.get(class).map(|one| one.bases.as_slice()).unwrap_or_default();
+    let bases = text.classes.lookup(class).map(|one| one.bases.as_slice()).unwrap_or_default();
     bases.iter().any(|one| base(one) == "torch.nn.Sequential")
         && text.function("forward", Some(class)).is_none()
 }
@@ -109,7 +109,7 @@ fn held_by<'a>(
 /// does.
 fn variables<'a>(text: &'a Module, function: Option<usize>, name: &str) -> Option<Vec<Node<'a>>> {
     let root = match function {
-        Some(at) => text.node(&text.functions.get(at)?.body)?,
+        Some(at) => text.node(&text.functions.lookup(at)?.body)?,
         None => text.index.tree()?.root_node(),
     };
     let mut inner = text.functions.iter().filter(|one| one.outer == function);

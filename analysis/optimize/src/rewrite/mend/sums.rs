@@ -57,7 +57,7 @@ pub fn metered<'a>(program: &Program<'a>, module: usize, call: Node<'a>) -> Opti
         return None;
     };
     let inner = program.module(there);
-    let method = inner.functions.get(at).filter(|one| one.decorators.is_empty())?;
+    let method = inner.functions.lookup(at).filter(|one| one.decorators.is_empty())?;
     method.class.filter(|_| is_always_one(text, &object))?;
     let arguments = program.arguments(module, call)?;
     method.parameters.iter().skip(1).enumerate().find_map(|(place, parameter)| {
@@ -94,7 +94,7 @@ fn sum_of<'a>(text: &'a Module, method: usize, parameter: &str) -> Option<Node<'
         "del ",
         "[-",
     ];
-    let function = text.functions.get(method)?;
+    let function = text.functions.lookup(method)?;
     let whole = text.text(&function.span);
     let own = || text.assignments.iter().filter(|one| one.function == Some(method));
     let is_renewed = own().any(|one| one.target == parameter);
@@ -103,7 +103,7 @@ fn sum_of<'a>(text: &'a Module, method: usize, parameter: &str) -> Option<Node<'
     }
     let begins = |attribute: &str, is_list: bool| {
         let of_class = |one: &&Assignment| {
-            let class = one.function.and_then(|at| text.functions.get(at)?.class);
+            let class = one.function.and_then(|at| text.functions.lookup(at)?.class);
             one.target == attribute && class == function.class
         };
         let others = text.assignments.iter().filter(of_class);

@@ -79,7 +79,7 @@ pub fn validations<'a>(
     for (scope, runs) in by_scope {
         let (module, function) = scope;
         let text = program.module(module);
-        let function = function.and_then(|at| text.functions.get(at));
+        let function = function.and_then(|at| text.functions.lookup(at));
         let body = function.and_then(|function| text.node(&function.body));
         let has_own_function = body.is_some_and(|body| !trains(program, module, body));
         let is_named = function.is_some_and(|one| speaks_of_it(&one.name));
@@ -293,7 +293,7 @@ fn speaks_of_it(name: &str) -> bool {
 /// Whether the line of a function's `def` is one of those that are wanted.
 fn touches_def(program: &Program<'_>, at: &Wanted<'_>, (module, function): Scope) -> bool {
     let text = program.module(module);
-    let function = function.and_then(|at| text.functions.get(at));
+    let function = function.and_then(|at| text.functions.lookup(at));
     let node = function.and_then(|function| text.node(&function.span));
     let name = node.and_then(|node| node.field(Field::Name));
     name.is_some_and(|name| at.meets(program, module, name))
