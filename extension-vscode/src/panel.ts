@@ -12,8 +12,8 @@ import { isLoopback, panelDocument, waitingDocument, type PanelState, type Theme
 const VIEW_TYPE = "ridgeline.panel";
 
 const UNREACHABLE =
-  "The panel answers on the loopback address alone, and this window reaches the server by another name. " +
-  "The command “Ridgeline: Show the Report” writes the same into one file.";
+  "The panel is only served on the loopback address, and this window reaches the server under another name. " +
+  "Use “Ridgeline: Show Report” to write the same content to a file.";
 
 export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<PanelState> {
   /** By the URI of their folder. */
@@ -30,8 +30,8 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
       vscode.window.registerWebviewPanelSerializer(VIEW_TYPE, this),
       server.onDidOpenPanel((panel) => {
         this.show(panel).catch((error: unknown) => {
-          this.log.error(`the panel was not shown: ${errorText(error)}`);
-          void vscode.window.showErrorMessage(`Ridgeline: the panel was not shown: ${errorText(error)}`);
+          this.log.error(`could not open the panel: ${errorText(error)}`);
+          void vscode.window.showErrorMessage(`Ridgeline: could not open the panel: ${errorText(error)}`);
         });
       }),
       server.onDidChange(() => {
@@ -109,7 +109,7 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
       if (isReady) {
         void this.askFor(root);
       } else {
-        panel.webview.html = waitingDocument("The server has stopped. The panel comes back with it.");
+        panel.webview.html = waitingDocument("The server has stopped. The panel reloads when it is back.");
       }
     }
   }
@@ -118,7 +118,7 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
     try {
       await this.server.execute("ridgeline.openPanel", root);
     } catch (error) {
-      this.log.error(`the panel of ${root} did not come back: ${errorText(error)}`);
+      this.log.error(`could not restore the panel of ${root}: ${errorText(error)}`);
     }
   }
 }
