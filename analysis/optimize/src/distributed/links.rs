@@ -133,10 +133,10 @@ pub fn topology(facts: &Facts<'_>) -> (Topology, Vec<String>) {
     match sensible(cluster.link) {
         Some(told) => link.bandwidth = told,
         None => notes.push(format!(
-            "assumed: GPUs of one machine exchange {:.0} GB/s over {}{}",
+            "assumed: GPUs in one machine communicate at {:.0} GB/s over {}{}",
             link.bandwidth / 1e9,
             known.name,
-            if goes_through_host(facts.device) { " and the host's memory" } else { "" }
+            if goes_through_host(facts.device) { " and host memory" } else { "" }
         )),
     }
     let network = sensible(cluster.network).unwrap_or(NETWORK);
@@ -148,11 +148,11 @@ pub fn topology(facts: &Facts<'_>) -> (Topology, Vec<String>) {
     };
     if topology.machines() > 1 {
         notes.push(format!(
-            "{} machines of {} GPUs; their network moves {:.1} GB/s{}",
+            "{} machines with {} GPUs each; network bandwidth {:.1} GB/s{}",
             topology.machines(),
             topology.local(),
             network / 1e9,
-            if sensible(cluster.network).is_none() { ", which is assumed" } else { "" }
+            if sensible(cluster.network).is_none() { " (assumed)" } else { "" }
         ));
     }
     (topology, notes)
