@@ -77,7 +77,7 @@ fn what_is_asked_wrongly_is_told_before_anything_runs() {
         ("--max-regression", "5", "`5` is not a percentage"),
         ("--max-regression", "-5%", "`-5%` is not a percentage"),
         ("--max-memory", "much", "`much` is not a size"),
-        ("--max-time", "0", "`0` is no time"),
+        ("--max-time", "0", "`0` is not a time"),
         ("--max-findings", "error/0", "`error/0` is not a findings budget"),
         ("--max-findings", "warning", "`warning` is not a findings budget"),
         ("--format", "xml", "xml"),
@@ -100,7 +100,7 @@ fn baselines_that_are_none() {
     let huge = format!("{{\"schema\": 1, \"lines\": [{}]}}", "0,".repeat(2_000_000) + "0");
     for (name, text) in [
         ("empty.json", ""),
-        ("words.json", "not the output of"),
+        ("words.json", "no JSON"),
         ("deep.json", deep.as_str()),
         ("huge.json", huge.as_str()),
         ("older.json", "{\"schema\": 1, \"iteration\": {}}"),

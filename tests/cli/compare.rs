@@ -65,7 +65,7 @@ fn other_programs_differ() {
 fn what_is_no_run_is_said() {
     let sandbox = Sandbox::new();
     let run = |name: &str| sandbox.run(&["compare", name, &recording("mlp-cpu")]);
-    run("gone").exits_with(2).says("no file `gone`").says("HEAD~1");
+    run("gone").exits_with(2).says("no file or run named `gone`").says("HEAD~1");
     run("last").exits_with(2).says("has not been profiled yet");
     let deep = "[".repeat(200_000);
     let huge = format!("{{\"schema\": 1, \"lines\": [{}]}}", "0,".repeat(2_000_000) + "0");
@@ -82,9 +82,9 @@ fn what_is_no_run_is_said() {
     }
     let cut = sandbox.write("cut.json", "{\"schema\": 1, \"run\": {\"version\": 1, ");
     let cut = run(cut.to_str().expect("a path"));
-    cut.exits_with(1).says("not the output of `profile --json`").says("no recording");
+    cut.exits_with(1).says("not the output of `profile --json`").says("not a recording");
     let newer = sandbox.write("newer.json", "{\"run\": {\"version\": 99}}");
-    run(newer.to_str().expect("a path")).exits_with(1).says("a newer Ridgeline");
+    run(newer.to_str().expect("a path")).exits_with(1).says("newer Ridgeline");
     sandbox.run(&["compare"]).exits_with(0).prints("has not been profiled yet");
 }
 

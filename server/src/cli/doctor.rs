@@ -264,7 +264,7 @@ mod tests {
         let line = describe_sandbox(Some(&Sandbox { landlock: 0, why }));
         assert_eq!(
             line,
-            "not available: no sandbox is available on macOS. Unsaved text is not estimated \
+            "not available: no sandbox is available on macOS. Unsaved code is not estimated \
              (setting `ridgeline.live.withoutSandbox`)"
         );
     }

@@ -257,7 +257,7 @@ mod tests {
         assert_eq!((rates.bandwidth, rates.gemm.tf32), (Some(4.3e12), None));
         assert!(rates.measured_on.is_some());
         assert!(
-            refused[0].starts_with("a TF32 GEMM rate of 9.0 PFLOP/s is not used"),
+            refused[0].starts_with("a TF32 GEMM rate of 9.0 PFLOP/s is ignored"),
             "{refused:?}"
         );
     }

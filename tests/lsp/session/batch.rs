@@ -265,7 +265,7 @@ async fn nothing_measured_is_nothing_to_try() {
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let said = session.client.notification("window/showMessage").await;
     assert!(
-        said["message"].as_str().is_some_and(|said| said.contains("profile it first")),
+        said["message"].as_str().is_some_and(|said| said.contains("Profile it first")),
         "{said}"
     );
     session.client.goodbye().await;
