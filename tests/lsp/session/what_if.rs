@@ -272,7 +272,7 @@ async fn what_cannot_be_measured_is_said() {
     assert!(said(&mut session).await.contains("in the `name` argument"));
     session.client.command("ridgeline.clear", json!([])).await.expect("done");
     measure(&mut session, NAME).await;
-    assert!(said(&mut session).await.contains("profile it first"));
+    assert!(said(&mut session).await.contains("Profile it first"));
     assert!(panel.document().await["what_ifs"].is_null());
     session.client.goodbye().await;
 }
