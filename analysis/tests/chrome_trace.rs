@@ -286,42 +286,39 @@ fn of_keys_that_occur_twice_the_last_holds() {
 #[test]
 fn what_is_no_trace_is_said_so() {
     check_error("", "the trace is empty");
-    check_error("  \n", "the trace ends at byte 3, before its events begin");
-    check_error(
-        "{}",
-        "there is no list of `traceEvents` in the file: it is not a profiler's trace",
-    );
+    check_error("  \n", "the trace is truncated at byte 3, before its events");
+    check_error("{}", "the file has no `traceEvents` list: it is not a profiler trace");
     check_error(
         r#"{"traceEvents": 5}"#,
-        "there is no list of `traceEvents` in the file: it is not a profiler's trace",
+        "the file has no `traceEvents` list: it is not a profiler trace",
     );
-    check_error("import torch\n", "the trace is not valid at byte 0: expected an object or a list");
-    check_error("\u{feff}\"a\"", "the trace is not valid at byte 3: expected an object or a list");
+    check_error("import torch\n", "the trace is invalid at byte 0: expected an object or a list");
+    check_error("\u{feff}\"a\"", "the trace is invalid at byte 3: expected an object or a list");
     check_error(
         r#"{"traceEvents": []} {}"#,
-        "the trace is not valid at byte 20: expected nothing after the trace",
+        "the trace is invalid at byte 20: expected the end of the trace",
     );
     check_error(
         r#"{"traceEvents": [{"ph" "X"}]}"#,
-        "the trace is not valid at byte 23: expected a colon",
+        "the trace is invalid at byte 23: expected a colon",
     );
     check_error(
         r#"{"traceEvents": [{} {}]}"#,
-        "the trace is not valid at byte 20: expected a comma or the end of the events",
+        "the trace is invalid at byte 20: expected a comma or the end of the events",
     );
     check_error(
         r#"{"schemaVersion": 1, "trac"#,
-        "the trace ends at byte 26, before its events begin",
+        "the trace is truncated at byte 26, before its events",
     );
-    check_error([0u8; 64], "the trace is not valid at byte 0: expected an object or a list");
+    check_error([0u8; 64], "the trace is invalid at byte 0: expected an object or a list");
 }
 
 #[test]
 fn absurd_nesting_is_refused() {
     let deep = "[".repeat(20_000);
-    let depth = "expected a value that is nested less than 128 deep";
-    check_error(with_events(&deep), &format!("the trace is not valid at byte 145: {depth}"));
-    check_error(&deep, &format!("the trace is not valid at byte 129: {depth}"));
+    let depth = "expected a value nested less than 128 levels deep";
+    check_error(with_events(&deep), &format!("the trace is invalid at byte 145: {depth}"));
+    check_error(&deep, &format!("the trace is invalid at byte 129: {depth}"));
     let members = r#"{"a":"#.repeat(20_000);
     assert!(matches!(read(&members), Err(TraceError::Invalid { .. })));
     assert!(matches!(read(with_events(&members)), Err(TraceError::Invalid { .. })));
@@ -348,7 +345,7 @@ fn limits_hold() {
     );
     check(
         Options { max_value_bytes: 16, chunk_bytes: 8, ..Options::default() },
-        "the value at byte 17 is longer than 16 bytes",
+        "the value at byte 17 exceeds 16 bytes",
     );
 }
 
@@ -372,13 +369,13 @@ impl Read for Endless {
 fn a_huge_string_is_refused_before_it_fills_memory() {
     let options = Options { max_value_bytes: 1 << 20, ..Options::default() };
     let error = Trace::read(Endless(b"[{\"name\": \"aaaaaaaa", 11), &options).unwrap_err();
-    assert_eq!(error.to_string(), "the value at byte 1 is longer than 1048576 bytes");
+    assert_eq!(error.to_string(), "the value at byte 1 exceeds 1048576 bytes");
 }
 
 #[test]
 fn a_bomb_is_refused() {
     let bomb = gzip(&vec![b' '; 16 << 20]);
-    check_error(bomb, "the trace's gzip data inflates to more than 300 times its size");
+    check_error(bomb, "the trace's gzip data decompresses to more than 300 times its size");
 }
 
 #[test]

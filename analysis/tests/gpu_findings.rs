@@ -639,5 +639,5 @@ fn a_gpu_that_is_hot() {
     let (found, _) = it.findings();
     let [finding] = &found[..] else { panic!("{found:#?}") };
     assert_eq!((finding.rule, finding.at.line), ("gpu-slowed", line_of(HIDDEN_SYNC.clean, LOOPS)));
-    assert!(finding.message.starts_with("Heat slows the GPU down to 50%"), "{}", finding.message);
+    assert!(finding.message.starts_with("Heat throttles the GPU to 50%"), "{}", finding.message);
 }

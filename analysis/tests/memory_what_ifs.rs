@@ -84,7 +84,7 @@ fn check_reasons(name: &str, refused: &[(&'static str, String)]) {
         println!("{name}: {one}: {why}");
         let is_a_sentence = !why.ends_with('.') && why.starts_with(|c: char| !c.is_uppercase());
         assert!(is_a_sentence && why.len() > 20, "{name}: {one}: {why}");
-        assert!(!why.contains("wait for one another: the times"), "{name}: {one}: {why}");
+        assert!(!why.contains("wait for each other: the recorded times"), "{name}: {one}: {why}");
     }
 }
 

@@ -105,24 +105,24 @@ fn what_ifs() -> WhatIfs {
         notes: vec!["gradients that nothing makes are none, and no zeros".to_owned()],
         ..prediction(
             &["zero-grad-none"],
-            "Gradients to none instead of zero",
+            "Set gradients to None instead of zero",
             range(4e6, 5e6, 6.25e6),
         )
     };
     let amp = Prediction {
         lines: vec![line(38), line(39)],
-        ..prediction(&["amp-bf16"], "Mixed precision (bfloat16)", range(7e6, 8e6, 12e6))
+        ..prediction(&["amp-bf16"], "Mixed precision (bf16)", range(7e6, 8e6, 12e6))
     };
     let together = Prediction {
         peak_bytes: Some(range(30e6, 32e6, 35e6)),
         ..prediction(
             &["amp-bf16", "zero-grad-none"],
-            "Mixed precision (bfloat16) + Gradients to none instead of zero",
+            "Mixed precision (bf16) + Set gradients to None instead of zero",
             range(3e6, 4e6, 5e6),
         )
     };
     let refused =
-        Refused { name: "fp8", title: "FP8", why: "this processor has no FP8".to_owned() };
+        Refused { name: "fp8", title: "FP8", why: "this device does not support FP8".to_owned() };
     let point = |time_ns: f64, peak_bytes: f64, lines: &[u32]| Point {
         time_ns,
         peak_bytes,

@@ -156,7 +156,7 @@ fn a_processor_s_recording_is_refused() {
             DeviceTable::shipped(),
             2,
         )
-        .expect("a processor");
+        .expect("CPU run");
         let facts = Facts {
             profile: &profile,
             manifest: recording.manifest.as_ref(),

@@ -93,6 +93,6 @@ fn programs_are_told_beside_the_name() {
 fn a_simulated_device_is_not_compared_with_the_real_one() {
     let [simulated, real] = [true, false].map(|is_simulated| Run::of(&on_gpu(is_simulated).1));
     let found = compare(&simulated, &real);
-    let why = format!("they ran on {SHOWN} and on {NAME}");
+    let why = format!("the devices differ: {SHOWN} and {NAME}");
     assert_eq!(found.unlike.as_deref(), Some(&*why));
 }

@@ -90,7 +90,7 @@ export class Server implements vscode.Disposable {
     try {
       await this.client?.sendNotification(DidChangeConfigurationNotification.type, { settings: null });
     } catch (error) {
-      this.log.warn(`the server was not told of new settings: ${errorText(error)}`);
+      this.log.warn(`could not send the new settings to the server: ${errorText(error)}`);
     }
   }
 
@@ -99,7 +99,7 @@ export class Server implements vscode.Disposable {
     await this.turn;
     if (this.client === undefined || this.current !== "ready") {
       await this.showProblem(
-        this.current === "missing" ? "Ridgeline's server was not found." : "Ridgeline's server is not running.",
+        this.current === "missing" ? "The Ridgeline server was not found." : "The Ridgeline server is not running.",
       );
       return undefined;
     }
@@ -186,7 +186,7 @@ export class Server implements vscode.Disposable {
     } catch (error) {
       this.become("stopped");
       this.log.error(`the server did not start: ${String(error)}`);
-      void this.showProblem(`Ridgeline's server did not start: ${error instanceof Error ? error.message : String(error)}`);
+      void this.showProblem(`The Ridgeline server did not start: ${error instanceof Error ? error.message : String(error)}`);
     }
   }
 
@@ -198,7 +198,7 @@ export class Server implements vscode.Disposable {
     try {
       await client?.dispose();
     } catch (error) {
-      this.log.warn(`the server did not stop by itself: ${String(error)}`);
+      this.log.warn(`the server did not stop: ${String(error)}`);
     }
   }
 

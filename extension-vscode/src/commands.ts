@@ -53,7 +53,7 @@ async function execute(
 async function selectTargetGpu(server: Server): Promise<void> {
   const none = "None";
   const names = await server.gpus();
-  const title = "The GPU that estimates are for, where this machine has none";
+  const title = "GPU to estimate for, because this machine has none";
   const chosen = await vscode.window.showQuickPick([none, ...names], { title, matchOnDescription: true });
   if (chosen !== undefined) {
     const settings = vscode.workspace.getConfiguration("ridgeline");
@@ -77,8 +77,8 @@ async function withOptimization(command: ServerCommand, argument: unknown): Prom
   const items = Object.entries(OPTIMIZATIONS).map(([name, label]) => ({ name, label }));
   const title =
     command === "ridgeline.applyWhatIf"
-      ? "Ridgeline: Apply an Optimization, as One Edit That Can Be Undone"
-      : "Ridgeline: Measure an Optimization: the Text Runs With Its Edit and Without";
+      ? "Ridgeline: Apply an optimization (one edit that you can undo)"
+      : "Ridgeline: Measure an optimization by running the program with and without its edit";
   const chosen = await vscode.window.showQuickPick(items, { title });
   return chosen === undefined ? null : { ...given, uri, name: chosen.name };
 }
@@ -89,9 +89,9 @@ async function withBatch(argument: unknown): Promise<Record<string, unknown> | n
   const uri = typeof argument === "string" ? argument : (given.uri ?? activeFile("ridgeline.setBatchSize"));
   if (typeof given.batch === "number") return { ...given, uri };
   const answer = await vscode.window.showInputBox({
-    title: "Ridgeline: Set the Batch Size",
-    prompt: "The number in the code is changed, as one edit that can be undone.",
-    validateInput: (text) => (batchOf(text) === null ? "A whole number from 1 on." : null),
+    title: "Ridgeline: Set batch size",
+    prompt: "Changes the number in the code. You can undo the edit.",
+    validateInput: (text) => (batchOf(text) === null ? "Enter a whole number of at least 1." : null),
   });
   const batch = answer === undefined ? null : batchOf(answer);
   return batch === null ? null : { ...given, uri, batch };

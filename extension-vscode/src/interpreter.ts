@@ -31,7 +31,7 @@ export class ActiveInterpreter implements vscode.Disposable {
       };
       const updateOrLog = (): void => {
         update().catch((error: unknown) => {
-          this.log.warn(`the Python extension did not tell its interpreter: ${String(error)}`);
+          this.log.warn(`the Python extension did not report its interpreter: ${String(error)}`);
         });
       };
       this.subscriptions.push(
@@ -40,7 +40,7 @@ export class ActiveInterpreter implements vscode.Disposable {
       );
       await update();
     } catch (error) {
-      this.log.warn(`the Python extension did not tell its interpreter: ${String(error)}`);
+      this.log.warn(`the Python extension did not report its interpreter: ${String(error)}`);
     }
   }
 

@@ -106,15 +106,15 @@ export const SERVER_COMMANDS = [
 
 /** What `ridgeline.applyWhatIf` can edit in and `ridgeline.measureWhatIf` can measure: names and what each does, as docs/whatif.md has them. */
 export const OPTIMIZATIONS: Record<string, string> = {
-  "amp-bf16": "Train in bfloat16 (autocast)",
-  "amp-fp16": "Train in float16 (autocast and a gradient scaler)",
-  tf32: "Multiply float32 in TF32 (set_float32_matmul_precision)",
+  "amp-bf16": "Use mixed precision (bf16 autocast)",
+  "amp-fp16": "Use mixed precision (fp16 autocast with a gradient scaler)",
+  tf32: "Use TF32 for float32 matrix multiplications",
   "fused-optimizer": "Use the fused optimizer (fused=True)",
-  "foreach-optimizer": "Step all parameters together (foreach=True)",
-  "zero-grad-none": "Set gradients to none instead of zero",
+  "foreach-optimizer": "Use the foreach optimizer (foreach=True)",
+  "zero-grad-none": "Set gradients to None instead of zero",
   compile: "Compile the model (torch.compile)",
-  "channels-last": "Keep pictures in channels_last order",
-  recompute: "Compute activations again in the backward pass (checkpoint)",
+  "channels-last": "Use channels_last memory format",
+  recompute: "Recompute activations in the backward pass (checkpoint)",
   "loader-workers": "Load data in worker processes (num_workers)",
   "pinned-memory": "Copy batches from pinned memory (pin_memory, non_blocking)",
 };

@@ -28,8 +28,8 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
       vscode.window.registerWebviewPanelSerializer(VIEW_TYPE, this),
       server.onDidOpenPanel((panel) => {
         this.show(panel).catch((error: unknown) => {
-          this.log.error(`the panel was not shown: ${errorText(error)}`);
-          void vscode.window.showErrorMessage(`Ridgeline: the panel was not shown: ${errorText(error)}`);
+          this.log.error(`could not open the panel: ${errorText(error)}`);
+          void vscode.window.showErrorMessage(`Ridgeline: could not open the panel: ${errorText(error)}`);
         });
       }),
       server.onDidChange(() => {
@@ -116,7 +116,7 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
       } else {
         this.bridges.get(panel)?.dispose();
         this.bridges.delete(panel);
-        panel.webview.html = waitingDocument("The server has stopped. The panel comes back with it.");
+        panel.webview.html = waitingDocument("The server has stopped. The panel reloads when it is back.");
       }
     }
   }
@@ -125,7 +125,7 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
     try {
       await this.server.execute("ridgeline.openPanel", root);
     } catch (error) {
-      this.log.error(`the panel of ${root} did not come back: ${errorText(error)}`);
+      this.log.error(`could not restore the panel of ${root}: ${errorText(error)}`);
     }
   }
 }

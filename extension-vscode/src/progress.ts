@@ -9,7 +9,7 @@ import {
 } from "vscode-languageclient/node";
 
 /** What the server says of a run that a person asked for; others are told by the file that was saved. */
-const ASKED_FOR = "asked for";
+const ASKED_FOR = "on request";
 
 type Handle = NonNullable<Middleware["handleWorkDoneProgress"]>;
 

@@ -25,11 +25,11 @@ export async function findServer(places: Places): Promise<Found> {
   if (configured !== "") {
     const command = configured.replace(/^~(?=[\\/])/, homedir());
     if (!isAbsolute(command)) {
-      return { problem: `The setting ridgeline.server.path has to be an absolute path; it is ${configured}.` };
+      return { problem: `The setting ridgeline.server.path must be an absolute path, but is ${configured}.` };
     }
     return (await isProgram(command))
       ? { command, from: "setting" }
-      : { problem: `The setting ridgeline.server.path names ${command}, and no program can be started there.` };
+      : { problem: `The setting ridgeline.server.path is ${command}, which cannot be executed.` };
   }
   const name = places.platform === "win32" ? "ridgeline.exe" : "ridgeline";
   const bundled = join(places.extension, "server", name);
@@ -42,7 +42,7 @@ export async function findServer(places: Places): Promise<Found> {
       return { command: join(folder, name), from: "PATH" };
     }
   }
-  return { problem: "The program ridgeline was found neither in the extension nor on PATH." };
+  return { problem: "The ridgeline program was not found in the extension or on PATH." };
 }
 
 async function isProgram(path: string): Promise<boolean> {

@@ -26,7 +26,7 @@ export async function showDocument(
     });
     return { success: true };
   } catch (error) {
-    log.warn(`${params.uri} was not shown: ${String(error)}`);
+    log.warn(`could not show ${params.uri}: ${String(error)}`);
     return { success: false };
   }
 }

@@ -35,10 +35,10 @@ export function bar(server: ServerState, status: Status | undefined): Bar {
   const stage = status?.run?.stage ?? "profiling";
   const shown: Record<State, [text: string, emphasis: Bar["emphasis"]]> = {
     idle: [headline === undefined ? "$(pulse) Ridgeline" : `$(pulse) ${headline}`, "none"],
-    waiting_for_trust: ["$(question) Ridgeline: allow a run?", "warning"],
+    waiting_for_trust: ["$(question) Ridgeline: allow run?", "warning"],
     preparing: [`$(loading~spin) ${headline ?? "Ridgeline: preparing"}`, "none"],
     running: [`$(loading~spin) ${stage}${percent > 0 ? ` ${percent.toString()}%` : ""}`, "none"],
-    background: [`$(loading~spin) ${headline ?? "Ridgeline: busy"}`, "none"],
+    background: [`$(loading~spin) ${headline ?? "Ridgeline: working"}`, "none"],
     paused: [`$(debug-pause) ${headline ?? "Ridgeline"}`, "none"],
     failed: ["$(error) Ridgeline: run failed", "none"],
   };
@@ -48,28 +48,28 @@ export function bar(server: ServerState, status: Status | undefined): Bar {
 
 function serverBar(server: Exclude<ServerState, "ready">): Bar {
   const shown = {
-    starting: ["$(loading~spin) Ridgeline", "The server is starting.", "none"],
-    stopped: ["$(error) Ridgeline: stopped", "The server has stopped. Its log says why; a click restarts it.", "error"],
-    missing: ["$(error) Ridgeline: no server", "The program `ridgeline` was not found. A click says what to do.", "error"],
+    starting: ["$(loading~spin) Ridgeline", "Server starting…", "none"],
+    stopped: ["$(error) Ridgeline: stopped", "The server has stopped. Click to restart it; see the log for the cause.", "error"],
+    missing: ["$(error) Ridgeline: no server", "The `ridgeline` program was not found. Click for help.", "error"],
   } as const;
   const [text, tooltip, emphasis] = shown[server];
   return { text, tooltip: `**Ridgeline**\n\n${tooltip}`, label: `${spoken(text)}. ${tooltip}`, emphasis };
 }
 
 const STATE_SENTENCES: Record<State, string> = {
-  idle: "Nothing runs. A save measures again.",
-  waiting_for_trust: "A run waits for your consent.",
-  preparing: "The project's imports are being loaded, so that the next run starts at once.",
-  running: "A run goes on.",
-  background: "Busy in the background.",
-  paused: "Paused: saves start no run.",
+  idle: "Idle. Save to re-profile.",
+  waiting_for_trust: "Waiting for your permission to run.",
+  preparing: "Importing the project's packages, so the next run starts faster.",
+  running: "Profiling.",
+  background: "Working in the background.",
+  paused: "Profiling on save is paused.",
   failed: "The last run failed.",
 };
 
 function tooltip(status: Status | undefined): string {
   const parts = ["**Ridgeline**"];
   if (status === undefined) {
-    parts.push("Nothing was measured yet. Save a Python file of a training project to measure it.");
+    parts.push("No measurements yet. Save a Python file of a training project to profile it.");
     return parts.join("\n\n");
   }
   if (status.headline !== null) {
@@ -79,11 +79,12 @@ function tooltip(status: Status | undefined): string {
   const sentence = STATE_SENTENCES[state];
   if (state === "running" && run !== null) {
     const stage = run.stage === null ? "" : `: ${escaped(run.stage)}`;
-    parts.push(`A run goes on (${escaped(run.reason)})${stage}`);
-  } else if (state === "failed" && status.message !== null) {
-    parts.push(`${sentence}  \n${escaped(status.message)}`);
+    parts.push(`Profiling (${escaped(run.reason)})${stage}`);
+  } else if (status.message === null || state === "waiting_for_trust") {
+    // The message of a workspace that waits for permission repeats the sentence.
+    parts.push(sentence);
   } else {
-    parts.push(status.message === null ? sentence : `${sentence}  \n${escaped(status.message)}`);
+    parts.push(`${sentence}  \n${escaped(status.message)}`);
   }
   parts.push("_Click for actions._");
   return parts.join("\n\n");
@@ -108,8 +109,8 @@ function escaped(text: string): string {
 /** What a click offers, the likeliest first. Everything else is in the palette. */
 export function actions(server: ServerState, status: Status | undefined): Action[] {
   const help = { label: "$(book) How to install the server", command: "ridgeline.openWalkthrough" };
-  const log = { label: "$(output) Show the log of Ridgeline", command: "ridgeline.showLog" };
-  const restart = { label: "$(refresh) Restart the server", command: "ridgeline.restartServer" };
+  const log = { label: "$(output) Show log", command: "ridgeline.showLog" };
+  const restart = { label: "$(refresh) Restart server", command: "ridgeline.restartServer" };
   const settings = { label: "$(gear) Settings", command: "ridgeline.openSettings" };
   if (server === "missing") {
     return [help, settings, restart];
@@ -118,19 +119,19 @@ export function actions(server: ServerState, status: Status | undefined): Action
     return [restart, log, settings];
   }
   const profile = { label: "$(play) Profile now", command: "ridgeline.profile" };
-  const stop = { label: "$(debug-stop) Stop the run", command: "ridgeline.stop" };
-  const panel = { label: "$(graph) Open the panel", command: "ridgeline.openPanel" };
-  const output = { label: "$(terminal) Show what the program printed", command: "ridgeline.showOutput" };
-  const pause = { label: "$(debug-pause) Pause: saves start no run", command: "ridgeline.pause" };
-  const resume = { label: "$(debug-continue) Resume: saves start runs again", command: "ridgeline.resume" };
-  const allow = { label: "$(check) Allow this workspace to run, from now on", command: "ridgeline.trust" };
+  const stop = { label: "$(debug-stop) Stop run", command: "ridgeline.stop" };
+  const panel = { label: "$(graph) Open panel", command: "ridgeline.openPanel" };
+  const output = { label: "$(terminal) Show program output", command: "ridgeline.showOutput" };
+  const pause = { label: "$(debug-pause) Pause profiling on save", command: "ridgeline.pause" };
+  const resume = { label: "$(debug-continue) Resume profiling on save", command: "ridgeline.resume" };
+  const allow = { label: "$(check) Trust this workspace", command: "ridgeline.trust" };
   // The question may have been closed, or have gone into the list of notifications: either way it is there after both.
   const question = {
     label: "$(question) Answer the question",
     command: "ridgeline.profile",
     then: "notifications.showList",
   };
-  const script = { label: "$(list-selection) Choose the training script", command: "ridgeline.selectScript" };
+  const script = { label: "$(list-selection) Select training script", command: "ridgeline.selectScript" };
   const always = [settings, log];
   switch (status?.state) {
     case "running":

@@ -105,13 +105,13 @@ impl Measured {
 #[derive(Debug, thiserror::Error)]
 pub enum CeilingsError {
     /// No CUDA driver.
-    #[error("there is no CUDA driver on this machine")]
+    #[error("no CUDA driver on this machine")]
     NoDriver,
     /// The driver refused; out of memory where others use the device.
     #[error("the CUDA driver failed: {0:?}")]
     Driver(CUresult),
     /// A function is missing, or the binding panicked.
-    #[error("the CUDA driver cannot be used for a measurement: {0}")]
+    #[error("the CUDA driver cannot be used to measure: {0}")]
     Unexpected(String),
     /// The child process did not start, took too long, or was ended by a signal.
     #[error("the measuring process failed: {0}")]
@@ -165,7 +165,7 @@ pub async fn measure_in_child(
     let printed = String::from_utf8_lossy(&finished.stdout);
     // Libraries may print lines of their own before it.
     let line = printed.lines().last().unwrap_or_default();
-    serde_json::from_str(line).map_err(|error| failed(format!("its answer is unreadable: {error}")))
+    serde_json::from_str(line).map_err(|error| failed(format!("invalid output: {error}")))
 }
 
 #[cfg(not(windows))]
@@ -305,7 +305,11 @@ impl Bench<'_> {
     ) -> Result<Vec<(Precision, Measured)>, CeilingsError> {
         // SAFETY: as for the driver's library.
         if !unsafe { cublaslt::sys::is_culib_present() } {
-            notes.push("GEMM rates were not measured: cuBLASLt was found neither in torch's packages nor on the library path".to_owned());
+            notes.push(
+                "GEMM rates were not measured: cuBLASLt was not found in torch's packages \
+                or on the library path"
+                    .to_owned(),
+            );
             return Ok(Vec::new());
         }
         let capability = self.context.compute_capability()?;
@@ -378,7 +382,7 @@ impl Bench<'_> {
 
 fn measured(samples: &[f64]) -> Result<Measured, CeilingsError> {
     Measured::of(samples)
-        .ok_or_else(|| CeilingsError::Unexpected("its clock did not move".to_owned()))
+        .ok_or_else(|| CeilingsError::Unexpected("its clock did not advance".to_owned()))
 }
 
 const PINNED_BYTES: usize = 256 << 20;

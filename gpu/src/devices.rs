@@ -102,7 +102,7 @@ pub async fn query_within(patience: Duration) -> Devices {
     }
     match tokio::time::timeout(patience, answer).await {
         Ok(Ok(devices)) => devices,
-        Ok(Err(_)) => unresponsive("the query ended without an answer".to_owned()),
+        Ok(Err(_)) => unresponsive("the query ended without a result".to_owned()),
         Err(_) => unresponsive(format!("no answer within {} seconds", patience.as_secs_f32())),
     }
 }
@@ -125,7 +125,7 @@ fn query_here() -> Devices {
         (Driver::Unresponsive { reason }, Vec::new())
     });
     let nvml = catch_unwind(|| query_nvml(&found))
-        .unwrap_or_else(|_| Err("the query of NVML panicked".to_owned()));
+        .unwrap_or_else(|_| Err("the NVML query panicked".to_owned()));
     let (nvml, states) = match nvml {
         Ok(facts) => (Ok(facts.driver_version), facts.states),
         Err(why) => (Err(why), Vec::new()),

@@ -61,7 +61,7 @@ async fn try_agent(interpreter: &Interpreter, cache: &Path) -> Result<AgentFacts
     let agent = Agent::start(options).await.map_err(|error| error.to_string())?;
     let facts = agent.facts();
     agent.stop().await;
-    facts.ok_or_else(|| "it said nothing of itself".to_owned())
+    facts.ok_or_else(|| "no error message".to_owned())
 }
 
 /// Memory below which a person's model and torch hardly fit beside an editor.
@@ -76,22 +76,26 @@ fn advice(report: &Report) -> Vec<String> {
                 advice.push(error.to_string());
             }
             if interpreter.origin == Origin::Private {
-                advice.push("no Python on PATH has torch, so the private environment is used: what else the program imports may be missing there".to_owned());
+                advice.push(
+                    "no Python on PATH has torch, so the private environment is used: \
+                    other packages that the program imports may be missing there"
+                        .to_owned(),
+                );
             }
         }
     }
     match &report.agent {
         Some(Err(error)) => advice.push(error.clone()),
         Some(Ok(facts)) if facts.mode == Mode::Standby => {
-            let why = facts.why.as_deref().unwrap_or("this system has no safe fork");
-            advice.push(format!("runs start more slowly here: {why}"));
+            let why = facts.why.as_deref().unwrap_or("this system does not support safe forking");
+            advice.push(format!("runs start more slowly on this machine: {why}"));
         }
         _ => {}
     }
     advice.extend(driver_advice(report));
     match report.machine.available_bytes {
         Some(bytes) if bytes < LITTLE_MEMORY_BYTES => advice.push(format!(
-            "only {:.1} GB of memory are free: close something, or make the batch smaller",
+            "only {:.1} GB of memory is free: close other programs, or reduce the batch size",
             bytes as f64 / 1e9
         )),
         _ => {}
@@ -106,24 +110,33 @@ fn driver_advice(report: &Report) -> Option<String> {
         Driver::Ready { cuda } if !sees_gpu => {
             match (torch, torch.and_then(|torch| torch.cuda.as_deref())) {
                 (None, _) => return None,
-                (Some(_), None) => "there is a GPU, but this torch is built without CUDA: install a build with CUDA to profile on the GPU".to_owned(),
+                (Some(_), None) => "this machine has a GPU, but torch is built without CUDA: \
+                    install a CUDA build to profile on the GPU"
+                    .to_owned(),
                 (Some(_), Some(built)) if is_older(*cuda, built) => format!(
-                    "the driver supports CUDA {}.{} and this torch is built for {built}: update the driver, or install a torch for an older CUDA",
+                    "the driver supports CUDA {}.{}, but torch is built for {built}: update the \
+                    driver, or install torch for an older CUDA version",
                     cuda.0, cuda.1
                 ),
                 // Only the agent knows what torch sees.
                 (Some(_), Some(_)) if report.agent.is_none() => return None,
-                (Some(_), Some(_)) => "there is a GPU, but torch does not see it: look at CUDA_VISIBLE_DEVICES, and at `python -c \"import torch; torch.cuda.init()\"`".to_owned(),
+                (Some(_), Some(_)) => "this machine has a GPU, but torch does not see it: check \
+                    CUDA_VISIBLE_DEVICES and `python -c \"import torch; torch.cuda.init()\"`"
+                    .to_owned(),
             }
         }
-        Driver::Mismatch => "the NVIDIA driver was updated while its old kernel module is still loaded (error 803): reboot".to_owned(),
+        Driver::Mismatch => "the NVIDIA driver was updated, but the old kernel module is still \
+            loaded (error 803): reboot"
+            .to_owned(),
         Driver::Incomplete { symbol } => format!(
-            "the CUDA driver has no function `{symbol}`: it is too old or not NVIDIA's; reinstall it"
+            "the CUDA driver has no function `{symbol}`: it is too old or not from NVIDIA; \
+            reinstall it"
         ),
         Driver::Failed { code } => format!(
-            "the CUDA driver fails with error {code}: look at `nvidia-smi` and the system's log; a reboot often helps with 999"
+            "the CUDA driver fails with error {code}: check `nvidia-smi` and the system log; error \
+            999 is often fixed by a reboot"
         ),
-        Driver::Unresponsive { reason } => format!("the CUDA driver cannot be asked: {reason}"),
+        Driver::Unresponsive { reason } => format!("the CUDA driver does not respond: {reason}"),
         Driver::Ready { .. } | Driver::Absent | Driver::NoDevice => return None,
     };
     Some(advice)

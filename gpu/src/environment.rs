@@ -50,16 +50,18 @@ pub enum SetupEvent {
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The person stopped it; the next setup goes on from there.
-    #[error("setup was cancelled; run `ridgeline setup` to go on from there")]
+    #[error("setup was cancelled; run `ridgeline setup` to continue")]
     Cancelled,
     /// No Python to start from.
     #[error(
-        "no Python from 3.9 to 3.14 was found on PATH to make an environment from. Install one (or `uv`, which brings its own), then run `ridgeline setup` again{0}"
+        "no Python 3.9 to 3.14 was found on PATH to create an environment with. Install one (or \
+        `uv`, which brings its own), then run `ridgeline setup` again{0}"
     )]
     NoPython(String),
     /// The disk is full.
     #[error(
-        "the disk is full: torch needs up to {NEEDED_GB} GB in {folder}. Make room, then run `ridgeline setup` again"
+        "the disk is full: torch needs up to {NEEDED_GB} GB in {folder}. Free some space, then run \
+        `ridgeline setup` again"
     )]
     DiskFull {
         /// Where.
@@ -167,7 +169,7 @@ struct Setup {
 impl Setup {
     async fn make(&self) -> Result<Interpreter, SetupError> {
         let parent = self.folder.parent().unwrap_or(&self.folder);
-        fs::create_dir_all(parent).map_err(|error| self.io_error("making the folder", &error))?;
+        fs::create_dir_all(parent).map_err(|error| self.io_error("creating the folder", &error))?;
         let _lock = self.lock(&parent.join("setup.lock")).await?;
         if self.folder.join(MARK).is_file()
             && let Some(python) = python_of_environment(&self.folder, self.surroundings.windows)
@@ -259,7 +261,7 @@ impl Setup {
         self.tell(SetupEvent::Creating { base: base.shown().into() });
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder)
-                .map_err(|error| self.io_error("removing a half-made environment", &error))?;
+                .map_err(|error| self.io_error("removing an incomplete environment", &error))?;
         }
         let command = match (base, uv) {
             (Base::Installed(base), None) => {
@@ -278,21 +280,21 @@ impl Setup {
                 return Err(SetupError::NoPython(String::new()).into());
             }
         };
-        self.step("making an empty environment", command, CREATE_LIMIT).await.map_err(|failure| {
+        self.step("creating an environment", command, CREATE_LIMIT).await.map_err(|failure| {
             match failure {
                 // Debian and Ubuntu leave a part of Python out.
                 Failure::Final(SetupError::Failed { step, reason })
                     if reason.contains("ensurepip") =>
                 {
-                    let advice = "install its `venv` part (on Debian and Ubuntu: `apt install python3-venv`), or install `uv`, then run `ridgeline setup` again";
+                    let advice = "install its `venv` package (on Debian and Ubuntu: `apt install \
+                        python3-venv`) or `uv`, then run `ridgeline setup` again";
                     SetupError::Failed { step, reason: format!("{reason}\n{advice}") }.into()
                 }
                 other => other,
             }
         })?;
-        python_of_environment(&self.folder, self.surroundings.windows).ok_or_else(|| {
-            self.failed("making an empty environment", "it has no Python".into()).into()
-        })
+        python_of_environment(&self.folder, self.surroundings.windows)
+            .ok_or_else(|| self.failed("creating an environment", "it has no Python".into()).into())
     }
 
     async fn install(&self, python: &Path, uv: Option<&Path>) -> Result<(), Failure> {

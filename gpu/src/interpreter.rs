@@ -112,11 +112,13 @@ pub struct Torch {
 pub enum InterpreterError {
     /// Nothing anywhere.
     #[error(
-        "no Python was found (looked at the configuration, the editor, VIRTUAL_ENV, CONDA_PREFIX, .venv, venv and PATH). Install Python 3.9 or newer, or run `ridgeline setup` to get a private environment"
+        "no Python was found (searched: configuration, editor, VIRTUAL_ENV, CONDA_PREFIX, .venv, \
+        venv and PATH). Install Python 3.9 or newer, or run `ridgeline setup` to create a private \
+        environment"
     )]
     NotFound,
     /// Running it needs the person's consent first.
-    #[error("{path} belongs to this workspace, so it is not run before you allow it")]
+    #[error("{path} belongs to this workspace and is not run without your permission")]
     NeedsConsent {
         /// The Python.
         path: PathBuf,
@@ -141,7 +143,9 @@ pub enum InterpreterError {
     },
     /// It has no torch.
     #[error(
-        "the Python at {path} ({origin}) has no torch. Install it there (`{path} -m pip install torch`), choose another Python with `python = \"…\"` in ridgeline.toml, or run `ridgeline setup` to get a private environment"
+        "the Python at {path} ({origin}) has no torch. Install it (`{path} -m pip install torch`), \
+        choose another Python with `python = \"…\"` in ridgeline.toml, or run `ridgeline setup` to \
+        create a private environment"
     )]
     NoTorch {
         /// The Python.
@@ -150,7 +154,7 @@ pub enum InterpreterError {
         origin: Origin,
     },
     /// Its torch is too old.
-    #[error("the torch of {path} is {found}; Ridgeline needs 2.4 or newer")]
+    #[error("torch of {path} is {found}; Ridgeline needs 2.4 or newer")]
     OldTorch {
         /// The Python.
         path: PathBuf,
@@ -162,13 +166,13 @@ pub enum InterpreterError {
 impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Origin::Configuration => "named in the configuration",
-            Origin::Editor => "chosen in the editor",
+            Origin::Configuration => "from the configuration",
+            Origin::Editor => "selected in the editor",
             Origin::VirtualEnv => "from VIRTUAL_ENV",
             Origin::Conda => "from CONDA_PREFIX",
-            Origin::ProjectFolder => "beside the project",
+            Origin::ProjectFolder => "from the project folder",
             Origin::Path => "from PATH",
-            Origin::Private => "made by `ridgeline setup`",
+            Origin::Private => "created by `ridgeline setup`",
         })
     }
 }

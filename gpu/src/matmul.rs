@@ -111,7 +111,7 @@ fn fp16_of(number: f32) -> u16 {
 /// Why a product was not measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MatmulError {
-    #[error("cuBLASLt refused it ({0})")]
+    #[error("cuBLASLt rejected it ({0})")]
     Cublas(#[from] CublasError),
     #[error(transparent)]
     Ceilings(#[from] CeilingsError),

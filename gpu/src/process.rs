@@ -57,11 +57,11 @@ pub(crate) async fn spawn(
             // Where nobody waits any more, the child is dropped here, and dropping kills it.
             let _ = reply.send(command.spawn());
         }))
-        .map_err(|_| io::Error::other("the thread that starts programs has ended"))?;
+        .map_err(|_| io::Error::other("the thread that starts programs has exited"))?;
     let child = answer
         .await
-        .map_err(|_| io::Error::other("the thread that starts programs did not answer"))??;
-    let pid = child.id().ok_or_else(|| io::Error::other("the program ended at once"))?;
+        .map_err(|_| io::Error::other("the thread that starts programs did not respond"))??;
+    let pid = child.id().ok_or_else(|| io::Error::other("the program exited immediately"))?;
     Ok(ProcessTree { child, pid, mark })
 }
 
@@ -100,9 +100,9 @@ pub(crate) struct Finished {
 pub(crate) enum RunError {
     #[error("it could not be started: {0}")]
     Start(#[from] io::Error),
-    #[error("it did not answer within {} seconds", .0.as_secs())]
+    #[error("it did not respond within {} seconds", .0.as_secs())]
     TooSlow(Duration),
-    #[error("it took more than {:.0} GB of memory", *.0 as f64 / 1e9)]
+    #[error("it used more than {:.0} GB of memory", *.0 as f64 / 1e9)]
     TooLarge(u64),
 }
 
@@ -144,7 +144,7 @@ pub(crate) async fn run_within(
                 let status = status?;
                 let (stdout, stderr) = tokio::time::timeout(Duration::from_secs(1), outputs)
                     .await
-                    .map_err(|_| io::Error::other("it ended, and what it started did not"))?;
+                    .map_err(|_| io::Error::other("it exited, but its child processes did not"))?;
                 Ok((status, stdout, stderr))
             }
         }
@@ -241,7 +241,7 @@ fn isolate(command: &mut Command, when_this_dies: WhenThisDies) {
                 set_parent_process_death_signal(Some(Signal::KILL))?;
                 // This process may have died before the line above took effect.
                 if getppid() != Some(this_process) {
-                    return Err(io::Error::other("the parent has ended"));
+                    return Err(io::Error::other("the parent process has exited"));
                 }
             }
             Ok(())
@@ -265,7 +265,7 @@ pub(crate) fn adopt_orphans() {
         static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(|| {
             if let Err(error) = set_child_subreaper(Some(getpid())) {
-                tracing::warn!(%error, "orphans of the agent cannot be adopted");
+                tracing::warn!(%error, "orphaned processes of the agent cannot be adopted");
             }
         });
     }

@@ -222,7 +222,7 @@ async fn a_configured_python_that_does_not_exist_is_named() {
     machine.search.configured = Some(machine.at("nowhere/python"));
     let message = machine.find().await.unwrap_err().to_string();
     assert!(message.contains("nowhere/python"), "{message}");
-    assert!(message.contains("named in the configuration"), "{message}");
+    assert!(message.contains("from the configuration"), "{message}");
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ impl Disk {
         });
         let answered = asked.ok().and_then(|_| answer.recv_timeout(patience).ok());
         if answered.is_none() {
-            tracing::warn!("the disk does not answer in time");
+            tracing::warn!("the disk did not respond in time");
         }
         answered
     }

@@ -36,9 +36,12 @@ pub(crate) async fn run(mut state: GlobalState, mut events: mpsc::Receiver<Event
         // have sent it is dropped.
         let turn = catch_unwind(AssertUnwindSafe(|| state.handle(event)));
         if turn.is_err() {
-            tracing::error!("a defect: the event {name} was not handled to its end");
+            tracing::error!("internal error: the event {name} was not handled completely");
             if catch_unwind(AssertUnwindSafe(|| state.recover(text))).is_err() {
-                tracing::error!("a defect: the state could not be restored, so the session ends");
+                tracing::error!(
+                    "internal error: the state could not be restored, so the session \
+                    ends"
+                );
                 return;
             }
         }
@@ -74,7 +77,7 @@ fn name(event: &Event) -> &'static str {
             Told::Goodbye => "shutdown",
         },
         Event::Asked(_) => "a request",
-        Event::PanelAsked(_) => "a question of the panel",
+        Event::PanelAsked(_) => "a panel request",
         Event::SettingsFetched(_) => "settings",
         Event::Workspace(_, event) => match event {
             WorkspaceEvent::TrustAnswered(..) => "consent",
@@ -84,22 +87,22 @@ fn name(event: &Event) -> &'static str {
             WorkspaceEvent::Prepared => "prepared",
             WorkspaceEvent::EstimateDue => "pause before an estimate",
             WorkspaceEvent::TargetChosen(..) => "choice of GPU",
-            WorkspaceEvent::MeasureDevice(..) => "wish to measure a GPU",
-            WorkspaceEvent::BatchLookedAt(..) => "first look at the batch size",
-            WorkspaceEvent::ReadingDue => "pause before a reading",
-            WorkspaceEvent::TextsRead(..) => "end of a reading",
+            WorkspaceEvent::MeasureDevice(..) => "request to measure a GPU",
+            WorkspaceEvent::BatchLookedAt(..) => "first batch-size lookup",
+            WorkspaceEvent::ReadingDue => "pause before reading",
+            WorkspaceEvent::TextsRead(..) => "end of reading",
             WorkspaceEvent::DiagnosticsDue => "diagnostics after an edit",
             WorkspaceEvent::DiagnosticsPlaced(..) => "diagnostics",
         },
         Event::FilesChanged(_) => "changed files",
-        Event::ChangesRead(_) => "what changed in files",
-        Event::RunProgressed(..) => "progress of a run",
+        Event::ChangesRead(_) => "details of changed files",
+        Event::RunProgressed(..) => "run progress",
         Event::JobEnded(..) => "end of a job",
-        Event::MachineSeen(_) => "look at the machine",
-        Event::LookAgain => "old look at the machine",
+        Event::MachineSeen(_) => "machine load",
+        Event::LookAgain => "outdated machine load",
         Event::RecordingMade => "a recording",
-        Event::WorkChanged => "change of a job",
-        Event::StopOverdue(_) => "a stop that takes long",
+        Event::WorkChanged => "job update",
+        Event::StopOverdue(_) => "a slow stop",
         Event::BatchExplored(..) => "another batch size",
     }
 }
@@ -154,14 +157,14 @@ impl GlobalState {
             workspace.forget_pending();
         }
         let mut message =
-            "Ridgeline had an internal error and went on. The details are in its log; \
-                           please report them."
+            "Ridgeline hit an internal error and recovered. See its log for details, and please \
+            report them."
                 .to_owned();
         if let Some(id) = text.filter(|id| self.documents.get(id).is_some()) {
             self.documents.close(&id);
             self.saved.remove(&id);
             self.cache.retain(|(other, _, _), _| *other != id);
-            message += " Costs of this file are hidden until you open it again.";
+            message += " Costs of this file are hidden until you reopen it.";
         }
         self.mark_stale();
         if !std::mem::replace(&mut self.has_told_defect, true) {
@@ -247,10 +250,7 @@ impl GlobalState {
     fn handle_told(&mut self, told: Told) {
         match told {
             Told::Hello(client) => {
-                tracing::info!(
-                    "the client is {}",
-                    client.name.chars().take(80).collect::<String>()
-                );
+                tracing::info!("client: {}", client.name.chars().take(80).collect::<String>());
                 self.gate.set_trust(Trust::new(self.store.clone(), client.vouched));
                 self.client = (*client).into();
                 let (settings, _) = Settings::read(&self.client.options, &self.client);
@@ -321,8 +321,8 @@ impl GlobalState {
         let Some(document) = self.documents.get(&id) else { return };
         if document.index.as_ref().is_some_and(SourceIndex::is_too_large_to_parse) {
             tracing::info!(
-                "{id:?} is not parsed: it is larger than a program is, or has a line that is. Its \
-                 costs are shown by line"
+                "{id:?} is not parsed because it, or one of its lines, is too large. Its costs are \
+                shown by line"
             );
         }
         let saved = Saved::of(document, false);
@@ -362,7 +362,7 @@ impl GlobalState {
             Err(Refusal::TooLarge) => format!("it is larger than {} MB", SIZE_LIMIT >> 20),
             Err(Refusal::TooMany) => "too many files are open".to_owned(),
         };
-        let message = format!("Ridgeline leaves {name} alone: {why}.");
+        let message = format!("Ridgeline ignores {name}: {why}.");
         self.to_client.show_message(Importance::Info, &message);
     }
 

@@ -102,7 +102,7 @@ impl GlobalState {
     pub(crate) fn job_ended(&mut self, id: JobId, outcome: Outcome) {
         let Some(job) = self.scheduler.ended(id, Instant::now()) else { return };
         if let Outcome::Defect(error) = &outcome {
-            tracing::error!("a defect: {} ended early: {error}", job.work);
+            tracing::error!("internal error: {} ended early: {error}", job.work);
         }
         if !self.workspaces.contains(job.owner) {
             return;
@@ -112,7 +112,7 @@ impl GlobalState {
                 let outcome = match outcome {
                     Outcome::Run(outcome) => outcome,
                     Outcome::Defect(error) => ProfileOutcome::Problem {
-                        message: format!("a defect of Ridgeline ended the run: {error}"),
+                        message: format!("an internal error of Ridgeline ended the run: {error}"),
                         log: None,
                     },
                     _ => ProfileOutcome::Cancelled,

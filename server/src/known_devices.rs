@@ -19,7 +19,7 @@ pub(crate) fn of_project(root: &Path) -> (DeviceTable, Vec<String>) {
     match config::load(root) {
         Ok(loaded) => with(root, &loaded.config.devices),
         Err(error) => {
-            let note = format!("the project's own GPUs and prices are left out: {error}");
+            let note = format!("the project's own GPUs and prices are ignored: {error}");
             (DeviceTable::shipped().clone(), vec![note])
         }
     }
@@ -30,7 +30,7 @@ fn with(root: &Path, devices: &Devices) -> (DeviceTable, Vec<String>) {
     let mut table = DeviceTable::shipped().clone();
     let mut notes = Vec::new();
     if devices.files.len() > MOST_ADDED {
-        notes.push(format!("devices.files: of more than {MOST_ADDED} GPUs the rest is left out"));
+        notes.push(format!("devices.files: more than {MOST_ADDED} GPUs; the rest is ignored"));
     }
     for file in devices.files.iter().take(MOST_ADDED) {
         let path = file.as_path();
@@ -40,7 +40,7 @@ fn with(root: &Path, devices: &Devices) -> (DeviceTable, Vec<String>) {
                 table.add(device);
             }
             Err(why) => {
-                notes.push(format!("the GPU of {} is left out: {why}", path.display()));
+                notes.push(format!("{} is ignored: {why}", path.display()));
             }
         }
     }
@@ -58,18 +58,18 @@ fn with(root: &Path, devices: &Devices) -> (DeviceTable, Vec<String>) {
 /// What is wrong with the file, with the key at fault.
 pub(crate) fn read(path: &Path) -> Result<DeviceSpec, String> {
     // Opening a named pipe would wait for ever.
-    if !path.metadata().map_err(|error| format!("it cannot be read: {error}"))?.is_file() {
-        return Err("it is no plain file".to_owned());
+    if !path.metadata().map_err(|error| format!("cannot be read: {error}"))?.is_file() {
+        return Err("not a regular file".to_owned());
     }
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| format!("it cannot be read: {error}"))?;
+    let file = File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
     file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| format!("it cannot be read: {error}"))?;
+        .map_err(|error| format!("cannot be read: {error}"))?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err("it is too large to describe one GPU".to_owned());
+        return Err("too large to describe one GPU".to_owned());
     }
-    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+    let text = String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let row = parse(text)?;
     row.into_spec().map_err(|bad| bad.to_string())
@@ -112,7 +112,7 @@ mod tests {
         let config = "[devices]\nfiles = [\"ours.toml\"]\n";
         let folder = project(&[("ridgeline.toml", config), ("ours.toml", file)]);
         let (table, notes) = of_project(folder.path());
-        assert_eq!(notes, [format!("the GPU of ours.toml is left out: {said}")]);
+        assert_eq!(notes, [format!("ours.toml is ignored: {said}")]);
         assert_eq!(table, *DeviceTable::shipped());
     }
 
@@ -128,14 +128,11 @@ mod tests {
 
     #[test]
     fn a_bad_file_is_left_out_and_its_key_is_named() {
-        check(&OURS.replace("= 80", "= 0"), "`multiprocessors`: it is a number between 1 and 4096");
-        check(
-            &OURS.replace("34.1", "nan"),
-            "`fp32_tflops`: it is a number between 0.01 and 1000000",
-        );
+        check(&OURS.replace("= 80", "= 0"), "`multiprocessors`: must be a number from 1 to 4096");
+        check(&OURS.replace("34.1", "nan"), "`fp32_tflops`: must be a number from 0.01 to 1000000");
         check(&OURS.replace("name = \"Ours\"\n", ""), "line 1: missing field `name`");
         check(&format!("{OURS}teraflops = 3\n"), &unknown_field());
-        check(&"#".repeat(100_000), "it is too large to describe one GPU");
+        check(&"#".repeat(100_000), "too large to describe one GPU");
         check(
             &format!("x = {}", "[".repeat(20_000)),
             "line 1: cannot recurse further; max recursion depth met",

@@ -27,10 +27,10 @@ pub(crate) enum Needed {
 }
 
 impl Needed {
-    /// What a person reads: `waiting, because …`.
+    /// What a person reads: `waiting: …`.
     pub(crate) fn why(self) -> &'static str {
         match self {
-            Needed::Battery => "the machine runs on battery",
+            Needed::Battery => "the machine is on battery",
             Needed::Processors => "the machine is busy",
             Needed::Gpu => "the GPU is busy",
         }

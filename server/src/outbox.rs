@@ -24,13 +24,13 @@ const OPEN_LIMIT: usize = 64;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoAnswer {
     /// It did not come in time.
-    #[error("the client did not answer {method} in time")]
+    #[error("the client did not respond to {method} in time")]
     TooLate {
         /// The request's method.
         method: &'static str,
     },
     /// The client answered with an error.
-    #[error("the client answered {method} with an error: {message}")]
+    #[error("the client responded to {method} with an error: {message}")]
     Error {
         /// The request's method.
         method: &'static str,
@@ -38,7 +38,7 @@ pub(crate) enum NoAnswer {
         message: String,
     },
     /// Too many requests are open, or the session is over.
-    #[error("{method} was not sent: the client does not take requests any more")]
+    #[error("{method} was not sent: the client no longer accepts requests")]
     NotSent {
         /// The request's method.
         method: &'static str,
@@ -78,7 +78,7 @@ impl Outbox {
         let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
         if self.0.queue.try_send(framed(&message.to_string())).is_err() {
             let dropped = self.0.dropped.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::warn!("{method} was not sent: the client reads nothing ({dropped} so far)");
+            tracing::warn!("{method} was not sent: the client is not reading ({dropped} so far)");
         }
     }
 

@@ -99,7 +99,7 @@ pub(crate) fn guarded<T>(
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_default();
-        Err(RequestError::Internal(format!("a defect of Ridgeline: {message}")))
+        Err(RequestError::Internal(format!("internal error of Ridgeline: {message}")))
     })
 }
 
@@ -111,7 +111,7 @@ mod tests {
     async fn a_panic_is_an_error() {
         let (reply, answer) = oneshot::channel::<Result<(), _>>();
         Pool::default().answer(reply, || panic!("on purpose"));
-        let expected = "a defect of Ridgeline: on purpose".to_owned();
+        let expected = "internal error of Ridgeline: on purpose".to_owned();
         assert_eq!(answer.await, Ok(Err(RequestError::Internal(expected))));
     }
 

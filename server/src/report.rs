@@ -56,7 +56,7 @@ pub(crate) fn page(
 fn told(found: &Found, profiled: &Profiled, store: &Store) -> panel::WhatIfs {
     let (study, message) = match found {
         Ok(study) => (Some(study.clone()), None),
-        Err(why) => (None, Some(format!("What optimizations would bring cannot be told: {why}."))),
+        Err(why) => (None, Some(format!("Estimated speedups are not available: {why}."))),
     };
     let pairs = pairs::read_of_device(store, &profiled.root, &profiled.profile.device);
     panel::WhatIfs { study, message, pairs, ..panel::WhatIfs::default() }

@@ -29,7 +29,7 @@ const CHOICE_LIMIT: usize = 8;
 
 /// What is said to an answer that comes too late.
 const OLD_QUESTION: &str =
-    "That question is out of date, so nothing runs. Save, or profile, to be asked again.";
+    "That question is outdated, so nothing was run. Save or profile to be asked again.";
 
 /// Statuses are not sent more often while a run goes on.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
@@ -45,8 +45,8 @@ impl GlobalState {
                 self.scheduler.want(id, Work::Run(reason));
             }
             Decision::Refused if reason.is_asked() => {
-                let message = "You said that nothing of this workspace may run. The command \
-                               ridgeline.trust allows it.";
+                let message = "You chose never to run code of this workspace. Use the command \
+                    ridgeline.trust to allow it.";
                 self.to_client.show_message(Importance::Info, message);
             }
             Decision::Refused => {}
@@ -77,9 +77,9 @@ impl GlobalState {
         };
         let launcher = launcher.map(|it| format!(" with `{}`", it.shown()));
         let message = format!(
-            "Run a few training steps of {what}{} to profile it? \"{}\" runs a few steps again each time \
-             you save. While you type, unsaved text is only simulated in a sandbox: nothing is written. \
-             Folder: {}",
+            "Run a few training steps of {what}{} to profile it? \"{}\" also runs a few steps on \
+            every save. While you type, unsaved code is only simulated in a sandbox and writes \
+            nothing. Folder: {}",
             launcher.unwrap_or_default(),
             Answer::Always.title(),
             root.display(),
@@ -90,8 +90,8 @@ impl GlobalState {
                 Asked::Chosen(title) => Answer::of_title(&title),
                 Asked::Closed => None,
                 Asked::NotShown => {
-                    let message = "To let Ridgeline run this project: a code action, or the \
-                                   command ridgeline.trust";
+                    let message = "Allow Ridgeline to run this project with a code action or the \
+                        command ridgeline.trust";
                     to_client.show_message(Importance::Info, message);
                     None
                 }
@@ -107,7 +107,7 @@ impl GlobalState {
         let workspace = &mut self.workspaces[id];
         workspace.trust_asked = false;
         let message = format!(
-            "Could not read the configuration of {} in time, so nothing runs. Save to try again.",
+            "Could not read the configuration of {} in time, so nothing was run. Save to try again.",
             workspace.root.display()
         );
         self.to_client.show_message(Importance::Warning, &message);
@@ -234,7 +234,10 @@ impl GlobalState {
 
     fn tell_if_not_kept(&self, kept: Result<(), StoreError>) {
         if let Err(error) = kept {
-            let message = format!("Your answer holds for this session, and was not kept: {error}");
+            let message = format!(
+                "Could not save your answer; it applies to this session only: \
+                {error}"
+            );
             self.to_client.show_message(Importance::Warning, &message);
         }
     }
@@ -249,7 +252,7 @@ impl GlobalState {
         if self.workspaces[id].prepared || !self.settings.run_on_save {
             return;
         }
-        let what = "importing what the project imports";
+        let what = "importing the project's packages";
         let permit = self.gate.permit(id, Cause::Unasked, Kind::Preparing, what);
         let Some(permit) = permit else { return };
         let request = self.request(id, None);
@@ -433,7 +436,9 @@ impl GlobalState {
         let path = file.strip_prefix(root).ok()?.to_string_lossy().replace('\\', "/");
         let failure = RunFailure {
             error_type: "SyntaxError".to_owned(),
-            message: "from here on this is no Python, so no training script was found".to_owned(),
+            message: "syntax error: no training script was found because this file cannot be \
+                parsed from here on"
+                .to_owned(),
             kind: "syntax".to_owned(),
             frames: vec![FailureFrame { path, line, name: "<module>".to_owned() }],
             ..RunFailure::default()
@@ -491,7 +496,7 @@ impl GlobalState {
                 Asked::Chosen(chosen) => titles.into_iter().find(|title| *title == chosen),
                 Asked::Closed => None,
                 Asked::NotShown => {
-                    let message = format!("{message} Name one in ridgeline.toml");
+                    let message = format!("{message} Set one in ridgeline.toml");
                     to_client.show_message(Importance::Info, &message);
                     None
                 }
@@ -557,7 +562,10 @@ fn choice_message(runs: &[RunChoice]) -> String {
     let explained: Vec<String> =
         explained.map(|run| format!("{} ({})", run.command, run.why)).collect();
     let explained = explained.join("; ");
-    format!("Several scripts could be the training run: {explained}. Which one should be profiled?")
+    format!(
+        "Several scripts could be the training script: {explained}. Which one should be \
+        profiled?"
+    )
 }
 
 fn end_message(outcome: &Outcome) -> &'static str {

@@ -40,7 +40,7 @@ pub(crate) fn lsp_main() -> io::Result<Ended> {
         .enable_all()
         .build()?;
     let store = Store::open()
-        .inspect_err(|error| tracing::warn!("nothing is kept beyond this session: {error}"))
+        .inspect_err(|error| tracing::warn!("nothing is saved beyond this session: {error}"))
         .ok();
     let profiler: Arc<dyn Profiler> = match &store {
         Some(store) => Arc::new(Arc::new(Pipeline::new(store.clone()))),
@@ -51,7 +51,7 @@ pub(crate) fn lsp_main() -> io::Result<Ended> {
     }
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     let ended = runtime.block_on(serve(profiler, store, input, output));
-    tracing::info!("the session is over: {ended:?}");
+    tracing::info!("the session has ended: {ended:?}");
     // A read of standard input cannot be interrupted, so its thread is not waited for.
     runtime.shutdown_timeout(Duration::from_millis(200));
     Ok(ended)
@@ -104,7 +104,7 @@ fn log_to_stderr() {
         .finish();
     // Another subscriber is there already only where this runs within a test.
     let _ = tracing::subscriber::set_global_default(subscriber);
-    std::panic::set_hook(Box::new(|panic| tracing::error!("a defect: {panic}")));
+    std::panic::set_hook(Box::new(|panic| tracing::error!("internal error: {panic}")));
 }
 
 struct LogLine {
@@ -135,8 +135,8 @@ impl Profiler for NoProfiler {
         _progress: mpsc::Sender<ProgressEvent>,
         _permit: Permit,
     ) -> Boxed<ProfileOutcome> {
-        let message = "Nothing can be measured: this user has no folder to keep recordings in. Set \
-                       RIDGELINE_CACHE_DIR and RIDGELINE_STATE_DIR.";
+        let message = "Cannot measure: there is no user folder for recordings. Set \
+            RIDGELINE_CACHE_DIR and RIDGELINE_STATE_DIR.";
         Box::pin(async move { ProfileOutcome::Problem { message: message.to_owned(), log: None } })
     }
 }

@@ -82,119 +82,143 @@ pub(crate) struct Setting {
 
 /// Every setting, in the order in which they are documented.
 pub(crate) const TABLE: &[Setting] = &[
-    row("runOnSave", "true", "Profile a project when one of its Python files is saved."),
-    row("watchFiles", "true", "Profile it as well when something else changes one of them."),
+    row("runOnSave", "true", "Profile a project when you save one of its Python files."),
+    row(
+        "watchFiles",
+        "true",
+        "Also profile a project when another program changes one of its Python files, such as `git` or a formatter.",
+    ),
     row(
         "interpreter",
         "null",
-        "The Python to run with. Default: the project's own, as `ridgeline doctor` finds it.",
+        "Path of the Python that runs the training script. By default, Ridgeline finds the project's own Python (`ridgeline doctor` shows which).",
     ),
     row(
         "device",
         "null",
-        "Where to run: `auto`, `cpu`, `cuda` or one GPU such as `cuda:1`. Default: what the project's configuration says.",
+        "Device to run on: `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`. By default, the project's configuration decides.",
     ),
     row(
         "live.enable",
         "true",
-        "Estimate what unsaved text would cost, after a pause in typing. The text is simulated in a sandbox: it gets no data and writes nothing.",
+        "Estimate the cost of unsaved code when you pause typing. The code is simulated with fake tensors in a sandbox: it reads no data and writes nothing.",
     ),
-    row("live.delayMilliseconds", "250", "How long that pause is."),
+    row(
+        "live.delayMilliseconds",
+        "250",
+        "Milliseconds without typing before unsaved code is estimated.",
+    ),
     row(
         "live.withoutSandbox",
         "false",
-        "Estimate unsaved text even where the operating system cannot confine it: on macOS and Windows, and on Linux without Landlock (`ridgeline doctor` shows which). Half-typed code then runs with your permissions. In VS Code, a workspace cannot set this.",
+        "Estimate unsaved code even if the operating system cannot sandbox it (macOS, Windows, and Linux without Landlock; `ridgeline doctor --full` shows whether a sandbox is available). Half-typed code then runs with your permissions. In VS Code, a workspace cannot change this setting.",
     ),
     row(
         "targetGpu",
         "null",
-        "Where this machine has no GPU: the GPU that estimates are for, such as `H100-SXM5-80GB`.",
+        "GPU to estimate for if this machine has none, such as `H100-SXM5-80GB`.",
     ),
     row(
         "measureDevice",
         "\"ask\"",
-        "Measure the copy bandwidth and GEMM rates of this machine's GPU after a run on it, once for each driver, to improve predictions: `ask`, `always`, or `never`. It takes about 10 seconds and runs no code of the project.",
+        "Measure the copy bandwidth and GEMM rates of this machine's GPU after a run, once per driver version, to improve predictions: `ask`, `always` or `never`. Takes about 10 seconds and does not run project code.",
     ),
     row(
         "background.seconds",
         "15",
-        "How many seconds Ridgeline may work in the background after each save: timing single operators, and trying other batch sizes, for better predictions. Operators and estimates run at low priority. All of it stops when you type, and does not start while something else uses the machine. `0` turns it off. Commands are not limited.",
+        "Seconds of background work allowed after each save, for timing single operators and estimating other batch sizes. Background work runs at low priority, stops when you type, and does not start while the machine is busy. `0` disables it. Commands are not limited.",
     ),
-    row("inlayHints.enable", "true", "Show the time of statements at the end of their lines."),
+    row("inlayHints.enable", "true", "Show the time of each statement at the end of its line."),
     row(
         "inlayHints.minimumShare",
         "0.01",
-        "Hide statements under this share of the iteration (0 to 1).",
+        "Hide hints of statements below this share of the iteration time (0 to 1).",
     ),
-    row("inlayHints.minimumMicroseconds", "1", "Hide statements under this time."),
-    row("inlayHints.definitions", "false", "Show at a layer's constructor what that layer costs."),
+    row(
+        "inlayHints.minimumMicroseconds",
+        "1",
+        "Hide hints of statements that take less than this many microseconds per iteration.",
+    ),
+    row("inlayHints.definitions", "false", "Show the cost of each layer at its constructor."),
     row(
         "inlayHints.headline",
         "\"auto\"",
-        "Show the iteration's time at the training loop: `on`, `off`, or `auto`, which is on in editors without code lenses.",
+        "Show the iteration time at the training loop: `on`, `off`, or `auto` (on in editors without code lenses).",
     ),
     row(
         "inlayHints.change",
         "\"off\"",
-        "Show at a hint what changed, where it can be told from noise, such as `4.2 ms · 8% ▲0.6`: since the `lastRun`, since the run of `head` (git's HEAD, without changes), or `off`.",
+        "Show significant changes in hints, such as `4.2 ms · 8% ▲0.6`: compared with the `lastRun`, with the run of `head` (git's HEAD without local changes), or `off`.",
     ),
-    row("codeLens.enable", "true", "Show lines of text above lines of code."),
-    row("codeLens.memory", "true", "Show the memory of lines that hold much of it."),
-    row("codeLens.scopes", "true", "Show totals of functions and classes."),
-    row("codeLens.headline", "true", "Show throughput, time and peak memory at the training loop."),
-    row("codeLens.profile", "true", "Show \"profile\" at a training script."),
-    row("codeLens.panel", "true", "Show \"open panel\" at a training loop."),
+    row("codeLens.enable", "true", "Show code lenses above lines."),
+    row(
+        "codeLens.memory",
+        "true",
+        "Show a code lens with memory above lines that hold much of peak memory.",
+    ),
+    row(
+        "codeLens.scopes",
+        "true",
+        "Show a code lens with the total time of each function and class.",
+    ),
+    row(
+        "codeLens.headline",
+        "true",
+        "Show a code lens with throughput, iteration time and peak memory at the training loop.",
+    ),
+    row("codeLens.profile", "true", "Show a \"profile\" code lens at training scripts."),
+    row("codeLens.panel", "true", "Show an \"open panel\" code lens at training loops."),
     row(
         "codeLens.oneALine",
         "false",
-        "Join the lenses of a line into one, for editors that show only one.",
+        "Merge all code lenses of a line into one, for editors that show only one per line.",
     ),
     row(
         "codeLens.minimumMemoryShare",
         "0.05",
-        "Hide lines that hold less than this share of the peak (0 to 1).",
+        "Hide memory code lenses of lines below this share of peak memory (0 to 1).",
     ),
     row(
         "codeLens.minimumScopeShare",
         "0.01",
-        "Hide functions and classes under this share of the iteration (0 to 1).",
+        "Hide code lenses of functions and classes below this share of the iteration time (0 to 1).",
     ),
-    row("hover.enable", "true", "Show everything known of a line in its hover."),
+    row("hover.enable", "true", "Show the details of a line when you hover over it."),
     row(
         "batchSize.explore",
         "\"automatic\"",
-        "When other batch sizes are estimated: `automatic`, when the panel shows what they cost; or `onDemand`, by command. A save does not run the program again for it.",
+        "When to estimate time and memory at other batch sizes: `automatic` (when the panel shows them) or `onDemand` (by command). Estimates do not run the program again.",
     ),
     row(
         "batchSize.measureInBackground",
         "false",
-        "Also run the program at other batch sizes after a save, where its runs are short. It runs several times more then.",
+        "Also run programs with short runs at other batch sizes after each save. This adds several runs per save.",
     ),
     row(
         "batchSize.memoryLimit",
         "null",
-        "The memory that an iteration may hold, such as `16 GB`, for the largest batch that fits. Default: what the device has left.",
+        "Memory limit for finding the largest batch size that fits, such as `16 GB`. By default, the free memory of the device.",
     ),
     row(
         "findings.enable",
         "true",
-        "Show what is slow or wasteful at its line, with what it costs and a quick fix where an edit is safe.",
+        "Show performance problems at their lines, with their cost and, if an edit is safe, a quick fix.",
     ),
     row(
         "findings.minimum",
         "\"hint\"",
-        "Hide findings below this: `hint` shows all, `information` those from 1% of the iteration or of the peak on, `warning` those from 5% on.",
+        "Lowest severity of findings to show: `hint` (all), `information` (1% or more of iteration time or peak memory) or `warning` (5% or more).",
     ),
-    row("diagnostics.enable", "true", "Show a failing run at the line that failed."),
+    row("diagnostics.enable", "true", "Show errors of failed runs at the line that failed."),
     row(
         "diagnostics.costs",
         "\"auto\"",
-        "Show the training loop's cost and the three costliest lines as information: `on`, `off`, or `auto`, which is on in editors that nobody can tell that their inlay hints are out of date.",
+        "Show the cost of the training loop and of the three most expensive lines as information diagnostics: `on`, `off`, or `auto` (on in editors that cannot refresh inlay hints).",
     ),
     row(
         "prices",
         "{}",
-        "US dollars for an hour of a GPU, by its name, such as `{\"T4\": 0.3}`: in place of those that Ridgeline and the project know.",
+        "GPU prices in US dollars per hour, such as `{\"T4\": 0.3}`. They override the built-in prices and those of the project.",
     ),
 ];
 
@@ -411,7 +435,7 @@ impl Reader<'_> {
         let table = match self.value(name) {
             None => return BTreeMap::new(),
             Some(Value::Object(table)) => table.clone(),
-            Some(_) => return self.complain(name, "an object of numbers", BTreeMap::new()),
+            Some(_) => return self.complain(name, "an object with numbers", BTreeMap::new()),
         };
         let mut prices = BTreeMap::new();
         for (gpu, usd) in table.into_iter().take(MOST_PRICES) {
@@ -422,7 +446,8 @@ impl Reader<'_> {
                 None => {
                     let gpu: String = gpu.chars().take(60).collect();
                     self.complaints.push(format!(
-                        "{SECTION}.{name}: the price of `{gpu}` has to be a number of US dollars; it is left out"
+                        "{SECTION}.{name}: the price of `{gpu}` must be a number in US dollars; it \
+                        is ignored"
                     ));
                 }
             }
@@ -431,7 +456,7 @@ impl Reader<'_> {
     }
 
     fn complain<T>(&mut self, name: &str, allowed: &str, standard: T) -> T {
-        self.complaints.push(format!("{SECTION}.{name} has to be {allowed}; its default is used"));
+        self.complaints.push(format!("{SECTION}.{name} must be {allowed}; using the default"));
         standard
     }
 }
@@ -507,8 +532,8 @@ mod tests {
         assert_eq!(
             complaints,
             [
-                "ridgeline.inlayHints.minimumShare has to be a number from 0 to 1; its default is used",
-                "ridgeline.runOnSave has to be true or false; its default is used",
+                "ridgeline.inlayHints.minimumShare must be a number from 0 to 1; using the default",
+                "ridgeline.runOnSave must be true or false; using the default",
             ]
         );
     }
@@ -562,7 +587,7 @@ mod tests {
         assert!(settings.prices.is_empty());
         assert_eq!(
             complaints,
-            ["ridgeline.prices has to be an object of numbers; its default is used"]
+            ["ridgeline.prices must be an object with numbers; using the default"]
         );
     }
 

@@ -300,7 +300,7 @@ impl GlobalState {
         }
         let added = self.disk.is_dir(&root).then(|| self.workspaces.add(&root)).flatten();
         let Some(id) = added else {
-            tracing::info!("{} is not looked after", root.display());
+            tracing::info!("{} is not watched", root.display());
             return None;
         };
         self.gate.add(id, &root);
@@ -431,7 +431,7 @@ impl GlobalState {
         let reason = self.scheduler.run_of(id).map(Reason::to_string);
         let (to_client, feed) = (self.to_client.clone(), self.feed.clone());
         let waits = self.scheduler.waits_for(id);
-        let waits = waits.map(|needed| format!("waiting, because {}", needed.why()));
+        let waits = waits.map(|needed| format!("waiting: {}", needed.why()));
         let busy = self.gate.in_background(id).or(waits);
         let is_paused = self.gate.is_paused(id);
         let knows_background = self.client.knows_background;

@@ -53,8 +53,8 @@ pub(crate) struct Store {
 pub(crate) enum StoreError {
     /// There is no home folder to put ours under.
     #[error(
-        "no folder of the user is known on this machine; set {CACHE_VARIABLE} and {STATE_VARIABLE} \
-         to folders that may be written"
+        "no user folder was found on this machine; set {CACHE_VARIABLE} and {STATE_VARIABLE} to \
+        writable folders"
     )]
     NoHome,
     /// The disk has no room.
@@ -154,7 +154,7 @@ impl Store {
                 Err(error) => return Err(StoreError::at(&folder, error)),
             }
         }
-        let taken = io::Error::other("every name for a new folder is taken");
+        let taken = io::Error::other("no free name for a new folder");
         Err(StoreError::at(&parent, taken))
     }
 

@@ -61,7 +61,7 @@ impl Watcher {
             let paths: Vec<PathBuf> = changes.flat_map(|change| change.event.paths).collect();
             let Some(news) = news.upgrade().filter(|_| !paths.is_empty()) else { return };
             if news.try_send(Order::Changed(paths)).is_err() {
-                tracing::warn!("files change faster than they can be looked at");
+                tracing::warn!("files change too fast to keep up");
             }
         };
         let config = Config::default();
@@ -89,7 +89,7 @@ impl Watcher {
 
     fn order(&self, order: Order) {
         if self.orders.try_send(order).is_err() {
-            tracing::warn!("the watcher does not keep up");
+            tracing::warn!("the file watcher cannot keep up");
         }
     }
 }
@@ -160,7 +160,7 @@ impl Thread {
         if let Err(error) = self.debouncer.watch(folder, RecursiveMode::NonRecursive)
             && !std::mem::replace(&mut self.complained, true)
         {
-            tracing::warn!("{} and perhaps others cannot be watched: {error}", folder.display());
+            tracing::warn!("{} and possibly others cannot be watched: {error}", folder.display());
         }
     }
 }

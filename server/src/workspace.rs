@@ -191,7 +191,7 @@ impl Workspace {
         } else if self.preparing {
             (State::Preparing, None)
         } else if self.waiting.is_some() {
-            (State::WaitingForTrust, Some("a run waits for your consent".to_owned()))
+            (State::WaitingForTrust, Some("a run is waiting for your permission".to_owned()))
         } else if let Some(problem) = &self.problem {
             (State::Failed, Some(problem.clone()))
         } else if busy.is_some() {

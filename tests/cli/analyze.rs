@@ -200,10 +200,10 @@ fn a_truncated_trace_gives_what_it_has_and_says_so() {
     let sandbox = Sandbox::new();
     let cut = &SMALL.as_bytes()[..SMALL.len() - 60];
     sandbox.write("cut.json", cut);
-    sandbox.run(&["analyze", "cut.json"]).exits_with(0).prints("gemm").prints("ends too early");
+    sandbox.run(&["analyze", "cut.json"]).exits_with(0).prints("gemm").prints("is truncated");
     let whole = zipped(SMALL.as_bytes());
     sandbox.write("cut.json.gz", &whole[..whole.len() - 12]);
-    sandbox.run(&["analyze", "cut.json.gz"]).exits_with(0).prints("ends too early");
+    sandbox.run(&["analyze", "cut.json.gz"]).exits_with(0).prints("is truncated");
 }
 
 #[test]

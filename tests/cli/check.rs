@@ -32,7 +32,7 @@ fn told(found: &Value) -> Vec<String> {
 fn budgets_of_a_recording() {
     let sandbox = Sandbox::new();
     let mlp = recording("mlp-cpu");
-    check(&sandbox, &[&mlp]).exits_with(0).prints("Nothing was asked");
+    check(&sandbox, &[&mlp]).exits_with(0).prints("Nothing to check");
     let generous = ["--max-time", "60000", "--max-memory", "500 GB", "--max-findings", "hint/1000"];
     let ended = check(&sandbox, &[&[mlp.as_str()], &generous[..], &["--format", "json"]].concat());
     let found = json_of(&ended.exits_with(0));
@@ -74,12 +74,12 @@ fn what_is_asked_wrongly_is_told_before_anything_runs() {
     let sandbox = Sandbox::new();
     let gone = "gone.py";
     for (option, value, said) in [
-        ("--max-regression", "5", "`5` is no percentage"),
-        ("--max-regression", "-5%", "`-5%` is no percentage"),
-        ("--max-memory", "much", "`much` is no size"),
-        ("--max-time", "0", "`0` is no time"),
-        ("--max-findings", "error/0", "`error/0` is no number of findings"),
-        ("--max-findings", "warning", "`warning` is no number of findings"),
+        ("--max-regression", "5", "`5` is not a percentage"),
+        ("--max-regression", "-5%", "`-5%` is not a percentage"),
+        ("--max-memory", "much", "`much` is not a size"),
+        ("--max-time", "0", "`0` is not a time"),
+        ("--max-findings", "error/0", "`error/0` is not a findings budget"),
+        ("--max-findings", "warning", "`warning` is not a findings budget"),
         ("--format", "xml", "xml"),
     ] {
         check(&sandbox, &[gone, &format!("{option}={value}")]).exits_with(2).says(said);
@@ -104,7 +104,7 @@ fn baselines_that_are_none() {
         ("deep.json", deep.as_str()),
         ("huge.json", huge.as_str()),
         ("older.json", "{\"schema\": 1, \"iteration\": {}}"),
-        ("words.txt", "no JSON"),
+        ("words.txt", "not the output of"),
     ] {
         let file = sandbox.write(name, text);
         let file = file.to_str().expect("a path");
@@ -115,10 +115,10 @@ fn baselines_that_are_none() {
         "lines": [{"file": 7, "line": 0}], "phases_ns": [0, 0, 0, 0, 0]}});
     let file = sandbox.write("odd.json", odd.to_string());
     let ended = check(&sandbox, &[&mlp, "--baseline", file.to_str().expect("a path")]);
-    ended.exits_with(0).prints("not judged");
+    ended.exits_with(0).prints("not checked");
     let strict = ["--strict", "--baseline", file.to_str().expect("a path")];
     let ended = check(&sandbox, &[&[mlp.as_str()], &strict[..]].concat());
-    ended.exits_with(1).prints("BROKEN      time-regression: cannot be compared");
+    ended.exits_with(1).prints("FAILED       time-regression: cannot be compared");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn every_format_goes_into_a_file_with_a_page_beside_it() {
             "--output",
             file.to_str().expect("a path"),
         ];
-        check(&sandbox, &arguments).exits_with(1).prints("BROKEN      time-budget");
+        check(&sandbox, &arguments).exits_with(1).prints("FAILED       time-budget");
         std::fs::read_to_string(&file).expect("written")
     };
     let sarif: Value = serde_json::from_str(&written("sarif")).expect("JSON");
@@ -146,7 +146,7 @@ fn every_format_goes_into_a_file_with_a_page_beside_it() {
     assert_eq!(quality[0]["check_name"], "time-budget");
     let junit = written("junit");
     assert!(junit.starts_with("<?xml") && junit.contains("failures=\"1\""), "{junit}");
-    assert!(written("text").starts_with("BROKEN"));
+    assert!(written("text").starts_with("FAILED"));
     let found: Value = serde_json::from_str(&written("json")).expect("JSON");
     schema::holds(&found, "check");
 }
@@ -200,8 +200,8 @@ fn a_program_is_held_to_its_configuration() {
     };
     // The baseline is not there before it is written.
     let missing = check(&[]).exits_with(2);
-    missing.says("baseline.json is not there");
-    check(&["--write-baseline", "baseline.json"]).exits_with(0).prints("passed      time-budget");
+    missing.says("baseline.json does not exist");
+    check(&["--write-baseline", "baseline.json"]).exits_with(0).prints("passed       time-budget");
     let kept = std::fs::read_to_string(sandbox.project().join("baseline.json")).expect("written");
     let kept: Value = serde_json::from_str(&kept).expect("JSON");
     // More than without a baseline, and more still where the iterations are quick.
@@ -230,11 +230,13 @@ fn a_program_is_held_to_its_configuration() {
     // Slower by far, in two runs, and told at a line that takes longer.
     baseline_times(0.001);
     let ended = check(&["--max-regression", "100%", "--format", "json"]);
-    let found = json_of(&ended.exits_with(1).says("measured once more"));
+    let found = json_of(&ended.exits_with(1).says("measuring again"));
     let items = found["items"].as_array().expect("items");
     let time = items.iter().find(|item| item["name"] == "time-regression").expect("the question");
     assert_eq!(time["status"], "broken");
-    assert!(time["message"].as_str().is_some_and(|text| text.ends_with("in two runs of two")));
+    assert!(
+        time["message"].as_str().is_some_and(|text| text.ends_with("confirmed by a second run"))
+    );
     assert_eq!(time["at"]["file"], "train.py");
     assert!(time["at"]["line"].as_u64() > Some(1), "{time}");
 

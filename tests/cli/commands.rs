@@ -38,7 +38,7 @@ fn the_likeliest_of_several_scripts() {
     ended
         .exits_with(0)
         .says("Profiling train.py in ")
-        .says("note: 2 scripts could be the training run, and train.py is the likeliest. The others: legacy_train.py.");
+        .says("note: 2 scripts could be the training script; train.py is the most likely. The others: legacy_train.py.");
 }
 
 /// A script that trains only with these arguments.
@@ -144,7 +144,7 @@ fn what_cannot_be_run_says_what_to_do() {
     sandbox
         .run(&["profile", "--", "python", "-c", "1"])
         .exits_with(3)
-        .says("Put the code into a script");
+        .says("Save the code to a script");
     sandbox.write("both.sh", "python a.py\npython b.py --x\n");
     let ended = sandbox.run(&["profile", "--", "bash", "both.sh"]).exits_with(3);
     ended.says("line 2: python b.py --x").says("ridgeline profile -- python a.py");

@@ -48,7 +48,7 @@ fn a_recording_and_itself_are_the_same() {
     }
     let mlp = recording("mlp-cpu");
     let ended = sandbox.run(&["compare", &mlp, &mlp]).exits_with(0);
-    ended.prints("within noise").prints("No lines differ beyond noise.");
+    ended.prints("within noise").prints("No significant change in lines.");
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn other_programs_differ() {
 fn what_is_no_run_is_said() {
     let sandbox = Sandbox::new();
     let run = |name: &str| sandbox.run(&["compare", name, &recording("mlp-cpu")]);
-    run("gone").exits_with(2).says("no file `gone`").says("HEAD~1");
-    run("last").exits_with(2).says("was not profiled yet");
+    run("gone").exits_with(2).says("no file or run named `gone`").says("HEAD~1");
+    run("last").exits_with(2).says("has not been profiled yet");
     let deep = "[".repeat(200_000);
     let huge = format!("{{\"schema\": 1, \"lines\": [{}]}}", "0,".repeat(2_000_000) + "0");
     for (name, text) in [
@@ -82,10 +82,10 @@ fn what_is_no_run_is_said() {
     }
     let cut = sandbox.write("cut.json", "{\"schema\": 1, \"run\": {\"version\": 1, ");
     let cut = run(cut.to_str().expect("a path"));
-    cut.exits_with(1).says("not what `profile --json`").says("no recording");
+    cut.exits_with(1).says("not the output of `profile --json`").says("not a recording");
     let newer = sandbox.write("newer.json", "{\"run\": {\"version\": 99}}");
-    run(newer.to_str().expect("a path")).exits_with(1).says("a newer Ridgeline");
-    sandbox.run(&["compare"]).exits_with(0).prints("was not profiled yet");
+    run(newer.to_str().expect("a path")).exits_with(1).says("newer Ridgeline");
+    sandbox.run(&["compare"]).exits_with(0).prints("has not been profiled yet");
 }
 
 /// Profiles `train.py` of a sandbox; says whether this machine can.

@@ -82,7 +82,7 @@ fn each_question_is_answered_and_what_is_not_is_counted() {
     assert!(known["not_answered"].to_string().contains("Unknown model (made_up_gone)"));
     // made_up_new was measured on one of the two alone.
     assert_eq!(count(&known["passed_over"], "no such row"), 1);
-    let trivial = known["groups"][0]["trivial"].as_array().expect("trivial answers");
+    let trivial = known["groups"][0]["trivial"].as_array().expect("trivial predictors");
     assert_eq!(trivial.len(), 3);
     for answer in trivial {
         assert_eq!(answer["errors"]["cases"], 3, "on the same cases: {answer}");
@@ -120,7 +120,7 @@ fn each_question_is_answered_and_what_is_not_is_counted() {
     assert_eq!(compiled["groups"][0]["ours"]["cases"], 1);
     assert_eq!(count(&compiled["passed_over"], "no such row"), 1);
     assert_eq!(count(&compiled["not_answered"], "no operator list"), 1);
-    // Half of the images, which the trivial answers know too: 35 where 35 was written down.
+    // Half of the images, which the trivial predictors know too: 35 where 35 was written down.
     let unchanged = &compiled["groups"][0]["trivial"][0];
     assert_eq!(
         (&unchanged["name"], unchanged["errors"]["mean"].as_f64()),
@@ -216,7 +216,7 @@ fn a_folder_without_measurements_says_what_is_missing() {
         .run_without_python(&[Path::new("evaluate"), &empty])
         .exits_with(0)
         .prints("timm: there is no result file")
-        .prints("neusight/models.csv: it is missing");
+        .prints("neusight/models.csv: is missing");
     sandbox
         .run_without_python(&[Path::new("evaluate"), Path::new("no/such/folder")])
         .exits_with(2)

@@ -98,8 +98,8 @@ fn a_file_that_is_not_there() {
     told.is("missing-file", Some(("data.py", data)))
         .says("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'")
         .says("called from train.py:4")
-        .says("train.py ended before its first iteration. Its last output:\n  | loading the data\n  | 20%\n")
-        .says("`data/train.csv` is not there")
+        .says("train.py exited before its first iteration. Last output:\n  | loading the data\n  | 20%\n")
+        .says("`data/train.csv` does not exist")
         .says("-- --data PATH");
 }
 
@@ -418,7 +418,7 @@ fn a_line_of_a_newer_python() {
     }
     let train = "type Batch = list[int]  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
-    told.is("newer-python", Some(("train.py", train))).says("needs Python 3.12");
+    told.is("newer-python", Some(("train.py", train))).says("requires Python 3.12");
 }
 
 #[test]
@@ -476,9 +476,11 @@ fn a_program_that_exits_without_a_word() {
     let train = "import sys\nprint('nothing to do')\nsys.exit(0)\n";
     let Some(told) = told(train, &NOTHING) else { return };
     assert_eq!(told.failure["kind"], "short");
-    told.says("train.py ended with exit code 0 before its first iteration was complete: it called no model")
-        .says("  | nothing to do\n")
-        .says("-- --train");
+    told.says(
+        "train.py exited with exit code 0 before its first iteration finished: it called no model",
+    )
+    .says("  | nothing to do\n")
+    .says("-- --train");
 }
 
 #[test]
@@ -506,8 +508,8 @@ mod limits {
         let library = "import time\ntime.sleep(60)\n";
         let files = [("slow_library/__init__.py", library)];
         let Some(told) = stopped("__import__('slow_library')\n", &[], &files) else { return };
-        told.says("train.py ran longer than 4 s (the time limit, `--seconds`)")
-            .says("before its first iteration had ended. It was importing slow_library: train.py:1")
+        told.says("train.py exceeded 4 s (the time limit, `--seconds`)")
+            .says("before its first iteration finished. It was importing slow_library: train.py:1")
             .says("`--seconds 60`")
             .says("[limits]");
         assert_eq!(told.failure["kind"], "timeout");
@@ -531,7 +533,7 @@ mod limits {
         let train = "import subprocess, sys\nprint('started')\n\
                      subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])\n";
         let Some(told) = stopped(train, &[], &[]) else { return };
-        told.says("waiting for processes that it started: train.py:3");
+        told.says("waiting for its child processes: train.py:3");
     }
 
     #[test]

@@ -126,9 +126,9 @@ fn measured_rates_are_kept_and_used() {
 fn a_gpu_that_is_not_there_is_not_measured() {
     let ended = Sandbox::new().run_without_python(&["doctor", "--measure"]);
     // A machine of a developer may have one.
-    if !ended.stdout.contains("none: training loops run on the CPU") {
+    if !ended.stdout.contains("none: training runs on the CPU") {
         println!("skipped: this machine has a GPU");
         return;
     }
-    ended.exits_with(1).says("there is no GPU to measure");
+    ended.exits_with(1).says("no GPU to measure");
 }

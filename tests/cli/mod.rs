@@ -9,6 +9,7 @@ mod demo;
 mod documents;
 mod evaluate;
 mod failures;
+mod language;
 mod measured_rates;
 mod panel;
 mod predict;

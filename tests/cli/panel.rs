@@ -122,7 +122,7 @@ async fn a_project_without_a_recording_waits_for_one() {
 fn what_cannot_be_shown_is_said() {
     let sandbox = Sandbox::new();
     sandbox.run(&["panel", "nowhere"]).exits_with(1).says("nowhere");
-    let broken = sandbox.write("broken.json", "no trace");
+    let broken = sandbox.write("broken.json", "not that of a trace");
     sandbox.run(&[OsStr::new("panel"), broken.as_os_str()]).exits_with(1);
     let empty = sandbox.write("empty/manifest.json", "{}");
     let folder = empty.parent().unwrap_or(Path::new("."));

@@ -69,7 +69,7 @@ fn what_is_bound_by_memory_goes_by_bandwidth() {
 fn a_table_of_all() {
     let sandbox = with_copies();
     let ended = predict(&sandbox, &[]).exits_with(0);
-    ended.prints("V100-SXM2-16GB (here)").prints("~ is predicted, scaled from the kernels");
+    ended.prints("V100-SXM2-16GB (here)").prints("~ = predicted, scaled from the kernels");
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn a_gpu_and_a_price_of_ones_own() {
 fn what_cannot_be_predicted_says_why() {
     let sandbox = with_copies();
     let ended = predict(&sandbox, &["--batch-size", "8"]).exits_with(2);
-    ended.says("it has one batch size");
-    predict(&sandbox, &["--estimate"]).exits_with(2).says("it was measured");
+    ended.says("its batch size is fixed");
+    predict(&sandbox, &["--estimate"]).exits_with(2).says("it is already measured");
     sandbox.write("none.json", r#"{"schemaVersion": 1, "traceEvents": []}"#);
     sandbox.run(&["predict", "none.json"]).exits_with(1).says("no operator");
     sandbox.write("broken.json", "{");
@@ -165,7 +165,7 @@ fn other_batch_sizes_of_a_script_whose_file_stays() {
     }
     assert_eq!(std::fs::read(sandbox.project().join("train.py")).expect("the script"), before);
     // What these runs left is no measurement of the project.
-    sandbox.run(&["report"]).exits_with(3).says("was not profiled yet");
+    sandbox.run(&["report"]).exits_with(3).says("has not been profiled yet");
     sandbox.write("train.py", "import torch\nfor i in range(10):\n    pass\n");
     let ended = sandbox.run(&[&arguments[..], &["--batch-size", "64"]].concat());
     ended.exits_with(2).says("--batch-size 64");
@@ -198,9 +198,9 @@ fn a_program_that_is_overhead_bound_everywhere() {
     let arguments = ["predict", "train.py", "--python", python, "--device", "cpu", "--estimate"];
     let ended = sandbox.run(&arguments).exits_with(0);
     assert!(
-        ended.stdout.starts_with("Overhead-bound on every one of these GPUs: launching the "),
+        ended.stdout.starts_with("Overhead-bound on all of these GPUs: launching the "),
         "{}",
         ended.stdout
     );
-    ended.prints("The times assume 15 µs of the CPU for each launch (7.0 µs to 35 µs)");
+    ended.prints("Assumes 15 µs of CPU time per launch (7.0 µs to 35 µs)");
 }

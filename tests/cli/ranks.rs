@@ -144,7 +144,7 @@ fn a_rank_that_is_gone_is_named() {
     let body = "dist.get_rank() == 1 and step == 2 and os._exit(3)";
     let Some(ended) = profile(&sandbox, body, &["--launcher", LAUNCHER]) else { return };
     let ended = ended.exits_with(1);
-    assert!(ended.stderr.contains("rank 1 was ended in the stage"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("rank 1 was stopped in stage"), "{}", ended.stderr);
 }
 
 /// As `ssh HOST WORDS...` does it: a shell there, with an environment and a folder of its own.
@@ -192,7 +192,7 @@ fn a_launcher_that_makes_no_sense() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", "");
     let run = |launcher: &str| sandbox.run(&["profile", "train.py", "--launcher", launcher]);
-    run("").exits_with(2).says("the launcher names no program");
-    run("srun 'x").exits_with(2).says("a quote does not end");
-    run("ssh -p 22").exits_with(2).says("names no host");
+    run("").exits_with(2).says("the launcher has no program");
+    run("srun 'x").exits_with(2).says("a quote is not closed");
+    run("ssh -p 22").exits_with(2).says("has no host");
 }

@@ -33,7 +33,7 @@ fn a_project_without_training_has_nothing_to_run() {
     sandbox.run(&["profile", "."]).exits_with(3).says("no training script");
     sandbox.run(&["profile", "gone.py"]).exits_with(3).says("gone.py");
     sandbox.write("notes.txt", "");
-    sandbox.run(&["profile", "notes.txt"]).exits_with(3).says("no Python file");
+    sandbox.run(&["profile", "notes.txt"]).exits_with(3).says("not a Python file");
     sandbox.write("book.ipynb", "{}");
     sandbox.run(&["profile", "book.ipynb"]).exits_with(3).says("notebook");
 }
@@ -53,7 +53,7 @@ fn a_wrong_configuration_says_file_and_line() {
     sandbox.write("ridgeline.toml", "\nscrpt = 'train.py'\n");
     sandbox.run(&["profile", "."]).exits_with(2).says("ridgeline.toml:2: unknown field `scrpt`");
     sandbox.write("ridgeline.toml", "script = '../train.py'\n");
-    sandbox.run(&["profile", "."]).exits_with(2).says("leads out of the project");
+    sandbox.run(&["profile", "."]).exits_with(2).says("outside the project");
     sandbox.write("ridgeline.toml", "script = 'gone.py'\n");
     sandbox.run(&["profile", "."]).exits_with(2).says("gone.py");
 }
@@ -68,7 +68,7 @@ fn no_python_says_what_to_do() {
 #[test]
 fn doctor_reports_without_anything() {
     let ended = Sandbox::new().run_without_python(&["doctor"]).exits_with(4);
-    for word in ["Python", "Cores", "CUDA driver", "What to do"] {
+    for word in ["Python", "Cores", "CUDA driver", "Next steps"] {
         assert!(ended.stdout.contains(word), "{word} in:\n{}", ended.stdout);
     }
 }
@@ -106,8 +106,8 @@ fn files_that_cannot_be_written_are_refused_first() {
     for (command, option) in commands {
         let arguments = [command, &[option, "no/such/folder/file"]].concat();
         let ended = sandbox.run_without_python(&arguments).exits_with(1);
-        let ended =
-            ended.says(&format!("{option} no/such/folder/file: there is no folder no/such/folder"));
+        let ended = ended
+            .says(&format!("{option} no/such/folder/file: folder no/such/folder does not exist"));
         ended.says("`mkdir -p no/such/folder`");
     }
     let folder = ["profile", ".", "--json", "."];

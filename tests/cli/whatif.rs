@@ -51,10 +51,7 @@ fn whatif(sandbox: &Sandbox, arguments: &[&str]) -> Ended {
 fn a_recording_has_a_table_and_json() {
     let sandbox = Sandbox::new();
     let ended = whatif(&sandbox, &[&conv()]).exits_with(0);
-    ended
-        .prints("An iteration with a batch of 16 takes")
-        .prints("does not apply")
-        .prints("~ is predicted");
+    ended.prints("Iteration with batch size 16:").prints("not applicable").prints("~ = simulated");
     let ended = whatif(&sandbox, &[&conv(), "--json", "-"]).exits_with(0);
     let found = document(&ended);
     assert!(found["replay_error"].as_f64().expect("a number").abs() < 0.01);
@@ -72,7 +69,7 @@ fn only_what_was_asked_for() {
     let told = |key: &str| found[key].as_array().expect("a list").len();
     assert_eq!(told("predictions") + told("refusals"), 2, "{found}");
     let ended = whatif(&sandbox, &[&conv(), "--only", "warp-speed"]).exits_with(2);
-    ended.says("there is no optimization called `warp-speed`").says("amp-bf16, ");
+    ended.says("unknown optimization `warp-speed`").says("amp-bf16, ");
 }
 
 #[test]
@@ -82,9 +79,11 @@ fn slips_are_told_before_anything_runs() {
     whatif(&sandbox, &[gone, "--bandwidth", "10"]).exits_with(2).says("--gpus");
     whatif(&sandbox, &[gone, "--gpus", "4", "--bandwidth", "fast"]).exits_with(2).says("`fast`");
     whatif(&sandbox, &[gone, "--gpus", "0"]).exits_with(2);
-    whatif(&sandbox, &[gone, "--memory-limit", "lots"]).exits_with(2).says("`lots` is no size");
-    whatif(&sandbox, &[gone, "--measure", "p3"]).exits_with(2).says("no small edit makes it");
-    whatif(&sandbox, &[&conv(), "--measure", "compile"]).exits_with(2).says("Name the script");
+    whatif(&sandbox, &[gone, "--memory-limit", "lots"]).exits_with(2).says("`lots` is not a size");
+    whatif(&sandbox, &[gone, "--measure", "p3"]).exits_with(2).says("no automatic edit");
+    whatif(&sandbox, &[&conv(), "--measure", "compile"])
+        .exits_with(2)
+        .says("Pass the recorded script");
     whatif(&sandbox, &[gone]).exits_with(3);
 }
 
@@ -93,13 +92,13 @@ fn what_a_trace_lacks_is_told() {
     let sandbox = Sandbox::new();
     sandbox.write("v100.json", trace("Tesla V100-SXM2-16GB", &[(0, 7)]));
     let ended = whatif(&sandbox, &["v100.json"]).exits_with(0);
-    ended.prints("no shapes of operators").prints("nothing of memory");
+    ended.prints("no operator shapes").prints("no memory data");
     sandbox.write("two.json", trace("Tesla V100-SXM2-16GB", &[(0, 7), (1, 7)]));
-    whatif(&sandbox, &["two.json"]).exits_with(0).prints("of 2 GPUs that one program used");
+    whatif(&sandbox, &["two.json"]).exits_with(0).prints("2 GPUs used by one program");
     sandbox.write("other.json", trace("Abacus 9000", &[(0, 7)]));
-    whatif(&sandbox, &["other.json"]).exits_with(1).says("Abacus 9000 is not among the GPUs");
+    whatif(&sandbox, &["other.json"]).exits_with(1).says("Abacus 9000 is not a known GPU");
     sandbox.write("none.json", r#"{"schemaVersion": 1, "traceEvents": []}"#);
-    whatif(&sandbox, &["none.json"]).exits_with(1).says("no whole iteration");
+    whatif(&sandbox, &["none.json"]).exits_with(1).says("no complete iteration");
     sandbox.write("broken.json", "{");
     whatif(&sandbox, &["broken.json"]).exits_with(1);
 }

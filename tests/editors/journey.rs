@@ -75,7 +75,7 @@ impl Journey<'_> {
         editor.hover(terminal);
         let hover = terminal.wait_for("Operators");
         terminal.keep("4-hover", &hover);
-        assert!(hover.shows("of an iteration"), "{}", hover.text());
+        assert!(hover.shows("of the iteration"), "{}", hover.text());
         for markup in ["**", "```", "<br", "&nbsp;"] {
             assert!(!hover.shows(markup), "{markup} is shown as it is:\n{}", hover.text());
         }

@@ -13,8 +13,8 @@ pub(super) trait Mends: Editor {
 
 const PROJECT: &str = "demo-projects/planted/anomaly-detection/faulty";
 const FAULT: &str = "set_detect_anomaly(True)";
-const FOUND: &str = "Anomaly detection is on";
-const FIX: &str = "Ridgeline: switch anomaly detection off";
+const FOUND: &str = "Anomaly detection is enabled";
+const FIX: &str = "Ridgeline: disable anomaly detection";
 const STEP: &str = "optimizer.step()";
 
 /// Opens a program with a fault, sees it at its line without a run, allows a run and sees what it costs,

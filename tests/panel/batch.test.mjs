@@ -62,11 +62,11 @@ async function take(page, which, share, dy = 0) {
 describe("the handles", { skip: found.reason }, () => {
   test("show the batch in the code, with both numbers", () =>
     withPanel(browser, documents(), async (page) => {
-      assert.match(await now(page), /Batch of 32 · 762 samples\/s · 1\.6 GB at train\.py:12/);
+      assert.match(await now(page), /Batch size 32 · 762 samples\/s · 1\.6 GB at train\.py:12/);
       const slider = sliders(page).first();
       assert.equal(await slider.getAttribute("aria-valuenow"), "32");
       assert.equal(await slider.getAttribute("aria-valuemax"), "128");
-      assert.match(await slider.getAttribute("aria-valuetext"), /batch of 32, throughput 762 samples\/s/);
+      assert.match(await slider.getAttribute("aria-valuetext"), /batch size 32, throughput 762 samples\/s/);
       assert.match(await page.locator("#batch").innerText(), /val_loader takes the same number/);
     }));
 
@@ -75,7 +75,7 @@ describe("the handles", { skip: found.reason }, () => {
       withPanel(browser, documents(), async (page, site) => {
         await take(page, which, 0.75);
         // 8 · 16^0.75 is 64; both follow while the hand is on.
-        assert.match(await now(page), /Batch of 64 · ~865 samples\/s · ~2\.3 GB · now 32/);
+        assert.match(await now(page), /Batch size 64 · ~865 samples\/s · ~2\.3 GB · current: 32/);
         assert.deepEqual(site.posts.filter(({ name }) => name === "batch"), []);
         await page.mouse.up();
         assert.deepEqual(await sent(site, "batch", 1), [{ workspace: 0, batch: 64, generation: 7 }]);
@@ -85,13 +85,13 @@ describe("the handles", { skip: found.reason }, () => {
   test("go back where they are let go outside, or by Escape", () =>
     withPanel(browser, documents(), async (page, site) => {
       await take(page, 0, 0.75, -2000);
-      assert.match(await now(page), /Batch of 64/);
+      assert.match(await now(page), /Batch size 64/);
       await page.mouse.up();
-      assert.match(await now(page), /Batch of 32/);
+      assert.match(await now(page), /Batch size 32/);
       await take(page, 1, 0.9);
       await page.keyboard.press("Escape");
       await page.mouse.up();
-      assert.match(await now(page), /Batch of 32/);
+      assert.match(await now(page), /Batch size 32/);
       // What was asked for last is all that was asked for.
       await sliders(page).first().press("End");
       await page.keyboard.press("Enter");
@@ -112,7 +112,7 @@ describe("the handles", { skip: found.reason }, () => {
       await page.keyboard.press("ArrowRight");
       // Leaving it sets nothing.
       await page.keyboard.press("Tab");
-      assert.match(await now(page), /Batch of 32/);
+      assert.match(await now(page), /Batch size 32/);
       await slider.focus();
       await page.keyboard.press("ArrowLeft");
       await page.keyboard.press("Enter");
@@ -130,7 +130,7 @@ describe("the handles", { skip: found.reason }, () => {
   test("are not there where nothing can be edited, and the page says why", async () => {
     await withPanel(browser, documents({ site: null, refusal: "train.py:9 computes the batch size" }), async (page) => {
       assert.equal(await sliders(page).first().isVisible(), false);
-      assert.match(await page.locator("#batch").innerText(), /cannot be changed from here: train\.py:9 computes the batch size\./);
+      assert.match(await page.locator("#batch").innerText(), /cannot be changed here: train\.py:9 computes the batch size\./);
     });
     const unedited = documents();
     unedited.panel.can_jump = false;
@@ -140,10 +140,10 @@ describe("the handles", { skip: found.reason }, () => {
   });
 
   test("say what is not known", async () => {
-    const unknown = { state: "unavailable", message: "one batch size alone ran, and says nothing of others", points: [], largest: null, saturation: null, capacity_bytes: null };
+    const unknown = { state: "unavailable", message: "only one batch size was measured, which does not allow a prediction for others", points: [], largest: null, saturation: null, capacity_bytes: null };
     await withPanel(browser, documents(unknown), async (page) => {
       assert.match(await now(page), /throughput unknown · peak memory unknown/);
-      assert.match(await page.locator("#batch").innerText(), /one batch size alone ran/);
+      assert.match(await page.locator("#batch").innerText(), /only one batch size was measured/);
       assert.match(await sliders(page).first().getAttribute("aria-valuetext"), /unknown/);
     });
     await withPanel(browser, { panel: panelDocument(), timeline: timelineDocument() }, async (page) => {

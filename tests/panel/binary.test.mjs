@@ -109,7 +109,7 @@ describe("the panel of the binary", { skip }, () => {
     for (const theme of ["light", "dark"]) {
       const look = { address: pathToFileURL(path).href, origin: "file:", theme, width: 400, ready: false, scripts: false };
       await withPage(browser, look, async (page) => {
-        await page.getByRole("heading", { name: "Costliest lines" }).waitFor();
+        await page.getByRole("heading", { name: "Most expensive lines" }).waitFor();
         assert.equal(await page.locator("main").isVisible(), false);
         await page.getByRole("link", { name: /^model\.py:\d+$/ }).first().click();
         const { hash } = new URL(page.url());

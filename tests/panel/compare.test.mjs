@@ -40,7 +40,7 @@ function comparison() {
     phases: [{ name: "forward", time: measure(5e7, 8e7, "slower") }],
     lines: [line(8, 9, measure(5e7, 8e7, "slower")), line(null, 12, measure(null, 3e6, "new")), line(20, 20, same)],
     modules: [{ path: "blocks.0", type_name: "Block", total: same, own: same, memory: measure(1e6, 2e6, "larger") }],
-    notes: ["the same text ran both times"],
+    notes: ["both runs used the same code"],
   };
 }
 
@@ -54,8 +54,8 @@ describe("two runs side by side", { skip: found.reason }, () => {
       const [now, then] = site.panel.history.map(({ when_unix_ms }) => when_unix_ms);
       assert.deepEqual(site.compared[0], [then, now]);
       const status = page.locator(".compare [role=status]");
-      await until(async () => (await status.innerText()).startsWith("The iteration is slower (+30%)"), "the summary");
-      assert.match(await status.innerText(), /2 lines and 1 module differ beyond noise/);
+      await until(async () => (await status.innerText()).startsWith("Iteration time: slower (+30%)"), "the summary");
+      assert.match(await status.innerText(), /Significant changes in 2 lines and 1 module/);
       const text = await page.locator(".compare").innerText();
       assert.match(text, /model\.py:9 \(was 8\) Block\.<forward>\s+50 ms\s+80 ms\s+\+60% slower/);
       assert.match(text, /model\.py:12 Block\.<forward>\s+–\s+3\.0 ms\s+new/);
@@ -88,7 +88,7 @@ describe("two runs side by side", { skip: found.reason }, () => {
     withPanel(browser, documents(), async (page, site, wrong) => {
       await page.locator(".compare summary").click();
       const status = page.locator(".compare [role=status]");
-      await until(async () => (await status.innerText()).includes("not kept"), "the reason");
+      await until(async () => (await status.innerText()).includes("not stored"), "the reason");
       // The browser itself logs what is not found.
       wrong.splice(0, wrong.length, ...wrong.filter((message) => !message.includes("404")));
     }));

@@ -32,9 +32,9 @@ describe("other GPUs", { skip: found.reason }, () => {
       assert.equal(rows.length, 12);
       assert.match(rows[0], /^B200-SXM6-180GB\s+~41 ms\s+32\.8 ms to 51\.2 ms\s+~780\s+11%\s+\$6\.99 \(2026-11-20\)\s+~\$2\.49\s+~16\.4 J/);
       assert.match(rows[4], /^NVIDIA H200 of ours here\s+102 ms\s+.*\$2\.50, yours \(2026-11-20\)/);
-      assert.match(rows[11], /^RTX3080-10GB Its memory is too small for this batch\.\s+~400 ms\s+.*200%, no room\s+unknown\s+unknown/);
+      assert.match(rows[11], /^RTX3080-10GB Its memory is too small for this batch\.\s+~400 ms\s+.*200%, out of memory\s+unknown\s+unknown/);
       const about = await page.locator("#predictions").innerText();
-      assert.match(about, /scaled from the kernels that ran on NVIDIA H200 of ours \(wave scaling\), for a batch of 32; four of five/);
+      assert.match(about, /scaled from the kernels measured on NVIDIA H200 of ours \(wave scaling\), batch size 32\. Ranges are 80% intervals/);
       assert.match(about, /The GPU is busy for 48% of the iteration/);
     }));
 
@@ -83,13 +83,13 @@ describe("other GPUs", { skip: found.reason }, () => {
 
   test("are priced by the epoch where its length is known", () =>
     withPanel(browser, documents(devicePredictions({ epoch: 1_281_167 })), async (page) => {
-      assert.match(await page.locator("#predictions").innerText(), /An epoch has 1,281,167 samples/);
+      assert.match(await page.locator("#predictions").innerText(), /One epoch is 1,281,167 samples/);
       assert.equal(await page.locator("#predictions button.sort", { hasText: "Price of an epoch" }).count(), 1);
     }));
 
   test("say that nothing was measured on a GPU", () =>
     withPanel(browser, documents(devicePredictions({ here: null })), async (page) => {
-      assert.match(await page.locator("#predictions").innerText(), /from the operators' costs alone/);
+      assert.match(await page.locator("#predictions").innerText(), /from operator costs only/);
     }));
 
   test("are not there where nothing can be told, or what came is absurd", async () => {
@@ -105,7 +105,7 @@ describe("other GPUs", { skip: found.reason }, () => {
     for (const row of devices.rows) row.usd_per_million_samples = null;
     return withPanel(browser, documents(devices), async (page) => {
       assert.equal(await page.locator("canvas.devices").isVisible(), false);
-      assert.match(await page.locator("#predictions").innerText(), /No chart: no price/);
+      assert.match(await page.locator("#predictions").innerText(), /No chart: the prices/);
     });
   });
 

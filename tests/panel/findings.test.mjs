@@ -26,7 +26,7 @@ const finding = (text, more = {}) => ({
   severity: "warning",
   text,
   why: "Python stands still until the GPU is done.",
-  cost: "12 ms of an iteration (12%)",
+  cost: "12 ms per iteration (12%)",
   time_ns: 12e6,
   bytes: null,
   is_predicted: false,
@@ -37,17 +37,17 @@ const finding = (text, more = {}) => ({
   ...more,
 });
 
-const FIX = { name: "detach-accumulated", title: "Add the loss up without its graph (detach)", possible: true, why: null };
+const FIX = { name: "detach-accumulated", title: "Accumulate the loss without its graph (detach)", possible: true, why: null };
 
 const ROWS = [
   finding(".item() waits for the GPU"),
-  finding("`total += loss` keeps the graph of every iteration alive", { rule: "graph-kept", severity: "information", cost: "~40 MB at the peak (2%)", fix: FIX }),
-  finding("Anomaly detection is on", {
+  finding("`total += loss` retains the autograd graph of every iteration", { rule: "graph-kept", severity: "information", cost: "~40 MB of peak memory (2%)", fix: FIX }),
+  finding("Anomaly detection is enabled", {
     rule: "anomaly-detection",
     severity: "hint",
     cost: null,
     related: [],
-    fix: { name: "remove-anomaly-detection", title: "Switch anomaly detection off", possible: false, why: "train.py:5 takes it from `args.debug`" },
+    fix: { name: "remove-anomaly-detection", title: "Disable anomaly detection", possible: false, why: "train.py:5 takes it from `args.debug`" },
   }),
   ...Array.from({ length: 6 }, (_, at) => finding(`something small, ${at}`, { severity: "hint" })),
 ];
@@ -63,7 +63,7 @@ const row = (page, text) => page.locator(".finding", { hasText: text });
 describe("findings", { skip: found.reason }, () => {
   test("are listed costliest first, each with what it costs and why", () =>
     withPanel(browser, documents(), async (page) => {
-      assert.match(await row(page, ".item() waits").innerText(), /costs much\s+\.item\(\) waits for the GPU\s+train\.py:57 · 12 ms of an iteration \(12%\) · hidden-sync\s+Python stands still until the GPU is done\.\s+model\.py:24 it is made here/i);
+      assert.match(await row(page, ".item() waits").innerText(), /high impact\s+\.item\(\) waits for the GPU\s+train\.py:57 · 12 ms per iteration \(12%\) · hidden-sync\s+Python stands still until the GPU is done\.\s+model\.py:24 it is made here/i);
       assert.match(await row(page, "Anomaly").innerText(), /cost unknown\s+Anomaly[^·]*· anomaly-detection/i);
       assert.equal(await page.locator(".finding").count(), 6);
       await section(page).getByRole("button", { name: "Show all 9" }).click();
@@ -80,23 +80,23 @@ describe("findings", { skip: found.reason }, () => {
 
   test("are mended by a press, or say why not", () =>
     withPanel(browser, documents(), async (page, site) => {
-      await page.getByRole("button", { name: "Fix: Add the loss up without its graph (detach)" }).click();
+      await page.getByRole("button", { name: "Fix: Accumulate the loss without its graph (detach)" }).click();
       assert.deepEqual(await sent(site, "whatif", 1), [{ workspace: 0, name: "detach-accumulated", action: "apply", file: 1, line: 57, generation: 7 }]);
-      const refused = page.getByRole("button", { name: "Fix: Switch anomaly detection off" });
+      const refused = page.getByRole("button", { name: "Fix: Disable anomaly detection" });
       assert.equal(await refused.getAttribute("aria-disabled"), "true");
       await refused.focus();
       await page.keyboard.press("Enter");
-      await page.locator("#notice", { hasText: "Switch anomaly detection off: train.py:5 takes it from" }).waitFor();
+      await page.locator("#notice", { hasText: "Disable anomaly detection: train.py:5 takes it from" }).waitFor();
       assert.equal((await sent(site, "whatif", 1)).length, 1);
     }));
 
   test("say what goes on, and that there is nothing", () =>
-    withPanel(browser, documents({ rows: [], message: "What is slow or wasteful is being worked out." }), async (page, site) => {
-      assert.equal(await section(page).getByRole("status").innerText(), "What is slow or wasteful is being worked out.");
+    withPanel(browser, documents({ rows: [], message: "Looking for findings…" }), async (page, site) => {
+      assert.equal(await section(page).getByRole("status").innerText(), "Looking for findings…");
       await until(() => site.streams.size === 1, "the page to listen");
       site.panel = documents({ rows: [] }).panel;
       site.send("panel", null);
-      await section(page).getByText("Nothing was found that is slow or wasteful.").waitFor();
+      await section(page).getByText("No problems found.").waitFor();
     }));
 
   test("are hidden where nothing was measured", () =>
@@ -121,7 +121,7 @@ describe("findings", { skip: found.reason }, () => {
       const file = join(folder, "report.html");
       await writeFile(file, reportPage(documents().panel, timelineDocument()));
       await withPage(browser, { address: pathToFileURL(file).href, origin: "file:" }, async (page) => {
-        assert.match(await row(page, "keeps the graph").innerText(), /In the editor: Add the loss up without its graph/);
+        assert.match(await row(page, "retains the autograd graph").innerText(), /In the editor: Accumulate the loss without its graph/);
         assert.equal(await page.getByRole("button", { name: /^Fix:/ }).count(), 0);
       });
     } finally {

@@ -60,7 +60,7 @@ describe("the panel on the simulated GPU", { skip }, () => {
     await page.locator("canvas.timeline").waitFor();
     assert.match(await page.locator("header").first().innerText(), /NVIDIA H100 80GB HBM3 \(simulated\)/);
     assert.match(await page.locator("#timeline").innerText(), /The GPU is simulated/);
-    await page.getByText("Timeline in tables").click();
+    await page.getByText("Timeline as tables").click();
     const tracks = page.getByRole("table", { name: "Tracks" });
     assert.equal(await tracks.getByText(/^stream \d+$/).count(), 3);
     assert.equal(await tracks.getByText("GPU idle").count(), 1);
@@ -87,7 +87,7 @@ describe("the panel on the simulated GPU", { skip }, () => {
     await withPage(browser, { address: pathToFileURL(path).href, origin: "file:" }, (page) => checkPage(page, "report"));
     const look = { address: pathToFileURL(path).href, origin: "file:", ready: false, scripts: false };
     await withPage(browser, look, async (page) => {
-      await page.getByRole("heading", { name: "Costliest lines" }).waitFor();
+      await page.getByRole("heading", { name: "Most expensive lines" }).waitFor();
       assert.ok((await page.locator("body").innerText()).includes(DEVICE));
     });
   });

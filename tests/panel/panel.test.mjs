@@ -47,7 +47,7 @@ describe("the panel", { skip: found.reason }, () => {
   test("shows headline numbers with what changed, in words", () =>
     withPanel(browser, documents(), async (page) => {
       assert.equal(await page.title(), "gpt – Ridgeline");
-      assert.match(await page.locator("#about").innerText(), /NVIDIA H200 · PyTorch 2\.11\.0 · batch of 32 · median of 5 iterations · measured/);
+      assert.match(await page.locator("#about").innerText(), /NVIDIA H200 · PyTorch 2\.11\.0 · batch size 32 · median of 5 iterations · measured/);
       const cards = await page.locator(".card").allInnerTexts();
       assert.equal(cards.length, 5);
       assert.match(cards[0], /throughput\s+312 samples\/s\s+\+4\.1% better since last run\s+\+12% better since HEAD/);
@@ -155,9 +155,9 @@ describe("the panel", { skip: found.reason }, () => {
       await clickIcicle(page, 0.3, 1);
       assert.deepEqual(await crumbs(page), ["iteration", "model.py"]);
       await page.getByRole("radio", { name: "Memory" }).check();
-      assert.deepEqual(await crumbs(page), ["memory at the peak", "model.py"]);
+      assert.deepEqual(await crumbs(page), ["peak memory", "model.py"]);
       await page.getByRole("radio", { name: "Phase" }).check();
-      assert.deepEqual(await crumbs(page), ["memory at the peak"]);
+      assert.deepEqual(await crumbs(page), ["peak memory"]);
     }));
 
   test("the table has what the chart has, and opens by keys", () =>
@@ -247,14 +247,14 @@ describe("the panel", { skip: found.reason }, () => {
       assert.notEqual(await inView.innerText(), "all of 110 ms");
       await page.keyboard.press("Enter");
       assert.equal((await sent(site, "jump", 1))[0].file, 0);
-      await page.getByText("Timeline in tables").click();
+      await page.getByText("Timeline as tables").click();
       assert.equal(await page.locator("#timeline table").first().locator("tbody tr").count(), 6);
     }));
 
   test("points at memory", () =>
     withPanel(browser, documents(), async (page, site) => {
       const curve = page.locator("canvas.curve");
-      assert.match(await curve.getAttribute("aria-label"), /the peak is 3\.1 GB at .* ms of 23\.7 GB that the device has/);
+      assert.match(await curve.getAttribute("aria-label"), /peak 3\.1 GB at .* ms of 23\.7 GB on the device/);
       await curve.hover({ position: { x: 200, y: 80 } });
       assert.match(await page.locator("#tooltip").innerText(), /^\d\.\d GB\s+at \d+(\.\d)? ms/);
       await page.getByText("Memory over the iteration in a table").click();
@@ -273,7 +273,7 @@ describe("the panel", { skip: found.reason }, () => {
       await page.getByRole("button", { name: "Zoom in" }).click();
       const inView = await page.locator(".in-view").innerText();
       await page.getByRole("button", { name: "Show all 24" }).click();
-      await page.getByText("Timeline in tables").click();
+      await page.getByText("Timeline as tables").click();
       const scrolled = await page.evaluate(() => {
         scrollTo(0, 400);
         return scrollY;
@@ -285,7 +285,7 @@ describe("the panel", { skip: found.reason }, () => {
       await page.getByText("Show the first 10").waitFor();
       await until(async () => (await page.locator("#kernels tbody tr").count()) === 30, "the new kernels");
 
-      assert.deepEqual(await crumbs(page), ["memory at the peak", "GPT", "blocks"]);
+      assert.deepEqual(await crumbs(page), ["peak memory", "GPT", "blocks"]);
       assert.equal(await selected(page), "blocks");
       assert.match(await page.locator(".search [role=status]").innerText(), /^10 matches/);
       assert.equal(await page.locator(".in-view").innerText(), inView);
@@ -325,11 +325,11 @@ describe("the panel", { skip: found.reason }, () => {
     withPanel(browser, documents(), async (page, site, wrong) => {
       await until(() => site.streams.size === 1, "the page to listen");
       site.lose();
-      await page.getByText("Connection to Ridgeline lost.").waitFor();
+      await page.getByText("Lost the connection to Ridgeline.").waitFor();
       assert.equal(await page.locator(".card").count(), 5);
       site.panel = { ...panelDocument({ generation: 8 }), project: "gpt-two" };
       site.refuse = false;
-      await page.getByRole("button", { name: "Try now" }).click();
+      await page.getByRole("button", { name: "Retry now" }).click();
       await page.getByRole("heading", { name: "gpt-two" }).waitFor();
       assert.ok(await page.locator("#lost").isHidden());
       // The browser itself logs that it could not connect.
@@ -354,21 +354,21 @@ describe("the panel", { skip: found.reason }, () => {
 
   test("says that its server has ended where the address leads nowhere", () =>
     withPanel(browser, { panel: null, timeline: null, ready: false }, async (page, _site, wrong) => {
-      await page.getByText("This page's server has ended.").waitFor();
+      await page.getByText("The server of this page has stopped.").waitFor();
       wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("404")));
     }));
 
-  test("says that a timeline is no longer at hand", () =>
+  test("says that a timeline is no longer available", () =>
     withPanel(browser, { panel: panelDocument(), timeline: null }, async (page, _site, wrong) => {
-      await page.getByText("no longer at hand").waitFor();
+      await page.getByText("no longer available").waitFor();
       wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("404")));
     }));
 
   for (const [state, message, run, words] of [
-    ["idle", null, null, "Nothing is measured yet"],
-    ["waiting_for_trust", null, null, "Nothing of this workspace runs before you allowed it once"],
-    ["running", null, { reason: "first run", stage: "importing torch", share: null }, "Running for the first time"],
-    ["paused", null, null, "saving starts no run"],
+    ["idle", null, null, "No measurements yet"],
+    ["waiting_for_trust", null, null, "Ridgeline runs code of this workspace only with your permission"],
+    ["running", null, { reason: "first run", stage: "importing torch", share: null }, "First run"],
+    ["paused", null, null, "profiling on save is paused"],
     ["failed", "No Python was found.", null, "No Python was found."],
   ]) {
     test(`says what to do while nothing is measured: ${state}`, () =>
@@ -464,7 +464,7 @@ describe("the panel", { skip: found.reason }, () => {
           await page.locator("tr[data-node]").nth(1).focus();
           await check("table");
           await page.getByRole("radio", { name: "Memory" }).check();
-          await page.getByText("Timeline in tables").click();
+          await page.getByText("Timeline as tables").click();
           await page.getByRole("button", { name: "Show all 24" }).click();
           await check("memory, timeline in tables");
           await page.locator("canvas.timeline").focus();
@@ -478,7 +478,7 @@ describe("the panel", { skip: found.reason }, () => {
           site.send("status", { state: "failed", message: "train.py:12: NameError", run: null });
           await page.locator("#failure").waitFor();
           site.lose();
-          await page.getByRole("button", { name: "Try now" }).waitFor();
+          await page.getByRole("button", { name: "Retry now" }).waitFor();
           await check("failed, connection lost");
           wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("net::ERR_")));
         }));

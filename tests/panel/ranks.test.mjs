@@ -49,11 +49,11 @@ const FACTS = [
   "GPU busy 62%",
   "FP16 34% of the peak",
   "bandwidth 41% of the peak",
-  "tensor cores used in 75% of its products",
+  "tensor cores used in 75% of GEMM time",
   "occupancy 48%",
   "1,204 launches take the host 9.6 ms",
   "copies to the GPU 12 MB in 2.0 ms",
-  "communication 10 ms, 40% of it exposed",
+  "communication 10 ms (40% exposed)",
 ];
 
 function documents(ranks = TWO) {
@@ -65,7 +65,7 @@ function documents(ranks = TWO) {
     verdict: "host_code",
     text: "GPU busy 62%. Faster host code would save at most 35%, mostly in train.py:57",
     savings: [
-      { cause: "host_code", label: "host code", at_most_share: 0.35, at_most_ns: 36 * MS, evidence: "train.py:57 40% · model.py:28 22%", place: { file: 1, line: 57 } },
+      { cause: "host_code", label: "Python and CPU code", at_most_share: 0.35, at_most_ns: 36 * MS, evidence: "train.py:57 40% · model.py:28 22%", place: { file: 1, line: 57 } },
       { cause: "communication", label: "exposed communication", at_most_share: 0.3, at_most_ns: 31 * MS, evidence: "train.py:60 91%", place: { file: 1, line: 60 } },
       { cause: "launch_overhead", label: "launch overhead", at_most_share: 0.08, at_most_ns: 8 * MS, evidence: "", place: null },
     ],
@@ -86,7 +86,7 @@ const rows = async (page, name) => section(page).getByRole("table", { name }).lo
 describe("ranks", { skip: found.reason }, () => {
   test("have a row each, and the lines that differ", () =>
     withPanel(browser, documents(), async (page, site) => {
-      assert.match(await section(page).innerText(), /2 ranks\. Everything else on this page is the first one's\./);
+      assert.match(await section(page).innerText(), /2 ranks\. Everything else on this page is for rank 0\./);
       const [first, second] = await rows(page, "Ranks");
       assert.match(first, /^0\s+61 ms · 60%\s+41 ms\s+47 ms\s+102 ms\s+32\s+3\.1 GB$/);
       assert.match(second, /^1\s+92 ms · 90%\s+10 ms\s+16 ms\s+102 ms\s+48\s+3\.1 GB$/);

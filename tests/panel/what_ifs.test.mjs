@@ -34,16 +34,16 @@ const titles = (page) => page.locator(".what-if h3").allInnerTexts();
 describe("what ifs", { skip: found.reason }, () => {
   test("are listed fastest first, then beside now", () =>
     withPanel(browser, documents(), async (page) => {
-      assert.deepEqual((await titles(page)).slice(0, 3), ["Data-parallel on 4 GPUs", "Mixed precision (bfloat16)", "torch.compile"]);
-      const told = await row(page, "Mixed precision (bfloat16)").innerText();
-      assert.match(told, /~1\.84× as fast 1\.69× to 2\.01×/);
-      assert.match(told, /Iteration\s+102 ms\s+becomes\s+→\s+~55\.4 ms −46%/);
+      assert.deepEqual((await titles(page)).slice(0, 3), ["Data-parallel on 4 GPUs", "Mixed precision (bf16)", "torch.compile"]);
+      const told = await row(page, "Mixed precision (bf16)").innerText();
+      assert.match(told, /~1\.84× speedup 1\.69× to 2\.01×/);
+      assert.match(told, /Iteration time\s+102 ms\s+becomes\s+→\s+~55\.4 ms −46%/);
       assert.match(told, /Peak memory\s+3\.1 GB\s+becomes\s+→\s+~2\.1 GB −32%/);
       const about = await section(page).innerText();
-      assert.match(about, /Now 102 ms an iteration, 3\.1 GB at the peak/);
-      assert.match(about, /The replay reproduces the recorded iteration within 0\.4%\./);
+      assert.match(about, /Now 102 ms per iteration, 3\.1 GB peak memory/);
+      assert.match(about, /The simulation reproduces the recorded iteration within 0\.4%\./);
       assert.match(about, /Two of 54 operators could not be probed/);
-      assert.match(about, /7 predictions that were measured here were 6% off on average, and 14% at most/);
+      assert.match(about, /7 predictions measured here were 6% off on average, and 14% at most/);
     }));
 
   test("show six, and all when asked; the smallest first when asked", () =>
@@ -82,7 +82,7 @@ describe("what ifs", { skip: found.reason }, () => {
 
   test("lead to their lines, and mark them", () =>
     withPanel(browser, documents(), async (page, site) => {
-      await row(page, "Mixed precision (bfloat16)").getByRole("button", { name: "train.py:57" }).click();
+      await row(page, "Mixed precision (bf16)").getByRole("button", { name: "train.py:57" }).click();
       assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 1, line: 57, generation: 7 }]);
       assert.equal((await sent(site, "highlight", 1))[0].line, 57);
       const attention = row(page, "Fused attention");
@@ -94,8 +94,8 @@ describe("what ifs", { skip: found.reason }, () => {
 
   test("are applied and measured by a press, or say why not", () =>
     withPanel(browser, documents(), async (page, site) => {
-      await page.getByRole("button", { name: "Apply Mixed precision (bfloat16)" }).click();
-      await page.getByRole("button", { name: "Measure Mixed precision (bfloat16)" }).click();
+      await page.getByRole("button", { name: "Apply Mixed precision (bf16)" }).click();
+      await page.getByRole("button", { name: "Measure Mixed precision (bf16)" }).click();
       const asked = [{ workspace: 0, name: "amp-bf16", action: "apply" }, { workspace: 0, name: "amp-bf16", action: "measure" }];
       assert.deepEqual(await sent(site, "whatif", 2), asked);
       const refused = page.getByRole("button", { name: "Apply TF32 products" });
@@ -118,37 +118,37 @@ describe("what ifs", { skip: found.reason }, () => {
     withPanel(browser, documents(), async (page) => {
       assert.match(await row(page, "Fused AdamW").innerText(), /measured\s*97\.6 ms instead of 102 ms, as predicted · 3\.1 GB, as predicted · /i);
       const compiled = row(page, "torch.compile");
-      assert.match(await compiled.innerText(), /measured\s*90 ms instead of 102 ms, 16% more than predicted and out of the range · 2\.6 GB, as predicted/i);
+      assert.match(await compiled.innerText(), /measured\s*90 ms instead of 102 ms, 16% more than predicted and out of range · 2\.6 GB, as predicted/i);
       assert.equal(await compiled.locator(".speed-measured").count(), 1);
       assert.equal(await row(page, "TF32 products").locator(".speed-measured").count(), 0);
       await page.getByRole("button", { name: "Measure again torch.compile" }).waitFor();
     }));
 
-  test("say which is being measured", () =>
-    withPanel(browser, documents({ measuring: "amp-bf16", message: "Mixed precision is being measured: warming up." }), async (page, site) => {
-      await page.getByRole("button", { name: "Measuring… Mixed precision (bfloat16)" }).waitFor();
-      assert.match(await page.locator("#what-ifs [role=status]").innerText(), /being measured/);
+  test("measuring say which", () =>
+    withPanel(browser, documents({ measuring: "amp-bf16", message: "measuring Mixed precision: warming up." }), async (page, site) => {
+      await page.getByRole("button", { name: "Measuring… Mixed precision (bf16)" }).waitFor();
+      assert.match(await page.locator("#what-ifs [role=status]").innerText(), /measuring/);
       const other = page.getByRole("button", { name: "Measure Fused attention" });
-      assert.equal(await other.getAttribute("title"), "Mixed precision (bfloat16) is being measured");
+      assert.equal(await other.getAttribute("title"), "measuring Mixed precision (bf16)");
       await until(() => site.streams.size === 1, "the page to listen");
       site.panel = documents().panel;
       site.send("panel", null);
-      await page.getByRole("button", { name: "Measure Mixed precision (bfloat16)" }).waitFor();
+      await page.getByRole("button", { name: "Measure Mixed precision (bf16)" }).waitFor();
     }));
 
   test("tell their source and notes when unfolded, and stay so with the focus when a new document comes", () =>
     withPanel(browser, documents(), async (page, site) => {
-      const mixed = row(page, "Mixed precision (bfloat16)");
+      const mixed = row(page, "Mixed precision (bf16)");
       await mixed.locator("summary").focus();
       await page.keyboard.press("Enter");
-      assert.match(await mixed.innerText(), /After\s+Micikevicius et al\., ICLR 2018[^]*adds 112 casts/);
-      await page.getByRole("button", { name: "Measure Mixed precision (bfloat16)" }).focus();
+      assert.match(await mixed.innerText(), /Source\s+Micikevicius et al\., ICLR 2018[^]*adds 112 casts/);
+      await page.getByRole("button", { name: "Measure Mixed precision (bf16)" }).focus();
       await until(() => site.streams.size === 1, "the page to listen");
       const panel = documents({ accuracy: null }).panel;
       panel.what_ifs.rows.reverse();
       site.panel = panel;
       site.send("panel", null);
-      await page.getByText("None was measured here yet.").waitFor();
+      await page.getByText("No prediction has been measured here yet.").waitFor();
       await page.getByRole("button", { name: "Show all 9" }).waitFor();
       await page.getByRole("radio", { name: "Smallest first" }).waitFor();
       assert.equal((await titles(page))[0], "Offload activations");
@@ -162,15 +162,15 @@ describe("what ifs", { skip: found.reason }, () => {
       await until(() => site.streams.size === 1, "the page to listen");
       site.panel = documents({ accuracy: null }).panel;
       site.send("panel", null);
-      await page.getByText("None was measured here yet.").waitFor();
+      await page.getByText("No prediction has been measured here yet.").waitFor();
       assert.equal(await page.evaluate(() => document.activeElement.textContent), "Apply Fused attention");
     }));
 
   test("have the best together, and what has no prediction folded away, by reason", () =>
     withPanel(browser, documents(), async (page) => {
-      const together = section(page).getByRole("table", { name: "The best together" });
-      assert.match(await together.locator("tbody tr").first().innerText(), /^torch\.compile, mixed precision \(bfloat16\)\s+~2\.30× as fast 2\.00× to 2\.64×/);
-      const folded = section(page).getByText("3 optimizations without a prediction, and why");
+      const together = section(page).getByRole("table", { name: "Best combination" });
+      assert.match(await together.locator("tbody tr").first().innerText(), /^torch\.compile, mixed precision \(bf16\)\s+~2\.30× speedup 2\.00× to 2\.64×/);
+      const folded = section(page).getByText("3 optimizations not applicable, and why");
       assert.equal(await page.getByText("this GPU has no FP8").isVisible(), false);
       await folded.click();
       assert.match(await section(page).innerText(), /FP8; FP8 with delayed scaling: this GPU has no FP8/);
@@ -180,13 +180,13 @@ describe("what ifs", { skip: found.reason }, () => {
     withPanel(browser, documents(), async (page, site) => {
       const slider = page.getByRole("slider", { name: /fastest to smallest/ });
       const told = () => page.locator(".recompute").innerText();
-      assert.match(await told(), /~102 ms\s[^]*~3\.1 GB\s[^]*Nothing is computed again\./);
+      assert.match(await told(), /~102 ms\s[^]*~3\.1 GB\s[^]*No recomputation\./);
       await slider.focus();
       await page.keyboard.press("ArrowRight");
-      assert.match(await told(), /~107 ms \(\+5%\)[^]*~2\.8 GB \(−11%\)[^]*Computed again: model\.py:28/);
+      assert.match(await told(), /~107 ms \(\+5%\)[^]*~2\.8 GB \(−11%\)[^]*Recomputed: model\.py:28/);
       await page.keyboard.press("End");
       assert.match(await told(), /~126 ms \(\+24%\)[^]*~1\.4 GB \(−55%\)[^]*model\.py:28, model\.py:41, model\.py:42, model\.py:24, model\.py:58/);
-      assert.equal(await slider.getAttribute("aria-valuetext"), "iteration about 126 ms (+24%), peak memory about 1.4 GB (−55%)");
+      assert.equal(await slider.getAttribute("aria-valuetext"), "iteration time about 126 ms (+24%), peak memory about 1.4 GB (−55%)");
       await page.locator(".recompute").getByRole("button", { name: "model.py:42" }).click();
       assert.equal((await sent(site, "jump", 1))[0].line, 42);
       // Fewer choices: it stands at the last that there is.
@@ -199,8 +199,8 @@ describe("what ifs", { skip: found.reason }, () => {
   test("have a slider whose choice is applied at its lines, or says why not", () =>
     withPanel(browser, documents(), async (page, site) => {
       const slider = page.getByRole("slider", { name: /fastest to smallest/ });
-      const apply = page.getByRole("button", { name: "Apply what is computed again" });
-      assert.equal(await apply.getAttribute("title"), "nothing is computed again here");
+      const apply = page.getByRole("button", { name: "Apply activation recomputation" });
+      assert.equal(await apply.getAttribute("title"), "nothing to recompute here");
       await slider.focus();
       await page.keyboard.press("ArrowRight");
       await page.keyboard.press("ArrowRight");
@@ -214,7 +214,7 @@ describe("what ifs", { skip: found.reason }, () => {
       await page.keyboard.press("End");
       assert.match(await apply.getAttribute("title"), /a library calls these/);
       await apply.click({ force: true });
-      await page.locator("#notice", { hasText: "Compute activations again: a line calls" }).waitFor();
+      await page.locator("#notice", { hasText: "Recompute activations: a line also calls" }).waitFor();
       assert.equal((await sent(site, "whatif", 1)).length, 1);
     }));
 
@@ -236,10 +236,10 @@ describe("what ifs", { skip: found.reason }, () => {
       assert.equal(await section(page).getByRole("table").count(), 0);
     });
     await withPanel(browser, documents(nothing), async (page) => {
-      assert.match(await section(page).innerText(), /No optimization that Ridgeline knows would change this iteration\./);
+      assert.match(await section(page).innerText(), /No known optimization applies to this iteration\./);
     });
     await withPanel(browser, documents({ replay_error: 0.2 }), async (page) => {
-      assert.match(await section(page).innerText(), /The replay is 20% off the recorded iteration: all of this is a guess\./);
+      assert.match(await section(page).innerText(), /The simulation is 20% off the recorded iteration: treat these predictions as a guess\./);
     });
     const unknown = documents({ before: { time_ns: 102e6, peak_bytes: null } });
     for (const one of unknown.panel.what_ifs.rows) one.peak_bytes = null;
@@ -277,7 +277,7 @@ describe("what ifs", { skip: found.reason }, () => {
       await withPage(browser, { address: pathToFileURL(path).href, origin: "file:" }, async (page) => {
         assert.equal((await titles(page)).length, 6);
         assert.equal(await page.locator(".what-if-buttons").count(), 0);
-        assert.match(await row(page, "torch.compile").innerText(), /out of the range · 2\.6 GB, as predicted · 20\d\d-/);
+        assert.match(await row(page, "torch.compile").innerText(), /out of range · 2\.6 GB, as predicted · 20\d\d-/);
         if (!noAxe) await checkAccessibility(page, "report");
       });
     } finally {
@@ -292,7 +292,7 @@ describe("what ifs", { skip: found.reason }, () => {
         await checkAccessibility(page, `${theme} ${width}`);
         await page.getByRole("button", { name: "Show all 9" }).click();
         await row(page, "Fused attention").locator("summary").click();
-        await row(page, "Mixed precision (bfloat16)").locator("summary").click();
+        await row(page, "Mixed precision (bf16)").locator("summary").click();
         await section(page).getByText("3 optimizations").click();
         await page.getByRole("slider", { name: /fastest to smallest/ }).press("End");
         await checkAccessibility(page, `${theme} ${width}, unfolded`);

@@ -21,8 +21,8 @@ struct Demo {
 }
 
 const IS_NONE: (&str, &str) = ("zero-grad-none", "done: ");
-const NO_PICTURES: (&str, &str) = ("channels-last", "no convolution over pictures");
-const NO_BLOCKS: (&str, &str) = ("recompute", "the model has no repeated blocks");
+const NO_PICTURES: (&str, &str) = ("channels-last", "no 2D convolution");
+const NO_BLOCKS: (&str, &str) = ("recompute", "no repeated blocks");
 const NO_WORKERS: (&str, &str) = ("loader-workers", "no DataLoader");
 const NO_PINNING: (&str, &str) = ("pinned-memory", "no DataLoader");
 

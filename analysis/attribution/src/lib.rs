@@ -80,10 +80,10 @@ use ridgeline_recording::trace::Trace;
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AttributionError {
     /// The run ended before an iteration was profiled.
-    #[error("the recording holds no profiled iteration: the run ended before one was complete")]
+    #[error("the recording has no profiled iteration: the run ended before one completed")]
     NoIteration,
     /// The profiler recorded nothing of a GPU that ran operators: CUPTI did not start.
-    #[error("the GPU ran operators, but the profiler recorded no kernel. {why}")]
+    #[error("the GPU ran operators, but the profiler recorded no kernels. {why}")]
     NoKernels {
         /// Why, and what to do.
         why: String,
@@ -147,7 +147,7 @@ fn missing_kernels(trace: &Trace, manifest: &Manifest) -> Option<String> {
     }
     // Torch's number of CUDA and ROCm devices.
     let gave_memory = trace.memory.iter().any(|event| event.device_type == Some(1));
-    let unknown = || gave_memory.then(|| "Another profiler may hold CUPTI.".to_owned());
+    let unknown = || gave_memory.then(|| "Another profiler may be using CUPTI.".to_owned());
     manifest.kernels_missing.clone().or_else(unknown)
 }
 
@@ -427,7 +427,7 @@ fn untracked(without_line: PhaseTimes, sums: &Sums) -> Vec<Untracked> {
                 sums.costs.leaked_ns * sums.scale.rest,
             ),
             (
-                "no thread recorded".to_owned(),
+                "no thread was recorded".to_owned(),
                 Phase::Other,
                 sums.costs.unexplained_ns * sums.scale.rest,
             ),

@@ -10,49 +10,53 @@ pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<S
     if let Some(manifest) = &recording.manifest {
         if manifest.iterations.timed_ns.is_empty() {
             notes.push(
-                "No iteration ran without the profiler, so times include what recording cost."
+                "No iteration ran without the profiler, so times include profiling overhead."
                     .to_owned(),
             );
         }
         if let Some(log) = manifest.line_log.filter(|log| log.dropped > 0) {
             notes.push(format!(
-                "The line log was full: {} events are missing, and what ran then stands on the \
-                 last line before.",
+                "The line log was full: {} events are missing, and their time is counted on the \
+                previous line.",
                 log.dropped
             ));
         }
         if !manifest.compiled.is_empty() {
             let lines = if split {
-                "their total is measured, and divided as a run without compilation divides it."
+                "their total time is measured, and split over their lines as in a run without \
+                torch.compile."
             } else {
-                "what they cost stands on the lines that call them."
+                "their time is shown on the lines that call them."
             };
-            notes.push(format!("torch.compile compiled functions: {lines}"));
+            notes.push(format!("Functions compiled by torch.compile: {lines}"));
         }
         if replays.without_call > 0 {
             notes.push(format!(
-                "{} of {} kernels and copies of CUDA graphs are shown at the line that replays the \
-                 graph, because their place in the captured code is unknown.",
+                "{} of {} kernels and copies in CUDA graphs are shown on the line that replays the \
+                graph, because their origin in the captured code is unknown.",
                 replays.without_call, replays.activities
             ));
         }
         notes.extend(manifest.notes.iter().cloned());
         notes.extend(manifest.observed.gpu.iter().flat_map(|gpu| gpu.unknown.iter().cloned()));
         if recording.lines.is_none() {
-            notes.push("There is no line log, so nothing reaches a line.".to_owned());
+            notes.push(
+                "The recording has no line log, so nothing can be attributed to your code."
+                    .to_owned(),
+            );
         }
     }
     let measured_on = recording.ceilings.and_then(|ceilings| ceilings.measured_on);
     if let Some(day) = measured_on.filter(|_| !recording.trace.activities.is_empty()) {
         notes.push(format!(
-            "Rooflines use the rates that were measured on this GPU on {day}, not the datasheet's."
+            "Rooflines use the rates measured on this GPU on {day}, not the datasheet values."
         ));
     }
     if recording.lines.as_ref().is_some_and(|log| log.cut_short) {
-        notes.push("The line log ends within a record: its writer was stopped.".to_owned());
+        notes.push("The line log is truncated: the process that wrote it was stopped.".to_owned());
     }
     if recording.trace.truncated_at.is_some() {
-        notes.push("The trace ends too early: its writer was stopped.".to_owned());
+        notes.push("The trace is truncated: the process that wrote it was stopped.".to_owned());
     }
     notes
 }

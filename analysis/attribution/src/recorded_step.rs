@@ -49,7 +49,7 @@ pub fn recorded_step(recording: &Recording, profile: &Profile) -> RecordedStep {
     step.operators = asked.counted(manifest.is_some_and(runs_for_each_parameter));
     if asked.left_out {
         step.notes.push(format!(
-            "more than {MOST_OPERATORS} different operators ran; those beyond are not counted"
+            "more than {MOST_OPERATORS} different operators ran; the rest are not counted"
         ));
     }
     if !trace.activities.is_empty() {
@@ -337,11 +337,12 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), asked: &A
     step.host_after_ns = window.1.saturating_sub(now).max(0) as f64;
     if !replayable {
         step.notes.push(format!(
-            "more than {MOST_EVENTS} launches in one iteration: the time at which the GPU was idle is kept as it is"
+            "more than {MOST_EVENTS} launches in one iteration: GPU idle time is assumed to stay \
+            the same"
         ));
     }
     if step.activities.is_empty() {
-        step.notes.push("no kernel of the iteration could be joined to its launch".to_owned());
+        step.notes.push("no kernel of the iteration could be matched to its launch".to_owned());
     }
     step.device = device_of(step, trace);
 }

@@ -388,7 +388,7 @@ pub(super) mod tests {
         assert_in_order(&iteration);
         let mut text = String::new();
         for (index, track) in iteration.tracks.iter().enumerate() {
-            writeln!(text, "{track:?}").expect("a string");
+            writeln!(text, "{track:?}").expect("a text");
             for span in iteration.spans.iter().filter(|span| span.track == index) {
                 let what = match span.what {
                     What::Named(id) => recording.trace.text(id),
@@ -400,7 +400,7 @@ pub(super) mod tests {
                 let line = span.line.map(|(_, line)| format!(" line {line}")).unwrap_or_default();
                 let (from, to) = (span.start_ns, span.end_ns);
                 let phase = span.phase.name();
-                writeln!(text, "{indent}{from}..{to} {what} {phase}{line}").expect("a string");
+                writeln!(text, "{indent}{from}..{to} {what} {phase}{line}").expect("a text");
             }
         }
         expected.assert_eq(&text);

@@ -168,7 +168,7 @@ impl Reader<'_> {
     fn read(&mut self) -> Result<(), Refusal> {
         loop {
             let Some(word) = self.word().map(str::to_owned) else {
-                return Err(refusal("the command names no program", EXAMPLE));
+                return Err(refusal("the command does not name a program", EXAMPLE));
             };
             if let Some((name, value)) = assignment(&word) {
                 self.command.environment.insert(name.to_owned(), value.to_owned());
@@ -226,13 +226,13 @@ impl Reader<'_> {
                     if self.words.get(self.at.saturating_sub(1)).is_some_and(|it| it.ends_with('c'))
                     {
                         return Err(refusal(
-                            format!("`{name} -c` is not read"),
-                            "Name the command itself: `ridgeline profile -- python train.py`",
+                            format!("`{name} -c` is not supported"),
+                            "Run the command directly: `ridgeline profile -- python train.py`",
                         ));
                     }
                     let script = self
                         .take()
-                        .ok_or_else(|| refusal(format!("`{name}` gets no script"), EXAMPLE))?;
+                        .ok_or_else(|| refusal(format!("`{name}` is given no script"), EXAMPLE))?;
                     return self.starts(Program::Shell(script));
                 }
                 "make" => {
@@ -244,8 +244,8 @@ impl Reader<'_> {
                 "docker" | "podman" | "apptainer" | "singularity" | "kubectl" | "sbatch"
                 | "jupyter" => {
                     return Err(refusal(
-                        format!("a program that `{name}` starts cannot be profiled from outside"),
-                        "Run ridgeline where the program runs, and name the program itself",
+                        format!("a program started by `{name}` cannot be profiled from outside"),
+                        "Run ridgeline where the program runs, and pass it the program",
                     ));
                 }
                 _ => {
@@ -280,7 +280,10 @@ impl Reader<'_> {
     fn skip_to_program(&mut self, name: &str) -> Result<(), Refusal> {
         let rest = self.words.get(self.at..).unwrap_or_default();
         let Some(ahead) = rest.iter().position(|word| begins_a_program(word)) else {
-            return Err(refusal(format!("no Python program was found behind `{name}`"), EXAMPLE));
+            return Err(refusal(
+                format!("no Python program was found in the `{name}` command"),
+                EXAMPLE,
+            ));
         };
         self.at += ahead;
         Ok(())
@@ -292,7 +295,7 @@ impl Reader<'_> {
         let mut folder = None;
         loop {
             let Some(word) = self.take() else {
-                return Err(refusal(format!("`{name}` runs no program"), EXAMPLE));
+                return Err(refusal(format!("`{name}` does not run a program"), EXAMPLE));
             };
             if matches!(word.as_str(), "run" | "shell" | "x") {
                 break;
@@ -301,8 +304,8 @@ impl Reader<'_> {
                 folder = inside.or(folder);
             } else {
                 return Err(refusal(
-                    format!("`{name} {word}` runs no program"),
-                    format!("`{name} run` does: `ridgeline profile -- {name} run python train.py`"),
+                    format!("`{name} {word}` does not run a program"),
+                    format!("Use `{name} run`: `ridgeline profile -- {name} run python train.py`"),
                 ));
             }
         }
@@ -379,8 +382,8 @@ impl Reader<'_> {
             }
             if word == "-" {
                 return Err(refusal(
-                    format!("`{python} -` reads its program from standard input"),
-                    "Put the program into a file, and name that",
+                    format!("`{python} -` reads the program from standard input"),
+                    "Save the program to a file and profile that file",
                 ));
             }
             let letters: Vec<char> = word.chars().skip(1).collect();
@@ -402,9 +405,10 @@ impl Reader<'_> {
                     'c' => {
                         return Err(refusal(
                             format!(
-                                "`{python} -c` runs no file, so there are no lines to show costs on"
+                                "`{python} -c` does not run a file, so there are no source lines \
+                                to show costs on"
                             ),
-                            "Put the code into a script, and profile that",
+                            "Save the code to a script and profile that script",
                         ));
                     }
                     'W' | 'X' => {
@@ -447,7 +451,7 @@ impl Reader<'_> {
             let rest = self.words.get(self.at..).unwrap_or_default();
             let target = rest.iter().position(|word| word == "-m" || is_python_file(word));
             let Some(ahead) = target else {
-                return Err(refusal(format!("`-m {module}` gets no script"), EXAMPLE));
+                return Err(refusal(format!("`-m {module}` is given no script"), EXAMPLE));
             };
             self.at += ahead;
             let word = self.take().unwrap_or_default();
@@ -458,7 +462,7 @@ impl Reader<'_> {
             return self.starts(Program::Script(word));
         }
         if module.is_empty() {
-            return Err(refusal("`-m` names no module", EXAMPLE));
+            return Err(refusal("`-m` is given no module", EXAMPLE));
         }
         self.starts(Program::Module(module))
     }
@@ -492,7 +496,7 @@ impl Reader<'_> {
             }
         }
         let Some(target) = self.take() else {
-            return Err(refusal("the launcher gets no script", EXAMPLE));
+            return Err(refusal("the launcher is given no script", EXAMPLE));
         };
         let target_name = base_name(&target);
         if is_python(target_name) {
@@ -507,7 +511,7 @@ const EXAMPLE: &str = "For example: `ridgeline profile -- python train.py --epoc
 
 fn no_program(python: &str, option: &str) -> Refusal {
     let space = if option.is_empty() { "" } else { " " };
-    refusal(format!("`{python}{space}{option}` runs no program"), EXAMPLE)
+    refusal(format!("`{python}{space}{option}` does not run a program"), EXAMPLE)
 }
 
 fn word_at(words: &[String], at: usize) -> &str {
@@ -580,19 +584,19 @@ mod tests {
         check(
             "python -c print(1)",
             expect![
-                "refused: `python -c` runs no file, so there are no lines to show costs on. Put the code into a script, and profile that"
+                "refused: `python -c` does not run a file, so there are no source lines to show costs on. Save the code to a script and profile that script"
             ],
         );
         check(
             "python",
             expect![
-                "refused: `python` runs no program. For example: `ridgeline profile -- python train.py --epochs 1`"
+                "refused: `python` does not run a program. For example: `ridgeline profile -- python train.py --epochs 1`"
             ],
         );
         check(
             "python --version",
             expect![
-                "refused: `python --version` runs no program. For example: `ridgeline profile -- python train.py --epochs 1`"
+                "refused: `python --version` does not run a program. For example: `ridgeline profile -- python train.py --epochs 1`"
             ],
         );
     }
@@ -635,7 +639,7 @@ mod tests {
         check(
             "uv pip install torch",
             expect![
-                "refused: `uv pip` runs no program. `uv run` does: `ridgeline profile -- uv run python train.py`"
+                "refused: Use `uv pip` does not run a program. `uv run`: `ridgeline profile -- uv run python train.py`"
             ],
         );
     }
@@ -685,7 +689,7 @@ mod tests {
         check(
             "torchrun --nproc-per-node 2",
             expect![
-                "refused: the launcher gets no script. For example: `ridgeline profile -- python train.py --epochs 1`"
+                "refused: the launcher is given no script. For example: `ridgeline profile -- python train.py --epochs 1`"
             ],
         );
     }
@@ -699,13 +703,13 @@ mod tests {
         check(
             "docker run image python train.py",
             expect![
-                "refused: a program that `docker` starts cannot be profiled from outside. Run ridgeline where the program runs, and name the program itself"
+                "refused: a program started by `docker` cannot be profiled from outside. Run ridgeline where the program runs, and pass it the program"
             ],
         );
         check(
             "",
             expect![
-                "refused: the command names no program. For example: `ridgeline profile -- python train.py --epochs 1`"
+                "refused: the command does not name a program. For example: `ridgeline profile -- python train.py --epochs 1`"
             ],
         );
     }

@@ -36,7 +36,7 @@ impl Verdict {
             Verdict::WithinNoise => "within noise",
             Verdict::New => "new",
             Verdict::Gone => "gone",
-            Verdict::Unknown => "cannot be told",
+            Verdict::Unknown => "unknown",
         }
     }
 

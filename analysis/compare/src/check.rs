@@ -185,7 +185,7 @@ impl Check {
             } else if item.name.starts_with("time-")
                 && other.is_some_and(|other| other.status == Status::Broken)
             {
-                item.message.push_str(", in two runs of two");
+                item.message.push_str(", confirmed by a second run");
             }
         }
         self
@@ -202,11 +202,11 @@ fn status(is_broken: bool) -> Status {
 
 fn time_budget(run: &Run, most: f64, at: &Location) -> Item {
     if run.time_ns <= 0.0 {
-        let message = "no iteration was timed".to_owned();
+        let message = "no iterations were timed".to_owned();
         return item("time-budget", Status::NotJudged, message, at);
     }
     let (takes, most_text) = (units::duration(run.time_ns), units::duration(most));
-    let message = format!("an iteration takes {takes}; the budget is {most_text}");
+    let message = format!("iteration time is {takes}; the budget is {most_text}");
     item("time-budget", status(run.time_ns > most), message, at)
 }
 
@@ -217,7 +217,7 @@ fn memory_budget(run: &Run, most: u64, at: &Location) -> Item {
     }
     let (peak, most_text) = (units::bytes(run.peak_bytes as f64), units::bytes(most as f64));
     let rank = run.peak_rank.map_or(String::new(), |rank| format!(" on rank {rank}"));
-    let message = format!("the peak of memory is {peak}{rank}; the budget is {most_text}");
+    let message = format!("peak memory is {peak}{rank}; the budget is {most_text}");
     item("memory-budget", status(run.peak_bytes > most), message, at)
 }
 
@@ -242,13 +242,13 @@ fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
     let (measure, slower_by, of) = match comparison.time.verdict {
         Verdict::Unknown => {
             let throughput = &comparison.throughput;
-            (throughput, throughput.ratio.map(f64::recip), "by sample, ")
+            (throughput, throughput.ratio.map(f64::recip), "per sample, ")
         }
         _ => (&comparison.time, comparison.time.ratio, ""),
     };
     let Some(ratio) = slower_by.filter(|_| measure.verdict != Verdict::Unknown) else {
         let why = comparison.unlike.clone();
-        let why = why.unwrap_or("too few iterations were timed to tell a change from noise".into());
+        let why = why.unwrap_or("too few timed iterations to separate a change from noise".into());
         let message = format!("cannot be compared with the baseline: {why}");
         return item(NAME, Status::NotJudged, message, at);
     };
@@ -262,11 +262,11 @@ fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
     });
     let message = match measure.verdict {
         Verdict::WithinNoise => {
-            format!("{of}no change from the baseline is told ({by}, within noise{p})")
+            format!("{of}no significant change from the baseline ({by}, within noise{p})")
         }
         verdict => {
             let (by, allowed) = (units::percent((ratio - 1.0).abs()), units::percent(most));
-            format!("{of}{} than the baseline by {by}{p}; {allowed} is allowed", verdict.name())
+            format!("{of}{by} {} than the baseline{p}; the limit is {allowed}", verdict.name())
         }
     };
     let is_broken = measure.verdict == Verdict::Slower && ratio - 1.0 > most;
@@ -281,18 +281,21 @@ fn memory_regression(comparison: &Comparison, most: f64, at: &Location) -> Item 
     const NAME: &str = "memory-regression";
     let peak = &comparison.peak;
     let Some(ratio) = peak.ratio.filter(|_| peak.verdict != Verdict::Unknown) else {
-        let why = comparison.unlike.as_deref().unwrap_or("no memory was recorded in one of them");
+        let why = comparison.unlike.as_deref().unwrap_or("one of the runs recorded no memory");
         let message = format!("cannot be compared with the baseline: {why}");
         return item(NAME, Status::NotJudged, message, at);
     };
     let by = difference(ratio);
     let message = match peak.verdict {
-        Verdict::WithinNoise => format!("the peak is the baseline's ({by})"),
+        Verdict::WithinNoise => format!("peak memory matches the baseline ({by})"),
         verdict => {
             let (by, allowed) = (units::percent((ratio - 1.0).abs()), units::percent(most));
             let rank = comparison.after.peak_rank;
             let rank = rank.map_or(String::new(), |rank| format!(" on rank {rank}"));
-            format!("the peak is {} by {by}{rank}; {allowed} is allowed", verdict.name())
+            format!(
+                "peak memory is {by} {} than the baseline{rank}; the limit is {allowed}",
+                verdict.name()
+            )
         }
     };
     let is_broken = peak.verdict == Verdict::Larger && ratio - 1.0 > most;
@@ -391,13 +394,13 @@ mod tests {
         let run = run(10.0, 1000, 5);
         let found = of(&run, None, &budgets(11.0, 1000, 1));
         assert_eq!(told(&found), expect([Passed, Passed, Passed, Broken]));
-        assert_eq!(found.items[0].message, "an iteration takes 10 ms; the budget is 11 ms");
+        assert_eq!(found.items[0].message, "iteration time is 10 ms; the budget is 11 ms");
         let found = of(&run, None, &budgets(9.0, 999, 0));
         assert_eq!(told(&found), expect([Broken, Broken, Broken, Broken]));
         assert_eq!(of(&run, None, &Budgets::default()).items, []);
         let of_ranks = Run { world_size: Some(2), peak_rank: Some(1), ..run };
         let found = of(&of_ranks, None, &budgets(11.0, 999, 1));
-        let told = "the peak of memory is 1.0 kB on rank 1; the budget is 999 B";
+        let told = "peak memory is 1.0 kB on rank 1; the budget is 999 B";
         assert_eq!(found.items[1].message, told);
     }
 
@@ -410,12 +413,12 @@ mod tests {
         let found = of(&worse, Some(&before), &Budgets::default());
         assert_eq!(told(&found), regressions([Broken, Broken]));
         assert_eq!(found.items[0].at.line, 12);
-        assert!(found.items[0].message.starts_with("slower than the baseline by 20%"), "{found:?}");
+        assert!(found.items[0].message.starts_with("20% slower than the baseline"), "{found:?}");
         let other_torch = |torch: &str, run: &Run| Run { torch: torch.to_owned(), ..run.clone() };
         let (then, now) = (other_torch("2.4.1", &before), other_torch("2.15.0", &worse));
         let found = of(&now, Some(&then), &Budgets::default());
         for item in &found.items {
-            let told = "is allowed (they ran with PyTorch 2.4.1 and 2.15.0)";
+            let told = "(PyTorch versions differ: 2.4.1 and 2.15.0)";
             assert!(item.message.ends_with(told), "{item:?}");
         }
         let allowed = Budgets { max_regression: 0.25, ..Budgets::default() };
@@ -444,7 +447,7 @@ mod tests {
         let found = of(&before, Some(&batch), &Budgets::default());
         assert_eq!(told(&found), regressions([Broken, NotJudged]));
         let message = &found.items[0].message;
-        assert_eq!(message, "by sample, slower than the baseline by 100%; 5% is allowed");
+        assert_eq!(message, "100% by sample, slower than the baseline; the limit is 5%");
     }
 
     #[test]
@@ -455,7 +458,7 @@ mod tests {
         assert!(slow.is_slow() && !fast.is_slow());
         assert!(!slow.clone().confirmed(&fast).is_broken());
         let twice = slow.clone().confirmed(&slow);
-        assert!(twice.is_broken() && twice.items[0].message.ends_with("in two runs of two"));
+        assert!(twice.is_broken() && twice.items[0].message.ends_with("confirmed by a second run"));
         // A second run that says nothing takes nothing back.
         let mute =
             of(&Run { timed_ns: Vec::new(), ..before.clone() }, Some(&before), &Budgets::default());

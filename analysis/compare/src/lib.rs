@@ -170,15 +170,15 @@ fn is_same_text(before: &Run, after: &Run) -> bool {
 /// Why an iteration of one is not the same work in the same place as one of the other.
 fn unlike(before: &Run, after: &Run) -> Option<String> {
     if before.device != after.device {
-        return Some(format!("they ran on {} and on {}", before.device, after.device));
+        return Some(format!("the devices differ: {} and {}", before.device, after.device));
     }
     if let Some((before, after)) = other_ranks(before, after) {
         let told = |ranks: u32| if ranks == 1 { "1 rank".into() } else { format!("{ranks} ranks") };
-        return Some(format!("they ran on {} and on {}", told(before), told(after)));
+        return Some(format!("the number of ranks differs: {} and {}", told(before), told(after)));
     }
-    let batch = |run: &Run| run.batch_size.map_or("an unknown batch".to_owned(), |n| n.to_string());
+    let batch = |run: &Run| run.batch_size.map_or("unknown".to_owned(), |n| n.to_string());
     (before.batch_size != after.batch_size)
-        .then(|| format!("their batches are of {} and of {}", batch(before), batch(after)))
+        .then(|| format!("the batch sizes differ: {} and {}", batch(before), batch(after)))
 }
 
 /// How many ranks the two had, where that is not the same. A run of before it was kept may have had any.
@@ -215,22 +215,22 @@ fn throughput(before: &Run, after: &Run) -> Measure {
 fn notes(before: &Run, after: &Run) -> Vec<String> {
     let mut notes = Vec::new();
     if is_same_text(before, after) {
-        notes.push("the same text ran both times".to_owned());
+        notes.push("both runs used the same code".to_owned());
     }
     let has_profiler = |run: &Run| run.time_ns > 0.0 && run.timed_ns.is_empty();
     if has_profiler(before) != has_profiler(after) {
         let which = if has_profiler(before) { "earlier" } else { "later" };
         notes.push(format!(
-            "the {which} one was recorded by a profiler throughout, whose own cost is in its times"
+            "the {which} run was profiled throughout, so its times include profiling overhead"
         ));
     }
     if before.torch != after.torch && !before.torch.is_empty() && !after.torch.is_empty() {
-        notes.push(format!("they ran with PyTorch {} and {}", before.torch, after.torch));
+        notes.push(format!("PyTorch versions differ: {} and {}", before.torch, after.torch));
     }
     let ranks = [before, after].map(|run| run.peak_rank.map(|rank| format!("rank {rank}")));
     if let [Some(then), Some(now)] = ranks {
         let of = if then == now { now } else { format!("{then} and {now}") };
-        notes.push(format!("the peaks of memory are those of {of}, the largest"));
+        notes.push(format!("peak memory is that of {of}, the rank with the highest peak"));
     }
     notes
 }

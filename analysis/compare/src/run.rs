@@ -138,13 +138,13 @@ pub struct RunModule {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotARun {
     /// It is no JSON, or JSON of another form.
-    #[error("it is not what `profile --json` or `check --write-baseline` writes: {0}")]
+    #[error("not the output of `profile --json` or `check --write-baseline`: {0}")]
     Form(String),
     /// It has no `run`.
-    #[error("it has no `run` in it, as `profile --json` and `check --write-baseline` write it")]
+    #[error("no `run` section, as written by `profile --json` and `check --write-baseline`")]
     Missing,
     /// A newer Ridgeline wrote it.
-    #[error("a newer Ridgeline wrote it (version {0} of its `run`)")]
+    #[error("written by a newer Ridgeline (`run` version {0})")]
     Newer(u32),
 }
 
@@ -405,7 +405,6 @@ mod digits {
             u32::from_str_radix(digits, 16).ok()
         };
         let all = text.as_bytes().chunks(DIGITS).map(one);
-        all.collect::<Option<_>>()
-            .ok_or_else(|| D::Error::custom("checksums are hexadecimal digits"))
+        all.collect::<Option<_>>().ok_or_else(|| D::Error::custom("checksums must be hexadecimal"))
     }
 }

@@ -177,14 +177,14 @@ fn another_batch_or_device_leaves_throughput_or_nothing() {
     let before = run("a # 10", &TIMED);
     let batch = Run { batch_size: Some(64), ..before.clone() };
     let found = compare(&before, &batch);
-    assert_eq!(found.unlike.as_deref(), Some("their batches are of 32 and of 64"));
+    assert_eq!(found.unlike.as_deref(), Some("the batch sizes differ: 32 and 64"));
     assert_eq!((found.time.verdict, found.peak.verdict), (Verdict::Unknown, Verdict::Unknown));
     assert_eq!(found.lines[0].own.verdict, Verdict::Unknown);
     assert_eq!(found.throughput.verdict, Verdict::Faster);
     let device = Run { device: "NVIDIA H200".to_owned(), ..before.clone() };
     let found = compare(&before, &device);
     assert_eq!(found.throughput.verdict, Verdict::Unknown);
-    assert_eq!(found.unlike.as_deref(), Some("they ran on cpu and on NVIDIA H200"));
+    assert_eq!(found.unlike.as_deref(), Some("the devices differ: cpu and NVIDIA H200"));
 }
 
 #[test]
@@ -192,8 +192,7 @@ fn a_trace_of_another_profiler_is_told() {
     let before = run("a # 10", &TIMED);
     let trace = Run { timed_ns: Vec::new(), ..before.clone() };
     let notes = |before: &Run, after: &Run| compare(before, after).notes;
-    let told =
-        "the later one was recorded by a profiler throughout, whose own cost is in its times";
+    let told = "the later run was profiled throughout, so its times include profiling overhead";
     assert_eq!(notes(&before, &trace), [told]);
     assert_eq!(notes(&trace, &before)[0], told.replace("later", "earlier"));
     assert!(notes(&before, &before).is_empty() && notes(&trace, &trace).is_empty());
@@ -204,7 +203,7 @@ fn another_number_of_ranks_is_other_work() {
     let alone = Run { world_size: Some(1), ..run("a # 10", &TIMED) };
     let both = Run { world_size: Some(2), samples: Some(96), peak_rank: Some(1), ..alone.clone() };
     let found = compare(&both, &alone);
-    assert_eq!(found.unlike.as_deref(), Some("they ran on 2 ranks and on 1 rank"));
+    assert_eq!(found.unlike.as_deref(), Some("the number of ranks differs: 2 ranks and 1 rank"));
     let verdicts = [&found.time, &found.peak, &found.throughput].map(|measure| measure.verdict);
     assert_eq!(verdicts, [Verdict::Unknown; 3]);
     // Samples of all ranks count, and the peak is told of the rank that has it.

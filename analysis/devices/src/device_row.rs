@@ -92,10 +92,10 @@ impl DeviceRow {
     pub fn into_spec(self) -> Result<DeviceSpec, BadRow> {
         text("name", &self.name)?;
         if !self.name.contains(|c: char| c.is_ascii_alphanumeric()) {
-            return bad("name", "it needs a letter or a digit".to_owned());
+            return bad("name", "must contain a letter or a digit".to_owned());
         }
         if self.aliases.len() > MOST_ALIASES {
-            return bad("aliases", format!("there are more than {MOST_ALIASES}"));
+            return bad("aliases", format!("has more than {MOST_ALIASES} aliases"));
         }
         for alias in &self.aliases {
             text("aliases", alias)?;
@@ -103,10 +103,10 @@ impl DeviceRow {
         text("architecture", &self.architecture)?;
         text("source", &self.source)?;
         if !["nvidia", "amd"].contains(&self.vendor.to_ascii_lowercase().as_str()) {
-            return bad("vendor", "it is `NVIDIA` or `AMD`".to_owned());
+            return bad("vendor", "must be `NVIDIA` or `AMD`".to_owned());
         }
         if !(1..=4096).contains(&self.multiprocessors) {
-            return bad("multiprocessors", "it is a number between 1 and 4096".to_owned());
+            return bad("multiprocessors", "must be a number from 1 to 4096".to_owned());
         }
         let memory = between("memory_gb", self.memory_gb, 0.5, 10_000.0)?;
         let bandwidth = between("bandwidth_gb_per_s", self.bandwidth_gb_per_s, 1.0, 1e6)?;
@@ -121,7 +121,7 @@ impl DeviceRow {
             fp8: rate("fp8_tflops", self.fp8_tflops)?,
         };
         if peaks.fp32.is_none() {
-            return bad("fp32_tflops", "it is missing".to_owned());
+            return bad("fp32_tflops", "is missing".to_owned());
         }
         Ok(DeviceSpec {
             name: self.name,
@@ -153,7 +153,7 @@ impl PriceRow {
     pub fn into_price(self) -> Result<Price, BadRow> {
         let usd_per_hour = between("usd_per_hour", self.usd_per_hour, 0.0, 1e6)?;
         if self.date.as_deref().is_some_and(|date| !is_date(date)) {
-            return bad("date", "it is a day such as `2026-11-20`".to_owned());
+            return bad("date", "must be a date such as `2026-11-20`".to_owned());
         }
         if let Some(source) = &self.source {
             text("source", source)?;
@@ -168,7 +168,7 @@ fn bad<T>(key: &'static str, why: String) -> Result<T, BadRow> {
 
 fn text(key: &'static str, value: &str) -> Result<(), BadRow> {
     if value.len() > LONGEST_TEXT || value.chars().any(char::is_control) {
-        return bad(key, format!("it is one line of at most {LONGEST_TEXT} bytes"));
+        return bad(key, format!("must be one line of at most {LONGEST_TEXT} bytes"));
     }
     Ok(())
 }
@@ -177,7 +177,7 @@ fn between(key: &'static str, value: f64, low: f64, high: f64) -> Result<f64, Ba
     if (low..=high).contains(&value) {
         Ok(value)
     } else {
-        bad(key, format!("it is a number between {low} and {high}"))
+        bad(key, format!("must be a number from {low} to {high}"))
     }
 }
 

@@ -16,7 +16,7 @@ pub struct DeviceTable {
 
 /// A name that no device of the table has.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("no device called `{wanted}` is known; the nearest names are {}", self.nearest.join(", "))]
+#[error("unknown device `{wanted}`. Similar names: {}", self.nearest.join(", "))]
 pub struct UnknownDevice {
     /// As asked for, clipped.
     pub wanted: String,

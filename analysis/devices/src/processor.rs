@@ -34,7 +34,7 @@ pub fn processor(profile: Option<&Profile>, cores: u32) -> DeviceSpec {
     let bandwidth = measured(fastest(&stream), BANDWIDTH_OF_A_CORE * cores.min(4.0));
     let name = profile.map(|profile| profile.device.name.clone());
     DeviceSpec {
-        name: name.filter(|name| !name.is_empty()).unwrap_or_else(|| "this processor".to_owned()),
+        name: name.filter(|name| !name.is_empty()).unwrap_or_else(|| "this CPU".to_owned()),
         aliases: Vec::new(),
         kind: DeviceKind::Cpu,
         vendor: String::new(),
@@ -53,7 +53,7 @@ pub fn processor(profile: Option<&Profile>, cores: u32) -> DeviceSpec {
             gemm: Rates { fp32: Some(fp32), ..Rates::default() },
             ..Ceilings::default()
         }),
-        source: "the operators of a measurement".to_owned(),
+        source: "measured operators".to_owned(),
         verified_by: None,
     }
 }

@@ -20,10 +20,10 @@ const PARTS: u32 = 1024;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NoGraph {
     /// No iteration was recorded whole.
-    #[error("the recording holds no whole iteration")]
+    #[error("the recording has no complete iteration")]
     NoIteration,
     /// More than can be replayed.
-    #[error("the iteration has more than {most} events, which is more than is replayed")]
+    #[error("the iteration has more than {most} events, too many to simulate")]
     TooLarge {
         /// The most.
         most: usize,

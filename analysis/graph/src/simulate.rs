@@ -29,9 +29,7 @@ const SAME: f64 = 1e-4;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SimulationError {
     /// Tasks wait for one another in a circle: the recording's times contradict each other.
-    #[error(
-        "{waiting} of {all} tasks wait for one another: the times of the recording contradict each other"
-    )]
+    #[error("{waiting} of {all} tasks wait for each other: the recorded times are inconsistent")]
     Cycle {
         /// Tasks that could not start.
         waiting: usize,

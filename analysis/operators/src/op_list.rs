@@ -31,13 +31,13 @@ const MAX_DIMENSIONS: usize = 64;
 #[derive(Debug, Error)]
 pub enum OpListError {
     /// More than [`MAX_BYTES`].
-    #[error("the list of operators has {found} bytes, and at most {MAX_BYTES} are read")]
+    #[error("the operator list is too large: {found} bytes, the limit is {MAX_BYTES}")]
     TooLong {
         /// Bytes of the file.
         found: usize,
     },
     /// More values than a list of [`MAX_OPS`] operators needs.
-    #[error("the list of operators holds more than {limit} {what}")]
+    #[error("the operator list has more than {limit} {what}")]
     TooMany {
         /// What there is too much of.
         what: &'static str,
@@ -45,7 +45,7 @@ pub enum OpListError {
         limit: usize,
     },
     /// Not JSON, or a value of the wrong type.
-    #[error("the list of operators at `{path}`: {reason}")]
+    #[error("operator list, `{path}`: {reason}")]
     Value {
         /// The key's path.
         path: String,
@@ -53,13 +53,15 @@ pub enum OpListError {
         reason: String,
     },
     /// Another version than [`VERSION`].
-    #[error("the list of operators has version {found}, and this Ridgeline reads {VERSION}")]
+    #[error(
+        "operator list version {found} is not supported; this Ridgeline reads version {VERSION}"
+    )]
     Version {
         /// The version of the file.
         found: u32,
     },
     /// A column of another length, or an index that points nowhere.
-    #[error("the list of operators contradicts itself: {what} at {index}")]
+    #[error("the operator list is inconsistent: {what} at {index}")]
     Inconsistent {
         /// What points nowhere.
         what: &'static str,
@@ -445,8 +447,8 @@ impl FileMemory {
         let peak_op = index_below(self.peak_op.unwrap_or(-1), ops, "the operator of the peak", 0)?;
         let mut at_peak = Vec::with_capacity(self.at_peak.len());
         for (index, (bytes, kind, stack, module)) in self.at_peak.into_iter().enumerate() {
-            let stack = index_below(stack, stacks, "the stack of what is held", index)?;
-            let module = index_below(module, modules, "the module of what is held", index)?;
+            let stack = index_below(stack, stacks, "the stack of an allocation", index)?;
+            let module = index_below(module, modules, "the module of an allocation", index)?;
             at_peak.push(Held { bytes, kind, stack, module });
         }
         let (peak_bytes, baseline_bytes) = (self.peak_bytes, self.baseline_bytes);

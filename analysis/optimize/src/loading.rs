@@ -52,22 +52,22 @@ impl Loading {
         let loads = |task: &Task| task.phase == Phase::Data && Some(task.resource) == host;
         let tasks = graph.select(loads);
         if tasks.is_empty() {
-            return Err("no data loader was recorded".to_owned());
+            return Err("no DataLoader was recorded".to_owned());
         }
         let load_ns = graph.time_of(loads);
         let share = load_ns / iteration_ns.max(1.0);
         let workers = facts.manifest.and_then(workers_now);
         if let Some(workers) = workers.filter(|workers| *workers > 0) {
             return Err(match workers {
-                1 => "a worker loads already".to_owned(),
-                _ => format!("{workers} workers load already"),
+                1 => "already uses 1 worker".to_owned(),
+                _ => format!("already uses {workers} workers"),
             });
         }
         if workers.is_none() && graph.loader_has_workers == Some(true) {
-            return Err("worker processes load already".to_owned());
+            return Err("already uses workers".to_owned());
         }
         if share < LEAST_SHARE {
-            return Err(format!("loading takes {:.1}% of the iteration", share * 100.0));
+            return Err(format!("data loading takes {:.1}% of the iteration", share * 100.0));
         }
         let on_a_core = facts.manifest.and_then(on_a_core).unwrap_or(1.0);
         let pinned = facts.manifest.and_then(|manifest| manifest.loaders.first()?.pin_memory);

@@ -173,7 +173,7 @@ fn run(graph: &Graph, facts: &Facts<'_>, optimizations: &[&dyn Optimization], bo
         let one = optimization.apply(&mut changed, facts, bound);
         touched.push(one.map_err(NoPrediction::DoesNotApply)?);
         if changed.applied.contains(&optimization.name()) {
-            let why = format!("{} is applied already", optimization.title());
+            let why = format!("{} is already applied", optimization.title());
             return Err(NoPrediction::DoesNotApply(why));
         }
         changed.applied.push(optimization.name());

@@ -104,11 +104,11 @@ pub fn device_of(
     }
     let name = &profile.device.name;
     if name.is_empty() || name == "unknown" {
-        return Err("the recording does not say which GPU it ran on".to_owned());
+        return Err("the recording does not name the GPU".to_owned());
     }
     let known = table.find(name).cloned();
     known.ok_or_else(|| {
-        format!("{name} is not among the GPUs that are known; describe it in a file (docs/configuration.md)")
+        format!("{name} is not a known GPU; describe it in a file (docs/configuration.md)")
     })
 }
 
@@ -166,7 +166,7 @@ impl Subject {
         let error = self.recorded.replay_error;
         if error.abs() > TRUSTED_REPLAY {
             notes.push(format!(
-                "Replayed as it is, the iteration comes out {:.0}% {}: what is told here is a guess",
+                "The simulated iteration is {:.0}% {}: treat these predictions as a guess",
                 error.abs() * 100.0,
                 if error > 0.0 { "too long" } else { "too short" },
             ));
@@ -174,20 +174,20 @@ impl Subject {
         let ceilings = self.device.as_ref().ok().and_then(|device| device.ceilings);
         if let Some(day) = ceilings.and_then(|ceilings| ceilings.measured_on) {
             notes.push(format!(
-                "Predictions use the rates that were measured on this GPU on {day}, not the datasheet's"
+                "Predictions use the rates measured on this GPU on {day}, not the datasheet values"
             ));
         }
         if !graph.operators.iter().any(|operator| operator.input_tensors().next().is_some()) {
             notes.push(
-                "The recording has no shapes of operators (`record_shapes=True` records them): what \
-                 depends on them is not predicted"
+                "The recording has no operator shapes (record them with `record_shapes=True`): \
+                predictions that need them are left out"
                     .to_owned(),
             );
         }
         if !graph.memory.is_known {
             notes.push(
-                "The recording tells nothing of memory (`profile_memory=True` records it): peaks are \
-                 unknown"
+                "The recording has no memory data (record it with `profile_memory=True`): peak \
+                memory is unknown"
                     .to_owned(),
             );
         }
@@ -198,8 +198,8 @@ impl Subject {
         let devices: std::collections::BTreeSet<i64> = devices.collect();
         if devices.len() > 1 {
             notes.push(format!(
-                "The recording is of {} GPUs that one program used: all are replayed, and what is \
-                 predicted for several GPUs takes them for one",
+                "The recording covers {} GPUs used by one program: all are simulated, and \
+                multi-GPU predictions treat them as one",
                 devices.len()
             ));
         }

@@ -179,7 +179,7 @@ impl Comparison {
             let chosen = match table.choose(name) {
                 Ok(device) => &device.name,
                 Err(unknown) => {
-                    changed.notes.push(format!("A price is of nobody's: {unknown}"));
+                    changed.notes.push(format!("Price for an unknown GPU: {unknown}"));
                     continue;
                 }
             };
@@ -217,20 +217,23 @@ pub fn compare_with_host(
             };
             if recorded.ran_on_gpu() && from.is_none() {
                 notes.push(format!(
-                    "{} is not among the GPUs that are known, so nothing could be scaled from it; describe it in a file (`devices.files` of the configuration)",
+                    "{} is not a known GPU, so its times could not be scaled; describe it in a \
+                    file (`devices.files` in the configuration)",
                     recorded.device.name
                 ));
             }
             if !recorded.ran_on_gpu() {
-                notes.push("It ran on a CPU: what a GPU would take follows from the operators alone, as if they ran in the same types".to_owned());
+                notes.push(
+                    "This was a CPU run: GPU times are estimated from operator costs, \
+                    assuming the same dtypes"
+                        .to_owned(),
+                );
             }
             (step, from, Facts::of_recorded(recorded))
         }
         Subject::Estimated(list) => {
             if list.outcome != ridgeline_operators::op_list::Outcome::Complete {
-                notes.push(
-                    "The estimate ended early: the operators after its end are missing".to_owned(),
-                );
+                notes.push("The estimate ended early: later operators are missing".to_owned());
             }
             (Step::Operators(OperatorStep::from(list)), None, Facts::of_estimated(list))
         }
@@ -274,14 +277,14 @@ pub fn compare_with_host(
     });
     if most_unknown > MUCH_UNKNOWN {
         notes.push(format!(
-            "Up to {:.0}% of the GPU's time is of operators that are not known and were costed by their bytes",
+            "Up to {:.0}% of GPU time is in unknown operators, estimated from their bytes",
             most_unknown * 100.0
         ));
     }
     notes.extend(rows.iter().filter_map(|row| {
         let day = row.device.ceilings?.measured_on?;
         Some(format!(
-            "{}: rates measured on this machine on {day}; those of the other GPUs are their datasheets'",
+            "{}: rates measured on this machine on {day}; other GPUs use datasheet values",
             row.device.name
         ))
     }));
@@ -330,13 +333,16 @@ fn on_the_host(step: &RecordedStep) -> Vec<String> {
     let mut notes = Vec::new();
     let talks = step.activities.iter().any(|work| work.kind == WorkKind::Communication);
     if talks {
-        notes.push("Communication between GPUs is kept as it took here".to_owned());
+        notes.push(
+            "Communication between GPUs is assumed to take as long as it did here".to_owned(),
+        );
     }
     let named_alone =
         step.activities.iter().filter(|work| work.operator.is_none()).map(|work| work.part_ns);
     if named_alone.sum::<f64>() > MUCH_UNKNOWN * step.busy_ns() {
         notes.push(
-            "Shapes were not recorded for many kernels: products among them are scaled by their names alone"
+            "Many kernels have no recorded shapes: matrix multiplications among them are scaled by \
+            kernel name only"
                 .to_owned(),
         );
     }

@@ -37,11 +37,11 @@ pub fn plausible(measured: &Ceilings, device: Option<&DeviceSpec>) -> (Ceilings,
         let shown = units::rate(value, unit);
         refused.push(match sold {
             Some(sold) => format!(
-                "{name} of {shown} is not used: it is {} of the datasheet's {}",
+                "{name} of {shown} is ignored: it is {} of the datasheet value ({})",
                 units::percent(value / sold),
                 units::rate(sold, unit)
             ),
-            None => format!("{name} of {shown} is not used: no GPU has it"),
+            None => format!("{name} of {shown} is ignored: no GPU reaches it"),
         });
         None
     };
@@ -64,7 +64,7 @@ pub fn plausible(measured: &Ceilings, device: Option<&DeviceSpec>) -> (Ceilings,
         let is_plausible = (LAUNCH_NS.0..=LAUNCH_NS.1).contains(value);
         if !is_plausible {
             let shown = units::duration(*value);
-            refused.push(format!("a launch latency of {shown} is not used: no GPU has it"));
+            refused.push(format!("a launch latency of {shown} is ignored: no GPU reaches it"));
         }
         is_plausible
     });
@@ -119,12 +119,12 @@ mod tests {
         refuses(
             |it| it.bandwidth = Some(6e12),
             Some(h200()),
-            "a copy bandwidth of 6.0 TB/s is not used: it is 125% of the datasheet's 4.8 TB/s",
+            "a copy bandwidth of 6.0 TB/s is ignored: it is 125% of the datasheet value ()4.8 TB/s",
         );
         refuses(
             |it| it.gemm.bf16 = Some(60e12),
             Some(h200()),
-            "a BF16 GEMM rate of 60 TFLOP/s is not used: it is 6% of the datasheet's 989 TFLOP/s",
+            "a BF16 GEMM rate of 60 TFLOP/s is ignored: it is 6% of the datasheet value ()989 TFLOP/s",
         );
     }
 
@@ -133,12 +133,12 @@ mod tests {
         refuses(
             |it| it.gemm.fp32 = Some(1.0),
             None,
-            "an FP32 GEMM rate of 1.0 FLOP/s is not used: no GPU has it",
+            "an FP32 GEMM rate of 1.0 FLOP/s is ignored: no GPU reaches it",
         );
         refuses(
             |it| it.launch_ns = Some(0.0),
             None,
-            "a launch latency of 0 ns is not used: no GPU has it",
+            "a launch latency of 0 ns is ignored: no GPU reaches it",
         );
         let (kept, refused) = plausible(
             &Ceilings { bandwidth: Some(f64::NAN), host_to_device: Some(-3.0), ..measured() },

@@ -19,7 +19,7 @@ const BESIDE_SHARE: f64 = 0.1;
 const STANDS_FOR: f64 = 0.3;
 
 /// What the savings are.
-pub const ABOUT: &str = "at most saved if it cost nothing, one at a time; savings overlap";
+pub const ABOUT: &str = "upper bounds on savings, one cause at a time; savings overlap";
 
 /// The name of a cause.
 pub fn label(cause: Cause, on_gpu: bool) -> &'static str {
@@ -36,9 +36,9 @@ pub fn label(cause: Cause, on_gpu: bool) -> &'static str {
         (Cause::HostCopies, _) => "host-device copies",
         (Cause::Communication, true) => "exposed communication",
         (Cause::Communication, false) => "waiting for other ranks",
-        (Cause::HostCode, true) => "host code",
+        (Cause::HostCode, true) => "Python and CPU code",
         (Cause::HostCode, false) => "Python",
-        (Cause::Host, _) => "all host overhead",
+        (Cause::Host, _) => "all CPU overhead",
     }
 }
 
@@ -54,8 +54,8 @@ fn change(cause: Cause) -> &'static str {
         Cause::DataLoading => "Faster data loading",
         Cause::HostCopies => "Removing host-device copies",
         Cause::Communication => "Hiding communication",
-        Cause::HostCode => "Faster host code",
-        Cause::Host => "Removing all host overhead",
+        Cause::HostCode => "Faster Python and CPU code",
+        Cause::Host => "Removing all CPU overhead",
     }
 }
 
@@ -63,14 +63,14 @@ fn change(cause: Cause) -> &'static str {
 /// one thing after another, so that each part of its time is what it would save.
 fn spent(cause: Cause, share: &str) -> String {
     match cause {
-        Cause::Compute => format!("Compute-bound: {share} in ops limited by arithmetic"),
+        Cause::Compute => format!("Compute-bound: {share} in ops limited by compute"),
         Cause::MemoryBandwidth => {
             format!("Bandwidth-bound: {share} in ops limited by memory bandwidth")
         }
         Cause::Operators => {
             format!("Overhead-bound: {share} in ops that reach neither peak compute nor bandwidth")
         }
-        Cause::DataLoading => format!("Input-bound: {share} waiting for the next batch"),
+        Cause::DataLoading => format!("Input-bound: {share} waiting for data"),
         Cause::Communication => format!("Communication-bound: {share} waiting for other ranks"),
         Cause::HostCode => format!("Python-bound: {share} in Python between ops"),
         other => format!("{} would save at most {share}", change(other)),
@@ -86,13 +86,14 @@ pub fn verdict(bottleneck: &Bottleneck, profile: &Profile) -> String {
         Verdict::NoneDominates => {
             let largest = bottleneck.savings.first().map_or(0.0, |saving| saving.share);
             let largest = units::percent(largest);
-            return format!("{busy}No single bottleneck: no cause would save more than {largest}");
+            return format!(
+                "{busy}No single bottleneck: no single cause accounts for more than \
+                {largest}"
+            );
         }
         Verdict::Unknown => {
             let off = units::percent(bottleneck.untrusted.unwrap_or_default());
-            return format!(
-                "Bottleneck unknown: the replay of the recorded iteration is {off} off"
-            );
+            return format!("Bottleneck unknown: the simulated iteration is off by {off}");
         }
     };
     let share = units::percent(saving.share);
@@ -101,11 +102,11 @@ pub fn verdict(bottleneck: &Bottleneck, profile: &Profile) -> String {
         None => spent(saving.cause, &share),
     };
     match saving.cause {
-        Cause::Kernels => text += "; whether compute or bandwidth limits them is unknown",
+        Cause::Kernels => text += "; whether compute- or bandwidth-bound is unknown",
         Cause::Host => {
             let parts = bottleneck.savings.iter().filter(|part| part.cause.is_of_host());
             let most = parts.map(|part| part.share).fold(0.0, f64::max);
-            text += &format!(", no part of it by itself more than {}", units::percent(most));
+            text += &format!(", no single part more than {}", units::percent(most));
         }
         _ => {}
     }
@@ -297,8 +298,8 @@ mod tests {
         let (text, _) = words(Some(0.84), vec![kernels, launches]);
         assert_eq!(
             text,
-            "GPU busy 84%. Faster kernels would save at most 70%; whether compute or bandwidth \
-             limits them is unknown"
+            "GPU busy 84%. Faster kernels would save at most 70%; whether compute- or \
+             bandwidth-bound is unknown"
         );
     }
 
@@ -311,8 +312,8 @@ mod tests {
         let (text, beside) = words(Some(0.41), savings.clone());
         assert_eq!(
             text,
-            "GPU busy 41%. Removing all host overhead would save at most 55%, no part of it by \
-             itself more than 12%"
+            "GPU busy 41%. Removing all CPU overhead would save at most 55%, no single part \
+             more than 12%"
         );
         assert_eq!(beside, "compute-bound kernels 40% · launch overhead 12%");
         // One part is enough of the host to be named.
@@ -329,18 +330,21 @@ mod tests {
         assert_eq!(text, "Python-bound: 62% in Python between ops, mostly in train.py:18");
         assert_eq!(beside, "data loading 30%");
         let (text, _) = words(None, vec![loading]);
-        assert_eq!(text, "Input-bound: 30% waiting for the next batch");
+        assert_eq!(text, "Input-bound: 30% waiting for data");
     }
 
     #[test]
     fn no_verdict_without_a_cause() {
         let (text, beside) = words(Some(0.99), vec![saving(Cause::Compute, 0.04, None)]);
-        assert_eq!(text, "GPU busy 99%. No single bottleneck: no cause would save more than 4%");
+        assert_eq!(
+            text,
+            "GPU busy 99%. No single bottleneck: no single cause accounts for more than 4%"
+        );
         assert_eq!(beside, "compute-bound kernels 4%");
         let unknown = Bottleneck { untrusted: Some(0.23), ..Bottleneck::default() };
         let entry = entry(&unknown, &profile(TRAIN).1);
         assert_eq!((entry.verdict, entry.gpu_busy), (None, None));
-        assert!(entry.text.starts_with("Bottleneck unknown: the replay"), "{}", entry.text);
+        assert!(entry.text.starts_with("Bottleneck unknown: the simulat"), "{}", entry.text);
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub fn page(comparison: &Comparison, runs: [&Named; 2], style: Style) -> String 
             say(&nothing);
             continue;
         }
-        say(&style.faint(&format!("{title}, by their own time or memory")));
+        say(&style.faint(&format!("{title}, by self time or memory")));
         for row in table(rows.get(..TOP).unwrap_or(&rows), style) {
             say(&row);
         }
@@ -108,21 +108,22 @@ fn nothing<'a>(title: &str, own: impl Iterator<Item = &'a Measure>) -> String {
         *(if measure.verdict == Verdict::Unknown { &mut unknown } else { &mut judged }) += 1;
     }
     match (judged, unknown) {
-        (_, 0) => format!("No {title} differ beyond noise."),
-        (0, _) => format!("Whether {title} became slower or faster cannot be told."),
-        _ => format!("No {title} differ beyond noise; of {unknown} it cannot be told."),
+        (_, 0) => format!("No significant change in {title}."),
+        (0, _) => format!("Changes in {title} are unknown: too few measurements."),
+        _ => format!("No significant change in {title}; unknown for {unknown} of them."),
     }
 }
 
 /// `cpu, batch of 32, 7 iterations → cpu, batch of 32, 3 iterations`.
 fn sides(comparison: &Comparison) -> String {
     let told = [&comparison.before, &comparison.after].map(|side| {
-        let batch = side.batch_size.map(|batch| format!(", batch of {batch}")).unwrap_or_default();
+        let batch =
+            side.batch_size.map(|batch| format!(", batch size {batch}")).unwrap_or_default();
         let ranks = side.world_size.filter(|ranks| *ranks > 1);
         let ranks = ranks.map(|ranks| format!(", {ranks} ranks")).unwrap_or_default();
         let device = if side.device.is_empty() { "unknown device" } else { &side.device };
         format!(
-            "{}{ranks}{batch}, {} iterations timed",
+            "{}{ranks}{batch}, {} timed iterations",
             clean(&shorten(device, NAME)),
             side.timed_iterations
         )
@@ -185,7 +186,7 @@ fn lines(comparison: &Comparison) -> Vec<Row> {
 
 fn modules(comparison: &Comparison) -> Vec<Row> {
     let name = |row: &ModuleRow| {
-        let path = if row.path.is_empty() { "(the model)" } else { &row.path };
+        let path = if row.path.is_empty() { "(model)" } else { &row.path };
         clean(&shorten(&format!("{path} {}", row.type_name), NAME))
     };
     let mut rows = Vec::new();
@@ -243,17 +244,17 @@ fn about(comparison: &Comparison) -> Vec<String> {
             Some(ratio) if ratio < 1.0 => ("faster", test.p_faster),
             _ => ("slower", test.p_slower),
         };
-        let few = if test.can_tell() { "" } else { "; so few cannot tell" };
+        let few = if test.can_tell() { "" } else { "; too few to be significant" };
         told.push(format!(
-            "The iteration: {} over {} and {} iterations, p = {p:.3} for {way}{few}.",
+            "Iteration time: {} over {} and {} iterations, p = {p:.3} for {way}{few}.",
             test.name, comparison.before.timed_iterations, comparison.after.timed_iterations
         ));
     }
     if comparison.unlike.is_none() {
         told.push(
-            "Lines, modules and phases: the profiler sees a few iterations alone, so that a change is \
-             told where those of both runs lie apart, from a tenth on, and from their own spread where \
-             that is more."
+            "Lines, modules and phases: the profiler covers only a few iterations, so changes are \
+            reported only above 10% with non-overlapping ranges, or above their own spread if that \
+            is larger."
                 .to_owned(),
         );
     }
@@ -302,7 +303,7 @@ mod tests {
         let shown = page(&found, [&commit("HEAD", true), &commit("last", false)], style);
         expect![[r#"
             HEAD (a1b2c3d) → last (a1b2c3d with changes)
-            NVIDIA H200, batch of 32, 5 iterations timed
+            NVIDIA H200, batch size 32, 5 timed iterations
 
             iteration     100 ms →  130 ms  +30%  slower
             samples        320/s →   246/s  −23%  slower
@@ -313,15 +314,15 @@ mod tests {
               optimizer  20.2 ms → 20.2 ms   ±0%  within noise
               other       6.8 ms →  6.8 ms   ±0%  within noise
 
-            lines, by their own time or memory
+            lines, by self time or memory
             train.py:8  50 ms → 80 ms  +60%  slower
 
-            modules, by their own time or memory
+            modules, by self time or memory
             conv Conv2d  0 ns → 30 ms    slower
 
-            The iteration: Mann-Whitney U over 5 and 5 iterations, p = 0.004 for slower.
-            Lines, modules and phases: the profiler sees a few iterations alone, so that a change is told where those of both runs lie apart, from a tenth on, and from their own spread where that is more.
-            Note: the same text ran both times.
+            Iteration time: Mann-Whitney U over 5 and 5 iterations, p = 0.004 for slower.
+            Lines, modules and phases: the profiler covers only a few iterations, so changes are reported only above 10% with non-overlapping ranges, or above their own spread if that is larger.
+            Note: both runs used the same code.
         "#]].assert_eq(&shown);
     }
 
@@ -331,8 +332,8 @@ mod tests {
         let found = compare(&before, &before);
         let style = Style { color: false, width: 100 };
         let shown = page(&found, [&Named::default(), &Named::default()], style);
-        assert!(shown.contains("No lines differ beyond noise."), "{shown}");
-        assert!(shown.contains("the same text ran both times"), "{shown}");
+        assert!(shown.contains("No significant change in lines."), "{shown}");
+        assert!(shown.contains("both runs used the same code"), "{shown}");
         // Neither on another device nor of one timed iteration is anything known.
         let elsewhere = Run { device: "cpu".to_owned(), ..before.clone() };
         let once = |ns: u64| {
@@ -343,7 +344,7 @@ mod tests {
         for (then, now) in [(before.clone(), elsewhere), (once(0), once(1_000_000))] {
             let found = compare(&then, &now);
             let shown = page(&found, [&Named::default(), &Named::default()], style);
-            let told = "\nWhether lines became slower or faster cannot be told.\n";
+            let told = "\nChanges in lines are unknown: too few measurements.\n";
             assert!(shown.contains(told) && !shown.contains("No lines"), "{shown}");
         }
         // The profiler watched an iteration in which one of the lines did not run.
@@ -351,7 +352,7 @@ mod tests {
         less.lines.retain(|line| line.line != 19);
         let found = compare(&before, &less);
         let shown = page(&found, [&Named::default(), &Named::default()], style);
-        let told = "No lines differ beyond noise; of 1 it cannot be told.";
+        let told = "No significant change in lines; unknown for 1 of them.";
         assert!(shown.contains(told) && !shown.contains("gone"), "{shown}");
         let empty = compare(&Run::default(), &Run::default());
         page(&empty, [&Named::default(), &Named::default()], style);

@@ -43,8 +43,8 @@ pub fn overhead(comparison: &Comparison) -> Option<String> {
     let where_ = match (waiting, comparison.rows.len()) {
         (0, _) => return None,
         (1, 1) => "Overhead-bound".to_owned(),
-        (waiting, all) if waiting == all => "Overhead-bound on every one of these GPUs".to_owned(),
-        (waiting, all) => format!("Overhead-bound on {waiting} of these {all} GPUs"),
+        (waiting, all) if waiting == all => "Overhead-bound on all of these GPUs".to_owned(),
+        (waiting, all) => format!("Overhead-bound on {waiting} of {all} GPUs"),
     };
     let (launching, data_ns) = match comparison.host {
         Host::Assumed { launches, data_ns, per_launch_ns } => {
@@ -57,39 +57,39 @@ pub fn overhead(comparison: &Comparison) -> Option<String> {
     };
     if data_ns > launching {
         return Some(format!(
-            "{where_}: the iteration waits for its data, {} as on this machine, and a faster GPU does not shorten that. Load \
-             the data faster, and predict again.",
+            "{where_}: the iteration waits for data ({}, as on this machine). A faster GPU does not help; speed up data \
+             loading, then predict again.",
             units::duration(data_ns)
         ));
     }
     let data = if data_ns > 0.0 {
-        format!(", and {} of waiting for data as here", units::duration(data_ns))
+        format!(", and {} of waiting for data, as measured here", units::duration(data_ns))
     } else {
         String::new()
     };
     let text = match comparison.host {
         Host::Assumed { launches, per_launch_ns, .. } => format!(
-            "{where_}: launching the {} kernels of an iteration takes longer than running them. The times assume {} of the \
-             CPU for each launch ({} to {}){data}. A faster GPU does not shorten them; a larger batch, fewer kernels \
-             (`torch.compile`) or CUDA graphs do.",
+            "{where_}: launching the {} kernels of an iteration takes longer than running them. Assumes {} of CPU time \
+             per launch ({} to {}){data}. A faster GPU does not help; a larger batch, fewer kernels (`torch.compile`) \
+             or CUDA graphs do.",
             units::significant(launches),
             units::duration(per_launch_ns.value),
             units::duration(per_launch_ns.low),
             units::duration(per_launch_ns.high),
         ),
         Host::Recorded { operators, per_operator_ns, launches, per_launch_ns, .. } => format!(
-            "{where_}: launching the {} kernels of an iteration takes longer than running them. The times are for a CPU as \
-             fast as this one: {} for each of {} operators, as recorded here, and {} for each launch{data}. They scale with \
-             the CPU's single-thread speed: one half as fast takes twice as long. A faster GPU does not shorten them; a \
-             larger batch, fewer kernels (`torch.compile`) or CUDA graphs do.",
+            "{where_}: launching the {} kernels of an iteration takes longer than running them. Assumes a CPU as fast as \
+             this one: {} per operator ({} operators, as recorded here) and {} per launch{data}. This time scales with the \
+             CPU's single-thread speed: a CPU half as fast takes twice as long. A faster GPU does not help; a larger batch, \
+             fewer kernels (`torch.compile`) or CUDA graphs do.",
             units::significant(launches),
             units::duration(per_operator_ns),
             units::significant(operators),
             units::duration(per_launch_ns),
         ),
         Host::Measured { busy } => format!(
-            "{where_}: the GPU was busy for {} of the iteration, and waited for the CPU for the rest. The times assume a CPU \
-             as fast as this one: a faster GPU gains little.",
+            "{where_}: the GPU was busy for {} of the iteration and waited for the CPU otherwise. \
+            Assumes a CPU as fast as this one: a faster GPU helps little.",
             units::percent(busy)
         ),
     };
@@ -196,7 +196,7 @@ fn columns(comparison: &Comparison, width: usize) -> Vec<Column> {
 fn memory(row: &Row) -> String {
     match row.peak_share {
         None => "unknown".to_owned(),
-        Some(share) if share > 1.0 => format!("{} no room", units::percent(share)),
+        Some(share) if share > 1.0 => format!("{} out of memory", units::percent(share)),
         Some(share) => units::percent(share),
     }
 }
@@ -214,20 +214,16 @@ fn estimated(row: &Row, told: String) -> String {
 fn about(comparison: &Comparison) -> Vec<String> {
     let batch = comparison
         .batch_size
-        .map_or_else(|| "batch size unknown".to_owned(), |batch| format!("batch of {batch}"));
+        .map_or_else(|| "batch size unknown".to_owned(), |batch| format!("batch size {batch}"));
     let rests = match (comparison.basis, &comparison.from) {
         (Basis::WaveScaling, Some(from)) => {
-            format!("scaled from the kernels that ran on {}", clean(from))
+            format!("scaled from the kernels measured on {}", clean(from))
         }
-        _ => "from the operators' costs alone: nothing was measured on a GPU".to_owned(),
+        _ => "from operator costs only, because no GPU was measured".to_owned(),
     };
-    let mut lines =
-        vec![format!("~ is predicted, {rests}; {batch}. Four of five cases lie within the range.")];
+    let mut lines = vec![format!("~ = predicted, {rests}; {batch}. Ranges are 80% intervals.")];
     if comparison.rows.iter().any(|row| row.energy_from == Some(EnergyFrom::Utilization)) {
-        lines.push(
-            "Energy is of one iteration, from each board's power and how busy it would be."
-                .to_owned(),
-        );
+        lines.push("Energy per iteration, from board power and predicted utilization.".to_owned());
     }
     lines.extend(comparison.notes.iter().map(|note| clean(&shorten(note, 400))));
     lines
@@ -241,7 +237,7 @@ pub(super) fn in_hover(page: &mut Page, comparison: &Comparison) {
     }
     page.gap();
     let basis = comparison.basis.name();
-    page.line(&[strong("On other GPUs"), text(format!(", predicted by {basis}"))]);
+    page.line(&[strong("On other GPUs"), text(format!(", predicted from {basis}"))]);
     for (row, why) in chosen {
         let mut parts = vec![estimated(row, units::duration(row.time_ns.value))];
         if let Some(rate) = row.samples_per_second {
@@ -332,16 +328,16 @@ mod tests {
         let page = table(&small, Style { color: false, width: 200 });
         let (first, rest) = page.split_once("\n\n").expect("a paragraph");
         assert!(rest.starts_with("GPU "), "{page}");
-        expect!["Overhead-bound on every one of these GPUs: launching the 240 kernels of an iteration takes longer than running them. The times assume 15 µs of the CPU for each launch (7.0 µs to 35 µs). A faster GPU does not shorten them; a larger batch, fewer kernels (`torch.compile`) or CUDA graphs do."].assert_eq(first);
+        expect!["Overhead-bound on all of these GPUs: launching the 240 kernels of an iteration takes longer than running them. Assumes 15 µs of CPU time per launch (7.0 µs to 35 µs). A faster GPU does not help; a larger batch, fewer kernels (`torch.compile`) or CUDA graphs do."].assert_eq(first);
         small.rows.truncate(2);
         small.rows[1].waits_for_host = false;
         let some = overhead(&small).expect("said");
-        assert!(some.starts_with("Overhead-bound on 1 of these 2 GPUs: launching"), "{some}");
+        assert!(some.starts_with("Overhead-bound on 1 of 2 GPUs: launching"), "{some}");
         // Large products keep every GPU busy.
         assert_eq!(overhead(&comparison()), None);
         step.data_ns = 5e6;
         let waits = overhead(&compared(&step)).expect("said");
-        assert!(waits.contains("waits for its data, 5.0 ms as on this machine"), "{waits}");
+        assert!(waits.contains("waits for data (5.0 ms, as on this machine)"), "{waits}");
         let measured = Comparison { host: Host::Measured { busy: 0.4 }, ..small };
         let said = overhead(&measured).expect("said");
         assert!(said.contains("busy for 40% of the iteration"), "{said}");
@@ -377,15 +373,15 @@ mod tests {
         check(
             200,
             expect![[r#"
-            GPU             iteration             range  samples/s        memory             price/h  price/M samples  energy
-            H100-SXM5-80GB    ~300 ms  200 ms to 450 ms       ~107           25%  $2.99 (2026-09-25)           ~$3.00   ~30 J
-            RTX3090           ~700 ms   467 ms to 1.1 s      ~45.7           83%  $0.46 (2026-11-20)           ~$7.00   ~70 J
-            T4                 ~2.1 s    1.4 s to 3.1 s      ~15.2  125% no room  $0.35 (2026-09-25)             ~$21  ~210 J
+                GPU             iteration             range  samples/s              memory             price/h  price/M samples  energy
+                H100-SXM5-80GB    ~300 ms  200 ms to 450 ms       ~107                 25%  $2.99 (2026-09-25)           ~$3.00   ~30 J
+                RTX3090           ~700 ms   467 ms to 1.1 s      ~45.7                 83%  $0.46 (2026-11-20)           ~$7.00   ~70 J
+                T4                 ~2.1 s    1.4 s to 3.1 s      ~15.2  125% out of memory  $0.35 (2026-09-25)             ~$21  ~210 J
 
-            ~ is predicted, from the operators' costs alone: nothing was measured on a GPU; batch of 32. Four of five cases lie within the range.
-            Energy is of one iteration, from each board's power and how busy it would be.
-            It ran on a CPU: what a GPU would take follows from the operators alone, as if they ran in the same types
-        "#]],
+                ~ = predicted, from operator costs only, because no GPU was measured; batch size 32. Ranges are 80% intervals.
+                Energy per iteration, from board power and predicted utilization.
+                This was a CPU run: GPU times are estimated from operator costs, assuming the same dtypes
+            "#]],
         );
     }
 
@@ -394,15 +390,15 @@ mod tests {
         check(
             60,
             expect![[r#"
-            GPU             iteration        memory
-            H100-SXM5-80GB    ~300 ms           25%
-            RTX3090           ~700 ms           83%
-            T4                 ~2.1 s  125% no room
+                GPU             iteration              memory
+                H100-SXM5-80GB    ~300 ms                 25%
+                RTX3090           ~700 ms                 83%
+                T4                 ~2.1 s  125% out of memory
 
-            ~ is predicted, from the operators' costs alone: nothing was measured on a GPU; batch of 32. Four of five cases lie within the range.
-            Energy is of one iteration, from each board's power and how busy it would be.
-            It ran on a CPU: what a GPU would take follows from the operators alone, as if they ran in the same types
-        "#]],
+                ~ = predicted, from operator costs only, because no GPU was measured; batch size 32. Ranges are 80% intervals.
+                Energy per iteration, from board power and predicted utilization.
+                This was a CPU run: GPU times are estimated from operator costs, assuming the same dtypes
+            "#]],
         );
     }
 
@@ -412,7 +408,7 @@ mod tests {
         in_hover(&mut page, &comparison());
         let (_, plain) = page.finish();
         expect![[r#"
-            On other GPUs, predicted by operator costs
+            On other GPUs, predicted from operator costs
               H100-SXM5-80GB (fastest and cheapest): ~300 ms · ~107 samples/s · 25% of its memory · ~$3.00 per million samples, price of 2026-09-25
               RTX3090 (cheap): ~700 ms · ~45.7 samples/s · 83% of its memory · ~$7.00 per million samples, price of 2026-11-20"#]].assert_eq(&plain);
     }

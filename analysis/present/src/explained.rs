@@ -19,7 +19,7 @@ fn tensor_cores(part: &Utilization) -> Option<String> {
     Some(match share {
         share if share > 0.995 => "tensor cores used".to_owned(),
         share if share < 0.005 => "tensor cores not used".to_owned(),
-        share => format!("tensor cores used in {} of its products", units::percent(share)),
+        share => format!("tensor cores used in {} of GEMM time", units::percent(share)),
     })
 }
 
@@ -46,7 +46,7 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
     if !on_gpu {
         let mut facts = Vec::new();
         if part.operator_ns > 0.0 {
-            facts.push(format!("{} in operators", units::percent(share(part.operator_ns))));
+            facts.push(format!("{} in PyTorch ops", units::percent(share(part.operator_ns))));
         }
         let exposed = share(part.exposed_communication_ns);
         if exposed >= WORTH_TELLING {
@@ -54,7 +54,7 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
         }
         let hidden = share(part.communication_ns) - exposed;
         if hidden >= WORTH_TELLING {
-            facts.push(format!("{} exchanging beside its work", units::percent(hidden)));
+            facts.push(format!("{} communication overlapped", units::percent(hidden)));
         }
         return facts;
     }
@@ -72,8 +72,8 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
     }
     if part.launches > 0.0 {
         let launch = units::duration(part.launch_ns);
-        let take = if part.launches == 1.0 { "launch takes" } else { "launches take" };
-        facts.push(format!("{} {take} the host {launch}", count(part.launches)));
+        let launches = if part.launches == 1.0 { "launch" } else { "launches" };
+        facts.push(format!("{} {launches} ({launch} on the CPU)", count(part.launches)));
     }
     for (name, copied) in [("to the GPU", &part.to_device), ("to the host", &part.to_host)] {
         if share(copied.time_ns) >= WORTH_TELLING {
@@ -84,7 +84,7 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
     if share(part.communication_ns) >= WORTH_TELLING {
         let (all, exposed) = (part.communication_ns, part.exposed_communication_ns);
         let exposed = units::percent(share_of(exposed, all));
-        facts.push(format!("communication {}, {exposed} of it exposed", units::duration(all)));
+        facts.push(format!("communication {} ({exposed} exposed)", units::duration(all)));
     }
     facts
 }
@@ -128,7 +128,7 @@ pub fn made(profile: &Profile) -> Option<String> {
     let told: Vec<String> = all
         .filter(|(_, bytes)| share_of_peak(*bytes, profile) >= LEAST)
         .map(|(phase, bytes)| {
-            let when = phase.map_or("before the iteration", Phase::name);
+            let when = phase.map_or("before the step", Phase::name);
             format!("{when} {}", units::bytes(bytes as f64))
         })
         .collect();
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(made(&profile), None);
         profile.memory.made =
             MemoryByAge { before: 18_000_000, phases: [0, 90_000_000, 11_000_000, 1_000_000, 0] };
-        let expected = "before the iteration 18 MB · forward 90 MB · backward 11 MB";
+        let expected = "before the step 18 MB · forward 90 MB · backward 11 MB";
         assert_eq!(made(&profile).as_deref(), Some(expected));
     }
 
@@ -265,10 +265,10 @@ mod tests {
             "GPU busy 62%",
             "FP32 50% of the peak",
             "bandwidth 20% of the peak",
-            "tensor cores used in 75% of its products",
-            "120 launches take the host 1.0 ms",
+            "tensor cores used in 75% of GEMM time",
+            "120 launches (1.0 ms on the CPU)",
             "copies to the GPU 12 MB in 2.0 ms",
-            "communication 10 ms, 40% of it exposed",
+            "communication 10 ms (40% exposed)",
         ];
         assert_eq!(facts(&part, 100e6, &profile, true), expected);
         let on_cpu = Utilization { operator_ns: 80e6, ..Utilization::default() };
@@ -281,7 +281,7 @@ mod tests {
         let hidden = Utilization { communication_ns: 40e6, ..of_ranks };
         assert_eq!(
             facts(&hidden, 100e6, &profile, false)[1..],
-            ["15% waiting for other ranks", "25% exchanging beside its work"]
+            ["15% waiting for other ranks", "25% communication overlapped"]
         );
         // Nothing is known of what was not replayed, and nothing is said of what is nothing.
         assert_eq!(of_part(Some(&part), 100e6, &profile), [""; 0]);

@@ -98,7 +98,7 @@ pub fn report(failure: &RunFailure, reader: Reader) -> FailureReport {
     if is_silent
         && let Some(last) = own_output(failure, 1).last().filter(|line| !message.ends_with(*line))
     {
-        message.push_str(&format!("\nIts last output: {last}"));
+        message.push_str(&format!("\nLast output: {last}"));
     }
     match &advice {
         Some(advice) => message.push_str(&format!("\n{}", advice.text)),
@@ -134,8 +134,8 @@ pub fn page(failure: &RunFailure, place: impl Fn(&str) -> String) -> FailurePage
     let output = own_output(failure, MOST_OUTPUT);
     if !output.is_empty() {
         let whose = match so_far.is_empty() {
-            true => "The last output of the program:",
-            false => "Its last output:",
+            true => "Last output of the program:",
+            false => "Last output:",
         };
         so_far = format!("{so_far} {whose}").trim_start().to_owned();
     }
@@ -201,9 +201,9 @@ fn how_far(failure: &RunFailure) -> String {
     match (failure.kind.as_str(), failure.run.iterations) {
         ("syntax", _) | (_, None) => String::new(),
         _ if ended::is_ended(failure) => String::new(),
-        (_, Some(0)) => format!("{program} ended before its first iteration."),
-        (_, Some(1)) => format!("{program} ended after one iteration."),
-        (_, Some(seen)) => format!("{program} ended after {seen} iterations."),
+        (_, Some(0)) => format!("{program} exited before its first iteration."),
+        (_, Some(1)) => format!("{program} exited after one iteration."),
+        (_, Some(seen)) => format!("{program} exited after {seen} iterations."),
     }
 }
 
@@ -213,7 +213,7 @@ fn message(failure: &RunFailure, reader: Reader) -> String {
     }
     let own = shorten(failure.message.trim(), MAX_MESSAGE);
     let named = match (failure.error_type.as_str(), own.as_str()) {
-        ("", "") => "The run failed and did not say why".to_owned(),
+        ("", "") => "The run failed without an error message".to_owned(),
         ("", own) => own.to_owned(),
         (error, "") => error.to_owned(),
         (error, own) => format!("{error}: {own}"),
@@ -223,7 +223,9 @@ fn message(failure: &RunFailure, reader: Reader) -> String {
         "memory" => {
             let asked = failure.requested_bytes.map_or_else(
                 || "Out of memory at this line".to_owned(),
-                |bytes| format!("Out of memory: asked for {} at this line", binary_bytes(bytes)),
+                |bytes| {
+                    format!("Out of memory: tried to allocate {} at this line", binary_bytes(bytes))
+                },
             );
             format!("{asked}\n{named}")
         }
@@ -337,7 +339,7 @@ mod tests {
             "CUDA out of memory.",
             Some(1 << 31),
             expect![[r#"
-            10: Out of memory: asked for 2.0 GiB at this line
+            10: Out of memory: tried to allocate 2.0 GiB at this line
             OutOfMemoryError: CUDA out of memory.
             20: called from train
             30: called from here
@@ -350,7 +352,7 @@ mod tests {
             None,
             expect![[r#"
             10: Out of memory at this line
-            The run failed and did not say why
+            The run failed without an error message
             20: called from train
             30: called from here
         "#]],
@@ -387,7 +389,7 @@ mod tests {
         };
         expect![[r#"
             ImportError: attempted relative import with no known parent package
-            This file runs as part of its package: `module = "zoo.nets.train"` in ridgeline.toml runs it as `python -m zoo.nets.train` does."#]]
+            This file must run as part of its package: set `module = "zoo.nets.train"` in ridgeline.toml to run it like `python -m zoo.nets.train`."#]]
         .assert_eq(&told("zoo/nets/train.py"));
         for path in ["train.py", "/zoo/train.py", "../train.py", "zoo/train"] {
             assert_eq!(told(path).lines().count(), 1, "{path}");
@@ -417,14 +419,14 @@ mod tests {
               called from a.py:6 in f6
               called from a.py:5 in f5
               and 4 more callers
-            train.py ended before its first iteration. Its last output:
+            train.py exited before its first iteration. Last output:
               | line 3
               | line 4
               | line 5
               | line 6
               | line 7
               | line 8
-            The file `data/x.csv` is not there. Relative paths are looked up from the project's folder. Put the data there, or pass another path, where the program has an option for it. The program's own arguments go after `--`: `ridgeline profile train.py -- --data PATH`. They can also be kept as `arguments` in ridgeline.toml."#]].assert_eq(&format!("{}\n{}", shown.what, shown.next));
+            The file `data/x.csv` does not exist. Relative paths start at the project folder. Put the data there, or pass another path if the program has an option for it. Pass the program's own arguments after `--`: `ridgeline profile train.py -- --data PATH`. To keep them, set `arguments` in ridgeline.toml."#]].assert_eq(&format!("{}\n{}", shown.what, shown.next));
     }
 
     #[test]

@@ -87,13 +87,13 @@ pub fn cost(finding: &Finding, profile: &Profile) -> Option<String> {
     let mut parts = Vec::new();
     if cost.time_ns > 0.0 {
         let share = units::percent(share_of(cost.time_ns, profile.iteration.time_ns));
-        parts.push(format!("{mark}{} of an iteration ({share})", units::duration(cost.time_ns)));
+        parts.push(format!("{mark}{} per iteration ({share})", units::duration(cost.time_ns)));
     }
     if cost.bytes > 0.0 {
         let share = units::percent(share_of(cost.bytes, profile.memory.peak_bytes as f64));
-        parts.push(format!("{mark}{} at the peak ({share})", units::bytes(cost.bytes)));
+        parts.push(format!("{mark}{} of peak memory ({share})", units::bytes(cost.bytes)));
     }
-    Some(if parts.is_empty() { "no time".to_owned() } else { parts.join(", ") })
+    Some(if parts.is_empty() { "no time saved".to_owned() } else { parts.join(", ") })
 }
 
 /// A finding in plain text: what it is and what it costs, and in a line of its own why. Without a
@@ -129,7 +129,7 @@ pub(super) fn in_hover(page: &mut Page, findings: &[(&Finding, Option<&Profile>)
             page.item(0, &[text(format!("{}:{} {what}", place.path, place.line))]);
         }
         if let Some(fix) = finding.fix {
-            page.line(&[text(format!("A code action here makes the edit: {}", fix.title()))]);
+            page.line(&[text(format!("Fix available as a code action: {}", fix.title()))]);
         }
     }
 }
@@ -188,7 +188,7 @@ pub fn page(findings: &[Finding], profile: &Profile, style: Style, all: bool) ->
     let groups = Group::all(findings, profile);
     let shown = groups.get(..if all { IN_TERMINAL } else { IN_SUMMARY }).unwrap_or(&groups);
     let mut page = String::new();
-    for (title, is_predicted) in [("Findings", false), ("Findings, savings predicted", true)] {
+    for (title, is_predicted) in [("Findings", false), ("Findings (~ = predicted savings)", true)] {
         let mut of_kind =
             shown.iter().filter(|group| group.is_predicted == is_predicted).peekable();
         if of_kind.peek().is_some() {
@@ -199,7 +199,7 @@ pub fn page(findings: &[Finding], profile: &Profile, style: Style, all: bool) ->
     let more: usize = groups.iter().skip(shown.len()).map(|group| group.findings.len()).sum();
     if more > 0 {
         let how = if all { "--json has" } else { "--findings shows" };
-        page += &format!("   {}\n", style.faint(&format!("and {more} more: {how} them all")));
+        page += &format!("   {}\n", style.faint(&format!("and {more} more: {how} all of them")));
     }
     page
 }
@@ -280,15 +280,15 @@ mod tests {
         expect![[r#"
 
             Findings
-            !! train.py:12  .item() waits for the GPU · 1.2 ms of an iteration (12%)
+            !! train.py:12  .item() waits for the GPU · 1.2 ms per iteration (12%)
                hidden-sync · fix: detach-accumulated · also at train.py:14
             !! train.py:12  .item() waits for the GPU (not measured)
                graph-kept
 
-            Findings, savings predicted
-            !! train.py:3  .item() waits for the GPU · ~5.0 ms of an iteration (50%)
+            Findings (~ = predicted savings)
+            !! train.py:3  .item() waits for the GPU · ~5.0 ms per iteration (50%)
                float64
-               and 1 more: --findings shows them all
+               and 1 more: --findings shows all of them
         "#]]
         .assert_eq(&page(&findings, &profile(), style, false));
         assert!(
@@ -301,7 +301,7 @@ mod tests {
     fn in_plain_text() {
         let both = Cost { time_ns: 1e6, bytes: 1e7, is_predicted: false };
         expect![[r#"
-            .item() waits for the GPU: 1.0 ms of an iteration (10%), 10 MB at the peak (1%).
+            .item() waits for the GPU: 1.0 ms per iteration (10%), 10 MB of peak memory (1%).
             Python stands still until the GPU is done."#]]
         .assert_eq(&told(&finding(Some(both)), Some(&profile())));
         expect![[r#"

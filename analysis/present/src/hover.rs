@@ -179,7 +179,7 @@ impl Writer<'_> {
             explained::facts(&metrics.whole, metrics.iteration_ns, profile, metrics.on_gpu)
         });
         let on_gpu = profile.metrics.as_ref().is_some_and(|metrics| metrics.on_gpu);
-        let mut title = vec![strong("Where an iteration's time goes")];
+        let mut title = vec![strong("Time per iteration")];
         if !on_gpu {
             title.extend(facts.iter().map(|fact| text(format!(" · {fact}"))));
         }
@@ -193,20 +193,20 @@ impl Writer<'_> {
         }
         for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(NOTES) {
             let time = self.time(part.time_ns);
-            page.item(0, &[text(format!("of that in no line: {} {time}", part.name))]);
+            page.item(0, &[text(format!("not attributed: {} {time}", part.name))]);
         }
         if profile.memory.peak_bytes > 0 {
             page.gap();
             let (peak, moment) = (peak(profile), moment_of_peak(profile));
-            page.line(&[strong(format!("What is in memory at the peak of {peak}{moment}"))]);
+            page.line(&[strong(format!("Peak memory {peak}{moment}"))]);
             self.memory_items(page, &profile.memory.at_peak);
             if let Some(made) = explained::made(profile) {
-                page.line(&[text(format!("made: {made}"))]);
+                page.line(&[text(format!("allocated: {made}"))]);
             }
         }
         if on_gpu {
             page.gap();
-            page.line(&[strong("What the GPU does in it")]);
+            page.line(&[strong("GPU utilization")]);
             for fact in facts {
                 page.item(0, &[text(fact)]);
             }
@@ -233,7 +233,7 @@ impl Writer<'_> {
         page.line(&[strong(bottleneck::verdict(found, self.profile))]);
         let others = bottleneck::others(found);
         if !others.is_empty() {
-            page.line(&[text(format!("Other savings, which overlap: {others}"))]);
+            page.line(&[text(format!("Other savings (overlapping): {others}"))]);
         }
     }
 
@@ -276,7 +276,7 @@ impl Writer<'_> {
                 cost.span.start <= statement.span.start && statement.span.end <= cost.span.end
             };
             let (facts, own_ns) = self.own_facts(self.costs.statements.iter().filter(is_inside));
-            let whose = if calls_others(own_ns, total) { "its own lines: " } else { "" };
+            let whose = if calls_others(own_ns, total) { "own lines: " } else { "" };
             self.facts(page, whose, &facts);
         } else {
             let modules = self.modules(&cost.modules);
@@ -296,8 +296,8 @@ impl Writer<'_> {
         let total = cost.total_time.total();
         let title = told(self.time_of(total), cost.provenance);
         let made = match cost.modules.as_slice() {
-            [_] => "the module that this line makes".to_owned(),
-            modules => format!("the {} modules that this line makes", modules.len()),
+            [_] => "the module created here".to_owned(),
+            modules => format!("the {} modules created here", modules.len()),
         };
         page.line(&[strong(title), text(format!(" in {made}"))]);
         self.phases(page, &cost.total_time);
@@ -310,7 +310,7 @@ impl Writer<'_> {
         if parameters > 0 {
             page.line(&[text(format!("{} parameters", quantity(parameters)))]);
         }
-        self.module_list(page, &cost.modules, "Made here", !facts.is_empty());
+        self.module_list(page, &cost.modules, "Created here", !facts.is_empty());
         self.stale(page, cost.provenance, "line");
     }
 
@@ -318,7 +318,7 @@ impl Writer<'_> {
         let total = cost.total_time.total();
         let mut title = vec![strong(told(self.time_of(total), cost.provenance))];
         if is_loop {
-            title.push(text(" in this line itself, waiting for data"));
+            title.push(text(" on this line, waiting for data"));
         }
         let own = cost.self_time.total();
         let calls_lines = calls_others(own, total);
@@ -339,15 +339,15 @@ impl Writer<'_> {
             // forward pass that needs it, too.
             let only_backward = cost.total_time.backward > 0.95 * total;
             let told = if only_backward {
-                format!("{below} of that is told at the lines of the forward pass as well")
+                format!("{below} also counted on forward lines")
             } else {
                 let own = units::duration(own);
-                format!("{own} here{rank}, {below} in the code of yours that it calls")
+                format!("self {own}{rank} · in calls {below}")
             };
             page.line(&[text(told)]);
         }
         if cost.calls > 0.0 && (cost.calls - 1.0).abs() > 0.05 {
-            page.line(&[text(format!("runs {} times in an iteration", count(cost.calls)))]);
+            page.line(&[text(format!("called {} times per iteration", count(cost.calls)))]);
         }
         let of_ranks = self.costs.file.and_then(|file| {
             let lines = self.costs.recorded_lines(self.profile, cost);
@@ -358,14 +358,14 @@ impl Writer<'_> {
         }
         let (facts, _) = self.own_facts(std::iter::once(cost));
         if !facts.is_empty() {
-            self.facts(page, if calls_lines { "here: " } else { "" }, &facts);
+            self.facts(page, if calls_lines { "self: " } else { "" }, &facts);
         } else if let Some(device) = cost.device_time {
             let mut parts = vec![format!("GPU busy {}", units::duration(device.kernel_ns))];
             if device.launch_ns > 0.0 {
-                parts.push(format!("starting that {}", units::duration(device.launch_ns)));
+                parts.push(format!("launch overhead {}", units::duration(device.launch_ns)));
             }
             if device.idle_ns > 0.0 {
-                parts.push(format!("GPU waiting {}", units::duration(device.idle_ns)));
+                parts.push(format!("GPU idle {}", units::duration(device.idle_ns)));
             }
             page.line(&[text(parts.join(" · "))]);
         }
@@ -386,19 +386,20 @@ impl Writer<'_> {
     /// `4.2 ms · 8%`.
     fn time(&self, time_ns: f64) -> String {
         let share = units::percent(share_of_whole(time_ns, self.profile));
-        format!("{} · {share}", units::duration(time_ns))
+        format!("{} ({share})", units::duration(time_ns))
     }
 
     /// `4.2 ms · 8% of an iteration`.
     fn time_of(&self, time_ns: f64) -> String {
-        format!("{} of an iteration", self.time(time_ns))
+        let share = units::percent(share_of_whole(time_ns, self.profile));
+        format!("{} ({share} of the iteration)", units::duration(time_ns))
     }
 
     /// Among all lines of the profile, by their own time.
     fn rank(&self, cost: &StatementCost) -> Option<String> {
         Some(match rank(self.profile, cost.self_time.total())? {
-            1 => "the costliest line".to_owned(),
-            rank => format!("{} costliest line", ordinal(rank)),
+            1 => "most expensive line".to_owned(),
+            rank => format!("{} most expensive line", ordinal(rank)),
         })
     }
 
@@ -421,13 +422,13 @@ impl Writer<'_> {
         }
         let share = units::percent(share_of_peak(total, self.profile));
         let total = units::bytes(total as f64);
-        page.line(&[text(format!("holds {total} · {share} of the peak: {}", kinds(memory)))]);
+        page.line(&[text(format!("holds {total} ({share} of peak memory): {}", kinds(memory)))]);
     }
 
     fn memory_items(&self, page: &mut Page, memory: &MemoryByKind) {
         for (kind, bytes) in memory.named().into_iter().filter(|(_, bytes)| *bytes > 0) {
             let share = units::percent(share_of_peak(bytes, self.profile));
-            page.item(0, &[text(format!("{kind} {} · {share}", units::bytes(bytes as f64)))]);
+            page.item(0, &[text(format!("{kind} {} ({share})", units::bytes(bytes as f64)))]);
         }
     }
 
@@ -494,7 +495,7 @@ impl Writer<'_> {
             for kernel in operator.kernels.iter().take(KERNELS) {
                 let mut about = format!(" {}", units::duration(kernel.time_ns));
                 if let Some(occupancy) = kernel.occupancy {
-                    about += &format!(" · {} occupancy", units::percent(occupancy));
+                    about += &format!(" · occupancy {}", units::percent(occupancy));
                 }
                 page.item(1, &[text("kernel "), name(&kernel.name), text(about)]);
             }
@@ -514,8 +515,8 @@ impl Writer<'_> {
         let device = &self.profile.device;
         let roof = device.attainable_roof().unwrap_or_default();
         let of_what = match &device.measured_roof {
-            Some(measured) => format!("this GPU's rate as measured on {}", measured.on),
-            None => "the datasheet's peak".to_owned(),
+            Some(measured) => format!("the rate measured on this GPU on {}", measured.on),
+            None => "datasheet peak".to_owned(),
         };
         let inputs = operator.inputs.to_lowercase();
         let is_half = ["half", "float16", "bf16", "fp16"].iter().any(|name| inputs.contains(name));
@@ -543,16 +544,16 @@ impl Writer<'_> {
             Provenance::Measured => {}
             Provenance::Estimated => {
                 page.line(&[text(match &self.profile.estimate {
-                    None => "~ estimated: a measured total, split by the shares of another run",
+                    None => "~ estimated: total measured, split over lines as in another run",
                     Some(Estimate { before: Some(_), target: None }) => {
-                        "~ estimated: the measurement, scaled by what the operators of the unsaved \
-                         text cost"
+                        "~ estimated: the measurement, scaled by the operator costs of the unsaved \
+                        text"
                     }
-                    Some(_) => "~ estimated: by the shapes of its operators; nothing ran",
+                    Some(_) => "~ estimated from operator shapes; nothing was run",
                 })]);
             }
             Provenance::Stale => {
-                page.line(&[text(format!("measured before this {what} was changed"))]);
+                page.line(&[text(format!("measured before this {what} changed"))]);
             }
         }
     }
@@ -606,18 +607,18 @@ mod tests {
         check(
             "conv(x)",
             expect![[r#"
-                50 ms · 50% of an iteration · the costliest line
+                50 ms (50% of the iteration) · most expensive line
                 forward 20 ms · backward 30 ms
-                holds 80 MB · 67% of the peak: activations 80 MB
+                holds 80 MB (67% of peak memory): activations 80 MB
 
                 Layers
-                  conv Conv2d 65 ms · 65% · 2.0 million parameters
+                  conv Conv2d 65 ms (65%) · 2.0 million parameters
 
                 Operators
                   aten::convolution 20 ms · forward
                       on [32, 3, 224, 224] float
-                      30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
-                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
+                      30 TFLOP/s, 50% of datasheet peak · 200 GB/s, 4% of datasheet peak
+                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -627,20 +628,20 @@ mod tests {
     fn a_layer_in_markdown() {
         let hover = at(&profile(TRAIN).0, "conv(x)").unwrap();
         expect![[r#"
-            **50 ms · 50% of an iteration** · the costliest line  
+            **50 ms (50% of the iteration)** · most expensive line  
             forward 20 ms · backward 30 ms  
-            holds 80 MB · 67% of the peak: activations 80 MB  
+            holds 80 MB (67% of peak memory): activations 80 MB  
 
             **Layers**  
 
-            - `conv` `Conv2d` 65 ms · 65% · 2.0 million parameters
+            - `conv` `Conv2d` 65 ms (65%) · 2.0 million parameters
 
             **Operators**  
 
             - `aten::convolution` 20 ms · forward
               - on `[32, 3, 224, 224] float`
-              - 30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
-              - kernel `sm90_xmma_fprop<float*, _x_>` 10 ms · 62% occupancy
+              - 30 TFLOP/s, 50% of datasheet peak · 200 GB/s, 4% of datasheet peak
+              - kernel `sm90_xmma_fprop<float*, _x_>` 10 ms · occupancy 62%
 
             measured on NVIDIA H200, PyTorch 2.15.0"#]]
         .assert_eq(&hover.markdown);
@@ -651,13 +652,13 @@ mod tests {
         check(
             "model(x)",
             expect![[r#"
-                65 ms · 65% of an iteration
+                65 ms (65% of the iteration)
                 forward 25 ms · backward 40 ms
-                6.5 ms here (4th costliest line), 58.5 ms in the code of yours that it calls
-                holds 90 MB · 75% of the peak: activations 90 MB
+                self 6.5 ms (4th most expensive line) · in calls 58.5 ms
+                holds 90 MB (75% of peak memory): activations 90 MB
 
                 Layers
-                  the model Net 85 ms · 85% · 2.2 million parameters
+                  the model Net 85 ms (85%) · 2.2 million parameters
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -669,22 +670,22 @@ mod tests {
             "for x, y",
             expect![[r#"
                 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-                batch of 32 · median of 3 iterations, ±4%
+                batch size 32 · median of 3 iterations, ±4%
 
-                Where an iteration's time goes
-                  data 8.0 ms · 8%
-                  forward 25 ms · 25%
-                  backward 40 ms · 40%
-                  optimizer 20.2 ms · 20%
-                  other 6.8 ms · 7%
+                Time per iteration
+                  data 8.0 ms (8%)
+                  forward 25 ms (25%)
+                  backward 40 ms (40%)
+                  optimizer 20.2 ms (20%)
+                  other 6.8 ms (7%)
 
-                What is in memory at the peak of 120 MB / 23.7 GB
-                  weights 9.0 MB · 8%
-                  gradients 9.0 MB · 8%
-                  activations 90 MB · 75%
-                  batch 12 MB · 10%
+                Peak memory 120 MB / 23.7 GB
+                  weights 9.0 MB (8%)
+                  gradients 9.0 MB (8%)
+                  activations 90 MB (75%)
+                  batch 12 MB (10%)
 
-                8.0 ms · 8% of an iteration in this line itself, waiting for data · 3rd costliest line
+                8.0 ms (8% of the iteration) on this line, waiting for data · 3rd most expensive line
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -697,7 +698,7 @@ mod tests {
             MemoryByAge { before: 18_000_000, phases: [12_000_000, 90_000_000, 0, 0, 0] };
         let offset = index.text().find("for x, y").unwrap();
         let shown = hover(&profile, Beside::default(), &costs, &index, offset).unwrap();
-        let expected = "made: before the iteration 18 MB · data 12 MB · forward 90 MB\n";
+        let expected = "allocated: before the step 18 MB · data 12 MB · forward 90 MB\n";
         assert!(shown.plain.contains(expected), "{}", shown.plain);
         let page = summary(&profile, Style { color: false, width: 80 });
         assert!(page.contains(expected), "{page}");
@@ -708,15 +709,15 @@ mod tests {
         check(
             "self.head = ",
             expect![[r#"
-            15 ms · 15% of an iteration in the module that this line makes
-            forward 3.0 ms · backward 7.0 ms · optimizer 5.0 ms
-            holds 5.0 MB · 4% of the peak: activations 4.0 MB · weights 1.0 MB
-            250 thousand parameters
+                15 ms (15% of the iteration) in the module created here
+                forward 3.0 ms · backward 7.0 ms · optimizer 5.0 ms
+                holds 5.0 MB (4% of peak memory): activations 4.0 MB · weights 1.0 MB
+                250 thousand parameters
 
-            Made here
-              head Linear 15 ms · 15% · 250 thousand parameters
+                Created here
+                  head Linear 15 ms (15%) · 250 thousand parameters
 
-            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
     }
 
@@ -735,19 +736,19 @@ mod tests {
             true,
             "conv(x)",
             expect![[r#"
-                50 ms · 50% of an iteration · the costliest line
+                50 ms (50% of the iteration) · most expensive line
                 forward 20 ms · backward 30 ms
-                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
-                holds 80 MB · 67% of the peak: activations 80 MB
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
+                holds 80 MB (67% of peak memory): activations 80 MB
 
                 Layers
-                  conv Conv2d 65 ms · 65% · 2.0 million parameters
+                  conv Conv2d 65 ms (65%) · 2.0 million parameters
 
                 Operators
                   aten::convolution 20 ms · forward
                       on [32, 3, 224, 224] float
-                      30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
-                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
+                      30 TFLOP/s, 50% of datasheet peak · 200 GB/s, 4% of datasheet peak
+                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -756,32 +757,32 @@ mod tests {
             "for x, y",
             expect![[r#"
                 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-                batch of 32 · median of 3 iterations, ±4%
+                batch size 32 · median of 3 iterations, ±4%
 
-                Where an iteration's time goes
-                  data 8.0 ms · 8%
-                  forward 25 ms · 25%
-                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 250 µs
-                  backward 40 ms · 40%
-                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 400 µs
-                  optimizer 20.2 ms · 20%
-                  other 6.8 ms · 7%
+                Time per iteration
+                  data 8.0 ms (8%)
+                  forward 25 ms (25%)
+                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (250 µs on the CPU)
+                  backward 40 ms (40%)
+                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (400 µs on the CPU)
+                  optimizer 20.2 ms (20%)
+                  other 6.8 ms (7%)
 
-                What is in memory at the peak of 120 MB / 23.7 GB
-                  weights 9.0 MB · 8%
-                  gradients 9.0 MB · 8%
-                  activations 90 MB · 75%
-                  batch 12 MB · 10%
+                Peak memory 120 MB / 23.7 GB
+                  weights 9.0 MB (8%)
+                  gradients 9.0 MB (8%)
+                  activations 90 MB (75%)
+                  batch 12 MB (10%)
 
-                What the GPU does in it
+                GPU utilization
                   GPU busy 72%
                   FP32 50% of the peak
                   bandwidth 21% of the peak
                   tensor cores used
                   occupancy 62%
-                  12 launches take the host 900 µs
+                  12 launches (900 µs on the CPU)
 
-                8.0 ms · 8% of an iteration in this line itself, waiting for data · 3rd costliest line
+                8.0 ms (8% of the iteration) on this line, waiting for data · 3rd most expensive line
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -789,15 +790,15 @@ mod tests {
             true,
             "model(x)",
             expect![[r#"
-                65 ms · 65% of an iteration
+                65 ms (65% of the iteration)
                 forward 25 ms · backward 40 ms
-                6.5 ms here (4th costliest line), 58.5 ms in the code of yours that it calls
-                here: GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 65 µs
-                holds 90 MB · 75% of the peak: activations 90 MB
+                self 6.5 ms (4th most expensive line) · in calls 58.5 ms
+                self: GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (65 µs on the CPU)
+                holds 90 MB (75% of peak memory): activations 90 MB
 
                 Layers
-                  the model Net 85 ms · 85% · 2.2 million parameters
-                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
+                  the model Net 85 ms (85%) · 2.2 million parameters
+                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (650 µs on the CPU)
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -809,19 +810,19 @@ mod tests {
             false,
             "conv(x)",
             expect![[r#"
-                50 ms · 50% of an iteration · the costliest line
+                50 ms (50% of the iteration) · most expensive line
                 forward 20 ms · backward 30 ms
-                80% in operators
-                holds 80 MB · 67% of the peak: activations 80 MB
+                80% in PyTorch ops
+                holds 80 MB (67% of peak memory): activations 80 MB
 
                 Layers
-                  conv Conv2d 65 ms · 65% · 2.0 million parameters
+                  conv Conv2d 65 ms (65%) · 2.0 million parameters
 
                 Operators
                   aten::convolution 20 ms · forward
                       on [32, 3, 224, 224] float
-                      30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
-                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
+                      30 TFLOP/s, 50% of datasheet peak · 200 GB/s, 4% of datasheet peak
+                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -830,22 +831,22 @@ mod tests {
             "for x, y",
             expect![[r#"
                 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-                batch of 32 · median of 3 iterations, ±4%
+                batch size 32 · median of 3 iterations, ±4%
 
-                Where an iteration's time goes · 72% in operators
-                  data 8.0 ms · 8%
-                  forward 25 ms · 25% · 80% in operators
-                  backward 40 ms · 40% · 80% in operators
-                  optimizer 20.2 ms · 20%
-                  other 6.8 ms · 7%
+                Time per iteration · 72% in PyTorch ops
+                  data 8.0 ms (8%)
+                  forward 25 ms (25%) · 80% in PyTorch ops
+                  backward 40 ms (40%) · 80% in PyTorch ops
+                  optimizer 20.2 ms (20%)
+                  other 6.8 ms (7%)
 
-                What is in memory at the peak of 120 MB / 23.7 GB
-                  weights 9.0 MB · 8%
-                  gradients 9.0 MB · 8%
-                  activations 90 MB · 75%
-                  batch 12 MB · 10%
+                Peak memory 120 MB / 23.7 GB
+                  weights 9.0 MB (8%)
+                  gradients 9.0 MB (8%)
+                  activations 90 MB (75%)
+                  batch 12 MB (10%)
 
-                8.0 ms · 8% of an iteration in this line itself, waiting for data · 3rd costliest line
+                8.0 ms (8% of the iteration) on this line, waiting for data · 3rd most expensive line
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -857,32 +858,32 @@ mod tests {
             true,
             "forward(self",
             expect![[r#"
-            60 ms · 60% of an iteration in the function Net.forward
-            forward 23 ms · backward 37 ms
-            GPU busy 67% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
-            holds 84 MB · 70% of the peak: activations 84 MB
+                60 ms (60% of the iteration) in the function Net.forward
+                forward 23 ms · backward 37 ms
+                GPU busy 67% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
+                holds 84 MB (70% of peak memory): activations 84 MB
 
-            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
         check_used(
             true,
             "def train",
             expect![[r#"
-            93.2 ms · 93% of an iteration in the function train
-            data 8.0 ms · forward 25 ms · backward 40 ms · optimizer 20.2 ms
-            its own lines: GPU busy 15% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 24 launches take the host 67 µs
-            holds 90 MB · 75% of the peak: activations 90 MB
+                93.2 ms (93% of the iteration) in the function train
+                data 8.0 ms · forward 25 ms · backward 40 ms · optimizer 20.2 ms
+                own lines: GPU busy 15% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 24 launches (67 µs on the CPU)
+                holds 90 MB (75% of peak memory): activations 90 MB
 
-            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
         check_used(
             true,
             "Net(nn",
             expect![[r#"
-                85 ms · 85% of an iteration in the class Net
+                85 ms (85% of the iteration) in the class Net
                 forward 25 ms · backward 40 ms · optimizer 20 ms
-                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
-                holds 99 MB · 82% of the peak: activations 90 MB · weights 9.0 MB
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (650 µs on the CPU)
+                holds 99 MB (82% of peak memory): activations 90 MB · weights 9.0 MB
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -890,14 +891,14 @@ mod tests {
             true,
             "self.conv = ",
             expect![[r#"
-                65 ms · 65% of an iteration in the module that this line makes
+                65 ms (65% of the iteration) in the module created here
                 forward 20 ms · backward 30 ms · optimizer 15 ms
-                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
-                holds 88 MB · 73% of the peak: activations 80 MB · weights 8.0 MB
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
+                holds 88 MB (73% of peak memory): activations 80 MB · weights 8.0 MB
                 2.0 million parameters
 
-                Made here
-                  conv Conv2d 65 ms · 65% · 2.0 million parameters
+                Created here
+                  conv Conv2d 65 ms (65%) · 2.0 million parameters
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -905,27 +906,27 @@ mod tests {
             false,
             "forward(self",
             expect![[r#"
-            60 ms · 60% of an iteration in the function Net.forward
-            forward 23 ms · backward 37 ms
-            67% in operators
-            holds 84 MB · 70% of the peak: activations 84 MB
+                60 ms (60% of the iteration) in the function Net.forward
+                forward 23 ms · backward 37 ms
+                67% in PyTorch ops
+                holds 84 MB (70% of peak memory): activations 84 MB
 
-            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
         check_used(
             false,
             "self.conv = ",
             expect![[r#"
-            65 ms · 65% of an iteration in the module that this line makes
-            forward 20 ms · backward 30 ms · optimizer 15 ms
-            80% in operators
-            holds 88 MB · 73% of the peak: activations 80 MB · weights 8.0 MB
-            2.0 million parameters
+                65 ms (65% of the iteration) in the module created here
+                forward 20 ms · backward 30 ms · optimizer 15 ms
+                80% in PyTorch ops
+                holds 88 MB (73% of peak memory): activations 80 MB · weights 8.0 MB
+                2.0 million parameters
 
-            Made here
-              conv Conv2d 65 ms · 65% · 2.0 million parameters
+                Created here
+                  conv Conv2d 65 ms (65%) · 2.0 million parameters
 
-            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
     }
 
@@ -934,20 +935,20 @@ mod tests {
         check(
             "forward(self",
             expect![[r#"
-            60 ms · 60% of an iteration in the function Net.forward
-            forward 23 ms · backward 37 ms
-            holds 84 MB · 70% of the peak: activations 84 MB
+                60 ms (60% of the iteration) in the function Net.forward
+                forward 23 ms · backward 37 ms
+                holds 84 MB (70% of peak memory): activations 84 MB
 
-            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
         check(
             "Net(nn",
             expect![[r#"
-            85 ms · 85% of an iteration in the class Net
-            forward 25 ms · backward 40 ms · optimizer 20 ms
-            holds 99 MB · 82% of the peak: activations 90 MB · weights 9.0 MB
+                85 ms (85% of the iteration) in the class Net
+                forward 25 ms · backward 40 ms · optimizer 20 ms
+                holds 99 MB (82% of peak memory): activations 90 MB · weights 9.0 MB
 
-            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
     }
 
@@ -955,9 +956,9 @@ mod tests {
     fn a_changed_line() {
         let today = profile(TRAIN).0.replace("optimizer.step()", "optimizer.step(1)");
         expect![[r#"
-            was 20 ms · 20% of an iteration · 2nd costliest line
+            was 20 ms (20% of the iteration) · 2nd most expensive line
             optimizer 20 ms
-            measured before this line was changed
+            measured before this line changed
 
             measured on NVIDIA H200, PyTorch 2.15.0"#]]
         .assert_eq(&at(&today, "step(1)").unwrap().plain);

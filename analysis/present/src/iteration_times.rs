@@ -17,9 +17,9 @@ pub(super) fn time(iteration: &IterationCost) -> String {
 pub(super) fn batch(iteration: &IterationCost) -> Option<String> {
     let size = iteration.batch_size?;
     let Some(source) = iteration.batch_guessed_from else {
-        return Some(format!("batch of {size}"));
+        return Some(format!("batch size {size}"));
     };
-    Some(format!("batch of ~{size} (from the shape of {})", source.name()))
+    Some(format!("batch size ~{size} (from the shape of {})", source.name()))
 }
 
 /// `median of 6 iterations, 123 ms to 650 ms`, or
@@ -37,7 +37,8 @@ pub(super) fn spread(profile: &Profile) -> Option<String> {
             Some(period) => format!("every {} iteration takes {long}", ordinal(period as usize)),
             None => format!("{} of {} iterations take {long}", slow.count, slow.of),
         };
-        let of = if slow.are_in_lines { "" } else { "; line costs are of a typical one" };
+        let of =
+            if slow.are_in_lines { "" } else { "; line costs are those of a typical iteration" };
         return Some(format!("typically {typical}, but {often}{line}{of}"));
     }
     let times = &iteration.timed_ns;
@@ -115,7 +116,7 @@ mod tests {
         check(
             &[],
             Some(irregular),
-            "typically 2.4 ms, but 3 of 40 iterations take 83 ms; line costs are of a typical one",
+            "typically 2.4 ms, but 3 of 40 iterations take 83 ms; line costs are those of a typical iteration",
         );
     }
 }

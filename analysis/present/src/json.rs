@@ -370,7 +370,7 @@ impl Document {
     ) -> Document {
         match findings {
             Ok(findings) => self.findings = Some(Entry::all(findings, profile)),
-            Err(why) => self.notes.push(format!("Findings are not known: {why}")),
+            Err(why) => self.notes.push(format!("Findings are not available: {why}")),
         }
         self
     }
@@ -709,7 +709,7 @@ mod tests {
         let value = serde_json::to_value(document).expect("a document");
         assert_eq!(value["findings"], Value::Null);
         let notes = value["notes"].as_array().expect("notes");
-        assert_eq!(notes.last(), Some(&"Findings are not known: no graph".into()));
+        assert_eq!(notes.last(), Some(&"Findings are not available: no graph".into()));
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl Found<'_> {
             // A function that takes no time, `__init__` above all, only repeats its class's memory.
             if memory >= options.min_memory_share && (cost.is_class || !parts.is_empty()) {
                 let bytes = units::bytes(cost.total_memory.total() as f64);
-                parts.push(format!("{bytes} at peak"));
+                parts.push(format!("{bytes} of peak memory"));
             }
             let title = parts.join(" · ");
             self.add(cost.line, told(title, cost.provenance), None, cost.provenance);
@@ -235,15 +235,15 @@ mod tests {
         check(
             &LensOptions::default(),
             expect![[r#"
-                ‹85 ms · 85% · 99 MB at peak›  class Net(nn.Module):
+                ‹85 ms · 85% · 99 MB of peak memory›  class Net(nn.Module):
                 ‹activations 80 MB · weights 8.0 MB›  self.conv = nn.Conv2d(3, 64, 7)
-                ‹60 ms · 60% · 84 MB at peak›  def forward(self, x):
+                ‹60 ms · 60% · 84 MB of peak memory›  def forward(self, x):
                 ‹activations 80 MB›  x = torch.relu(self.conv(x))
-                ‹93.2 ms · 93% · 90 MB at peak›  def train(model, loader, optimizer):
+                ‹93.2 ms · 93% · 90 MB of peak memory›  def train(model, loader, optimizer):
                 ‹320 samples/s · 100 ms · peak 120 MB / 23.7 GB› [ridgeline.profile]  for x, y in loader:
                 ‹profile› [ridgeline.profile]  for x, y in loader:
                 ‹activations 90 MB›  loss = F.cross_entropy(model(x), y)
-                ‹93.2 ms · 93% · 99 MB at peak›  def main():
+                ‹93.2 ms · 93% · 99 MB of peak memory›  def main():
                 ‹activations 90 MB · weights 9.0 MB›  model = Net()
             "#]],
         );
@@ -254,14 +254,14 @@ mod tests {
         check(
             &LensOptions { one_a_line: true, panel: true, ..LensOptions::default() },
             expect![[r#"
-                ‹85 ms · 85% · 99 MB at peak›  class Net(nn.Module):
+                ‹85 ms · 85% · 99 MB of peak memory›  class Net(nn.Module):
                 ‹activations 80 MB · weights 8.0 MB›  self.conv = nn.Conv2d(3, 64, 7)
-                ‹60 ms · 60% · 84 MB at peak›  def forward(self, x):
+                ‹60 ms · 60% · 84 MB of peak memory›  def forward(self, x):
                 ‹activations 80 MB›  x = torch.relu(self.conv(x))
-                ‹93.2 ms · 93% · 90 MB at peak›  def train(model, loader, optimizer):
+                ‹93.2 ms · 93% · 90 MB of peak memory›  def train(model, loader, optimizer):
                 ‹320 samples/s · 100 ms · peak 120 MB / 23.7 GB› [ridgeline.profile]  for x, y in loader:
                 ‹activations 90 MB›  loss = F.cross_entropy(model(x), y)
-                ‹93.2 ms · 93% · 99 MB at peak›  def main():
+                ‹93.2 ms · 93% · 99 MB of peak memory›  def main():
                 ‹activations 90 MB · weights 9.0 MB›  model = Net()
             "#]],
         );

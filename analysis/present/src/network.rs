@@ -19,22 +19,22 @@ pub fn page(report: &NetworkReport, style: Style) -> String {
     let gpus = report.gpus;
     line(style.faint(&format!("on {gpus} GPUs, {} between them", rate(report.bandwidth))));
     line(format!(
-        "An iteration takes ~{} instead of {}, and each GPU sends {} of gradients",
+        "Iterations take ~{} instead of {}, and each GPU sends {} of gradients",
         units::duration(report.step_ns),
         units::duration(report.alone_ns),
         units::bytes(report.bytes),
     ));
     line(format!(
-        "Sending takes ~{}: ~{} of it while the GPU computes, ~{} while it waits",
+        "Communication takes ~{}: ~{} overlapped with compute, ~{} exposed",
         units::duration(report.exchange_ns),
         units::duration(report.hidden_ns),
         units::duration(report.exposed_ns),
     ));
-    line(least("90% of what each GPU does alone takes", report.bandwidth_for_90_percent));
-    line(least("To be faster than one GPU takes", report.bandwidth_to_gain));
+    line(least("Bandwidth for 90% scaling efficiency:", report.bandwidth_for_90_percent));
+    line(least("Bandwidth to be faster than one GPU:", report.bandwidth_to_gain));
     for scaling in &report.scaling {
         line(format!(
-            "{:>4} GPUs: ~{}, {} of what they could do",
+            "{:>4} GPUs: ~{}, {} scaling efficiency",
             scaling.gpus,
             speedup(scaling.speedup),
             units::percent(scaling.efficiency),
@@ -43,7 +43,7 @@ pub fn page(report: &NetworkReport, style: Style) -> String {
     let layers = report.layers.iter().take(LAYERS);
     let layers: Vec<String> = layers.map(layer).collect();
     if !layers.is_empty() {
-        line(format!("Most is sent by {}", layers.join(", ")));
+        line(format!("Most data from {}", layers.join(", ")));
     }
     for note in &report.notes {
         line(style.faint(&clean(&shorten(note, 400))));
@@ -54,7 +54,7 @@ pub fn page(report: &NetworkReport, style: Style) -> String {
 fn least(what: &str, bandwidth: Option<f64>) -> String {
     match bandwidth {
         Some(bandwidth) => format!("{what} at least ~{}", rate(bandwidth)),
-        None => format!("{what} more than any network has"),
+        None => format!("{what} more than any network provides"),
     }
 }
 
@@ -66,10 +66,9 @@ fn rate(bytes_per_second: f64) -> String {
 
 fn layer(layer: &Layer) -> String {
     let name = layer.module.as_deref().filter(|name| !name.is_empty());
-    let name =
-        name.map_or("a layer that is not known".to_owned(), |name| clean(&shorten(name, 60)));
+    let name = name.map_or("an unknown layer".to_owned(), |name| clean(&shorten(name, 60)));
     let waits = if layer.exposed_ns > 0.0 {
-        format!(", ~{} of waiting", units::duration(layer.exposed_ns))
+        format!(", ~{} exposed", units::duration(layer.exposed_ns))
     } else {
         String::new()
     };
@@ -109,12 +108,12 @@ mod tests {
         };
         expect![[r#"
             on 4 GPUs, 1.2 GB/s (10 Gbit/s) between them
-            An iteration takes ~125 ms instead of 100 ms, and each GPU sends 100 MB of gradients
-            Sending takes ~120 ms: ~95 ms of it while the GPU computes, ~25 ms while it waits
-            90% of what each GPU does alone takes at least ~2.0 GB/s (16 Gbit/s)
-            To be faster than one GPU takes more than any network has
-               2 GPUs: ~1.8×, 90% of what they could do
-            Most is sent by fc (8.0 MB, ~5.0 ms of waiting), a layer that is not known (4.0 MB)
+            Iterations take ~125 ms instead of 100 ms, and each GPU sends 100 MB of gradients
+            Communication takes ~120 ms: ~95 ms overlapped with compute, ~25 ms exposed
+            Bandwidth for 90% scaling efficiency: at least ~2.0 GB/s (16 Gbit/s)
+            Bandwidth to be faster than one GPU: more than any network provides
+               2 GPUs: ~1.8×, 90% scaling efficiency
+            Most data from fc (8.0 MB, ~5.0 ms exposed), an unknown layer (4.0 MB)
             a note
         "#]]
         .assert_eq(&page(&report, Style { color: false, width: 100 }));

@@ -126,7 +126,7 @@ impl OutOfMemory {
         }
         if let Some((limit, capacity)) = self.own_limit() {
             text += &format!(
-                ", beyond the program's own limit of {} of {}",
+                ", above the program's own limit of {} of {}",
                 bytes(limit),
                 bytes(capacity)
             );
@@ -165,12 +165,12 @@ impl OutOfMemory {
         if let Some(outside) = self.outside_pytorch_bytes.filter(|&outside| self.is_large(outside))
         {
             lines.push(format!(
-                "Held by this process outside PyTorch's allocator (CUDA context, libraries): {}",
+                "Used by this process outside PyTorch's allocator (CUDA context, libraries): {}",
                 bytes(outside)
             ));
         }
         if let Some(others) = self.large_other_processes() {
-            lines.push(format!("Held by other processes on this GPU: {}", bytes(others)));
+            lines.push(format!("Used by other processes on this GPU: {}", bytes(others)));
         }
         let advice = self.advice();
         if !advice.is_empty() {
@@ -208,7 +208,7 @@ impl OutOfMemory {
             _ => "",
         };
         let batch = self.batch_size.map(|size| format!(" (batch size {size})")).unwrap_or_default();
-        format!("PyTorch holds {}{during}{batch}:", bytes(self.total()))
+        format!("PyTorch has allocated {}{during}{batch}:", bytes(self.total()))
     }
 
     fn total(&self) -> u64 {
@@ -263,7 +263,8 @@ impl OutOfMemory {
             && requested > limit
         {
             advice.push(
-                "check the sizes at this line: this tensor is larger than the memory".to_owned(),
+                "check the sizes at this line: this tensor is larger than the GPU memory"
+                    .to_owned(),
             );
         }
         if self.own_limit().is_some() {
@@ -277,8 +278,8 @@ impl OutOfMemory {
         }
         if self.phase.as_deref() == Some("optimizer") && self.share(&["temporary"]) >= 0.1 {
             advice.push(
-                "pass `fused=True` or `foreach=False` to the optimizer: its foreach version needs \
-                 temporaries"
+                "pass `fused=True` or `foreach=False` to the optimizer: the foreach implementation \
+                needs temporary memory"
                     .to_owned(),
             );
         }
@@ -302,13 +303,13 @@ impl OutOfMemory {
             let at = self.largest_line("other");
             let at = at.map(|line| format!(" ({line})")).unwrap_or_default();
             advice.push(format!(
-                "drop tensors that are no longer needed, and keep data on the CPU{at}"
+                "free tensors that are no longer needed, and keep data on the CPU{at}"
             ));
         }
         if self.share(&["awaiting_free"]) >= 0.1 {
             advice.push(
                 "synchronize the side stream more often: tensors passed to `record_stream` are \
-                 freed when its work is done"
+                freed only when its work is done"
                     .to_owned(),
             );
         }
@@ -327,7 +328,7 @@ fn name(kind: &str) -> &str {
         "activation" => "activations",
         "batch" => "batch",
         "temporary" => "temporaries",
-        "awaiting_free" => "freed tensors that another stream still uses",
+        "awaiting_free" => "freed tensors still in use by another stream",
         "unattributed" => "not attributed",
         _ => "other tensors",
     }
@@ -418,7 +419,7 @@ mod tests {
             &in_forward(),
             expect![[r#"
                 Out of memory: tried to allocate 2.5 GB, 1.0 GB of 85 GB free
-                PyTorch holds 77 GB in the forward pass (batch size 64):
+                PyTorch has allocated 77 GB in the forward pass (batch size 64):
                   activations 52 GB (train.py:33 18 GB, train.py:20 9.0 GB, train.py:21 8.0 GB, …)
                   optimizer state 12 GB
                   weights 6.0 GB
@@ -460,12 +461,12 @@ mod tests {
             &memory,
             expect![[r#"
                 Out of memory on rank 1: tried to allocate 2.5 GB, 1.0 GB of 85 GB free
-                PyTorch holds 78 GB in the optimizer step (batch size 64):
+                PyTorch has allocated 78 GB in the optimizer step (batch size 64):
                   optimizer state 30 GB
                   weights 20 GB
                   gradients 20 GB
                   temporaries 8.0 GB (train.py:50)
-                Try: pass `fused=True` or `foreach=False` to the optimizer: its foreach version needs temporaries; an optimizer with less state (8-bit Adam, Adafactor), or FSDP over several GPUs"#]],
+                Try: pass `fused=True` or `foreach=False` to the optimizer: the foreach implementation needs temporary memory; an optimizer with less state (8-bit Adam, Adafactor), or FSDP over several GPUs"#]],
         );
     }
 
@@ -486,13 +487,13 @@ mod tests {
         check(
             &memory,
             expect![[r#"
-                Out of memory: tried to allocate 2.5 GB, beyond the program's own limit of 60 GB of 85 GB
-                PyTorch holds 40 GB:
+                Out of memory: tried to allocate 2.5 GB, above the program's own limit of 60 GB of 85 GB
+                PyTorch has allocated 40 GB:
                   other tensors 40 GB (train.py:7)
                 Reserved by PyTorch but not allocated: 10 GB (fragmentation)
                 Reserved for CUDA graphs: 20 GB
-                Held by this process outside PyTorch's allocator (CUDA context, libraries): 9.0 GB
-                Held by other processes on this GPU: 30 GB
+                Used by this process outside PyTorch's allocator (CUDA context, libraries): 9.0 GB
+                Used by other processes on this GPU: 30 GB
                 Try: raise `torch.cuda.set_per_process_memory_fraction`; end the other processes (`nvidia-smi` lists them); set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`"#]],
         );
         let expandable = OutOfMemory { expandable_segments: Some(true), ..memory };
@@ -507,7 +508,7 @@ mod tests {
             &memory,
             expect![[r#"
                 Out of memory: tried to allocate 200 GB, 1.0 GB of 85 GB free
-                Try: check the sizes at this line: this tensor is larger than the memory"#]],
+                Try: check the sizes at this line: this tensor is larger than the GPU memory"#]],
         );
     }
 

@@ -65,9 +65,9 @@ pub fn remarks(profile: &Profile, costs: &CostMap, index: &SourceIndex) -> Vec<R
         let named = if rank == 1 { String::new() } else { format!("{} ", ordinal(rank)) };
         // Beside a hint with what the line calls, the line's own time needs a word.
         let is_own = own < 0.95 * cost.total_time.total();
-        let here = if is_own { " in itself" } else { "" };
+        let here = if is_own { " self" } else { "" };
         let time = format!("{} · {}", units::duration(own), units::percent(share));
-        let message = format!("{named}costliest line: {}{here}", told(time, cost.provenance));
+        let message = format!("{named}most expensive line: {}{here}", told(time, cost.provenance));
         found.push(Remark { span: first_word(&cost.span), message, is_headline: false });
     }
     found.sort_by_key(|remark| remark.span.start);
@@ -98,10 +98,10 @@ mod tests {
         check(
             None,
             expect![[r#"
-                8 x: costliest line: 50 ms · 50%
-                9 return: 3rd costliest line: 10 ms · 10%
+                8 x: most expensive line: 50 ms · 50%
+                9 return: 3rd most expensive line: 10 ms · 10%
                 14 for: 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-                19 optimizer: 2nd costliest line: 20 ms · 20%
+                19 optimizer: 2nd most expensive line: 20 ms · 20%
             "#]],
         );
     }
@@ -113,10 +113,10 @@ mod tests {
         check(
             Some(&today),
             expect![[r#"
-                9 x: costliest line: was 50 ms · 50%
-                10 return: 3rd costliest line: 10 ms · 10%
+                9 x: most expensive line: was 50 ms · 50%
+                10 return: 3rd most expensive line: 10 ms · 10%
                 15 for: 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-                20 optimizer: 2nd costliest line: 20 ms · 20%
+                20 optimizer: 2nd most expensive line: 20 ms · 20%
             "#]],
         );
     }

@@ -37,7 +37,7 @@ pub fn sentence(effects: &SideEffects, names_outside: bool) -> Option<String> {
         // Writing to a text does not fail.
         let _ = write!(text, " ({}{more})", named.join(", "));
     }
-    text.push_str(". `--side-effects allow`, or `side_effects` in ridgeline.toml, writes them");
+    text.push_str(". `--side-effects allow`, or `side_effects` in ridgeline.toml, keeps them");
     Some(text)
 }
 
@@ -45,19 +45,19 @@ pub fn sentence(effects: &SideEffects, names_outside: bool) -> Option<String> {
 pub fn warning(effects: &SideEffects) -> Option<String> {
     let how = match effects.held_by.as_str() {
         "python" => {
-            "This system lets nothing be mounted for a run: only what the program writes through \
-             Python's own functions was kept from the disk"
+            "This system does not allow mounts for a run: only writes through Python's own \
+            functions were kept off the disk"
         }
         "landlock" => {
-            "This system lets nothing be mounted for a run: what the program writes through Python's \
-             own functions was redirected, and other writes were refused"
+            "This system does not allow mounts for a run: writes through Python's own functions \
+            were redirected, other writes were denied"
         }
-        "nothing" => "Nothing kept what the program wrote from the disk",
+        "nothing" => "The program's writes were not redirected: they are on disk",
         _ if !effects.open.is_empty() => {
             let count = effects.open.len();
             let places = if count == 1 { "place" } else { "places" };
             return Some(format!(
-                "{count} {places} could not be covered: what the program wrote there is on the disk"
+                "{count} {places} could not be redirected: files written there are on disk"
             ));
         }
         _ => return None,
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_was_kept_from_the_disk_is_named() {
-        let end = ". `--side-effects allow`, or `side_effects` in ridgeline.toml, writes them";
+        let end = ". `--side-effects allow`, or `side_effects` in ridgeline.toml, keeps them";
         let said = "Not written to disk: 3 files (out/old.pt removed, out/model.pt 1.2 MB, ~/runs.log 1.2 MB)";
         assert_eq!(sentence(&effects(), true), Some(format!("{said}{end}")));
         // A sentence that is kept names nothing outside of the project.
@@ -106,7 +106,7 @@ mod tests {
     fn what_was_not_held_is_said() {
         assert_eq!(warning(&effects()), None);
         let open = SideEffects { open: vec!["/data: busy".to_owned()], ..effects() };
-        let said = "1 place could not be covered: what the program wrote there is on the disk";
+        let said = "1 place could not be redirected: files written there are on disk";
         assert_eq!(warning(&open).as_deref(), Some(said));
         for held_by in ["python", "landlock", "nothing"] {
             let effects = SideEffects { held_by: held_by.to_owned(), ..effects() };

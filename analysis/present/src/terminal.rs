@@ -351,7 +351,7 @@ impl Summary<'_> {
 
     fn ranks(&mut self) {
         let Some(ranks) = self.profile.ranks.as_deref() else { return };
-        let about = format!("{} of them; everything else here is rank 0's", ranks.world_size);
+        let about = format!("{} ranks; everything below is for rank 0", ranks.world_size);
         self.section("Ranks", &about);
         for row in super::ranks::rows(ranks) {
             self.line(&row);
@@ -363,7 +363,7 @@ impl Summary<'_> {
         if iteration.time_ns.is_nan() || iteration.time_ns <= 0.0 {
             return;
         }
-        self.section("Time of an iteration", "");
+        self.section("Time per iteration", "");
         for phase in Phase::ALL {
             let time = iteration.phases.get(phase);
             if time > 0.0 {
@@ -377,7 +377,7 @@ impl Summary<'_> {
                 let name = shorten(&clean(&part.name), 60);
                 let time = units::duration(part.time_ns);
                 self.line(
-                    &self.style.paint(FAINT, &format!("  in no line: {name} {time} · {share}")),
+                    &self.style.paint(FAINT, &format!("  not attributed: {name} {time} ({share})")),
                 );
             }
         }
@@ -389,7 +389,7 @@ impl Summary<'_> {
             return;
         }
         let (peak, moment) = (peak(self.profile), moment_of_peak(self.profile));
-        self.section("Memory at the peak", &format!("{peak}{moment}"));
+        self.section("Peak memory", &format!("{peak}{moment}"));
         for (kind, bytes) in memory.at_peak.named() {
             if bytes > 0 {
                 let share = share_of_peak(bytes, self.profile);
@@ -397,7 +397,7 @@ impl Summary<'_> {
             }
         }
         if let Some(made) = explained::made(self.profile) {
-            self.line(&self.style.faint(&format!("  made: {made}")));
+            self.line(&self.style.faint(&format!("  allocated: {made}")));
         }
     }
 
@@ -414,7 +414,7 @@ impl Summary<'_> {
             return;
         }
         lines.sort_by(|(_, a), (_, b)| b.self_time.total().total_cmp(&a.self_time.total()));
-        self.section("Costliest lines", "");
+        self.section("Most expensive lines", "");
         for (file, line) in lines.into_iter().take(TOP) {
             let path = self.profile.files.get(file).map_or("?", |file| file.path.as_str());
             let place = format!("{}:{}", shorten(&clean(path), 40), line.line);
@@ -465,7 +465,7 @@ impl Summary<'_> {
             return;
         }
         single.sort_by(|a, b| b.total_time.total().total_cmp(&a.total_time.total()));
-        self.section("Costliest layers", "");
+        self.section("Most expensive layers", "");
         for module in single.into_iter().take(TOP) {
             let path = if module.path.is_empty() { "the model" } else { &module.path };
             let type_name = self.style.paint(FAINT, &shorten(&clean(&module.type_name), 30));
@@ -477,7 +477,7 @@ impl Summary<'_> {
 
     fn kernels(&mut self) {
         let Some(busy) = gpu_busy(self.profile).map(units::percent) else { return };
-        self.section("Costliest kernels", &format!("GPU busy {busy}"));
+        self.section("Most expensive kernels", &format!("GPU busy {busy}"));
         let width = self.style.width.clamp(MIN_WIDTH, MAX_WIDTH).saturating_sub(40).max(20);
         for kernel in self.profile.kernels.iter().take(TOP) {
             let occupancy = kernel
@@ -497,7 +497,7 @@ impl Summary<'_> {
         if coverage.time > 0.0 {
             let (time, memory) = (units::percent(coverage.time), units::percent(coverage.memory));
             self.line(&format!(
-                "  {time} of operator time and {memory} of activations reached a line of yours"
+                "  {time} of op time and {memory} of activations attributed to your code"
             ));
         }
         for note in &self.profile.notes {
@@ -756,23 +756,23 @@ mod tests {
         profile.notes.push("Two kernels were still running when the recording began.".into());
         expect![[r#"
             320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-            NVIDIA H200 · PyTorch 2.15.0 · batch of 32
+            NVIDIA H200 · PyTorch 2.15.0 · batch size 32
             median of 3 iterations, ±4%
 
-            Time of an iteration
+            Time per iteration
               data                      8.0 ms     8% ███
               forward                    25 ms    25% █████████▎
               backward                   40 ms    40% ██████████████▊
               optimizer                20.2 ms    20% ███████▌
               other                     6.8 ms     7% ██▌
 
-            Memory at the peak  120 MB / 23.7 GB
+            Peak memory  120 MB / 23.7 GB
               weights                   9.0 MB     8% ██▊
               gradients                 9.0 MB     8% ██▊
               activations                90 MB    75% ███████████████████████████▊
               batch                      12 MB    10% ███▊
 
-            Costliest lines
+            Most expensive lines
                   50 ms    50%  train.py:8  activations 80 MB
                   20 ms    20%  train.py:19
                  8.0 ms     8%  train.py:14
@@ -782,12 +782,12 @@ mod tests {
                  200 µs   0.2%  train.py:16
                   10 µs  <0.1%  train.py:18
 
-            Costliest layers
+            Most expensive layers
                   65 ms    65%  conv  Conv2d
                   15 ms    15%  head  Linear
 
             Notes
-              98% of operator time and 100% of activations reached a line of yours
+              98% of op time and 100% of activations attributed to your code
               Two kernels were still running when the recording began.
         "#]]
         .assert_eq(&summary(&profile, Style { color: false, width: 80 }));
@@ -801,7 +801,7 @@ mod tests {
         used(&mut profile, on_gpu);
         let page = summary(&profile, Style { color: false, width: 80 });
         let is_told = |section: &&str| {
-            section.starts_with("320 samples") || section.starts_with("Costliest l")
+            section.starts_with("320 samples") || section.starts_with("Most expensive l")
         };
         let told: Vec<&str> = page.split("\n\n").filter(is_told).collect();
         expected.assert_eq(&told.join("\n\n"));
@@ -813,57 +813,57 @@ mod tests {
             true,
             expect![[r#"
                 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-                NVIDIA H200 · PyTorch 2.15.0 · batch of 32
+                NVIDIA H200 · PyTorch 2.15.0 · batch size 32
                 median of 3 iterations, ±4%
                   GPU busy 72% · FP32 50% of the peak · bandwidth 21% of the peak
-                  tensor cores used · occupancy 62% · 12 launches take the host 900 µs
+                  tensor cores used · occupancy 62% · 12 launches (900 µs on the CPU)
                   forward   GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
-                            tensor cores used · occupancy 62% · 12 launches take the host 250 µs
+                            tensor cores used · occupancy 62% · 12 launches (250 µs on the CPU)
                   backward  GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
-                            tensor cores used · occupancy 62% · 12 launches take the host 400 µs
+                            tensor cores used · occupancy 62% · 12 launches (400 µs on the CPU)
 
-                Costliest lines
+                Most expensive lines
                       50 ms    50%  train.py:8  activations 80 MB
                             GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
-                            tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+                            tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
                       20 ms    20%  train.py:19
                      8.0 ms     8%  train.py:14
                      6.5 ms     6%  train.py:17
                             GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
-                            tensor cores used · occupancy 62% · 12 launches take the host 65 µs
+                            tensor cores used · occupancy 62% · 12 launches (65 µs on the CPU)
                      6.0 ms     6%  train.py:10  activations 4.0 MB
                      4.0 ms     4%  train.py:11
                      200 µs   0.2%  train.py:16
                       10 µs  <0.1%  train.py:18
 
-                Costliest layers
+                Most expensive layers
                       65 ms    65%  conv  Conv2d
                             GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
-                            tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+                            tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
                       15 ms    15%  head  Linear"#]],
         );
         check_used(
             false,
             expect![[r#"
                 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-                NVIDIA H200 · PyTorch 2.15.0 · batch of 32
+                NVIDIA H200 · PyTorch 2.15.0 · batch size 32
                 median of 3 iterations, ±4%
-                  72% in operators
-                  forward   80% in operators
-                  backward  80% in operators
+                  72% in PyTorch ops
+                  forward   80% in PyTorch ops
+                  backward  80% in PyTorch ops
 
-                Costliest lines
-                      50 ms    50%  train.py:8  activations 80 MB  80% in operators
+                Most expensive lines
+                      50 ms    50%  train.py:8  activations 80 MB  80% in PyTorch ops
                       20 ms    20%  train.py:19
                      8.0 ms     8%  train.py:14
-                     6.5 ms     6%  train.py:17  80% in operators
+                     6.5 ms     6%  train.py:17  80% in PyTorch ops
                      6.0 ms     6%  train.py:10  activations 4.0 MB
                      4.0 ms     4%  train.py:11
                      200 µs   0.2%  train.py:16
                       10 µs  <0.1%  train.py:18
 
-                Costliest layers
-                      65 ms    65%  conv  Conv2d  80% in operators
+                Most expensive layers
+                      65 ms    65%  conv  Conv2d  80% in PyTorch ops
                       15 ms    15%  head  Linear"#]],
         );
     }

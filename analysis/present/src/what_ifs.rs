@@ -50,14 +50,14 @@ pub fn page(study: &Study, style: Style) -> String {
     line(&now(study));
     line("");
     if study.what_ifs.predictions.is_empty() {
-        line("None of the optimizations applies.");
+        line("No optimization applies.");
     }
     for row in table(study, style) {
         line(&row);
     }
     if !study.what_ifs.combinations.is_empty() {
         line("");
-        line(&style.faint("together"));
+        line(&style.faint("combinations"));
         for prediction in &study.what_ifs.combinations {
             line(&combination(prediction));
         }
@@ -69,7 +69,7 @@ pub fn page(study: &Study, style: Style) -> String {
     }
     if !study.what_ifs.refusals.is_empty() {
         line("");
-        line(&style.faint("does not apply"));
+        line(&style.faint("not applicable"));
         refusals(study).iter().for_each(|refusal| line(refusal));
     }
     line("");
@@ -83,15 +83,15 @@ pub fn page(study: &Study, style: Style) -> String {
 fn now(study: &Study) -> String {
     let peak = study
         .peak_bytes
-        .map(|peak| format!(", with a peak of {}", units::bytes(peak)))
+        .map(|peak| format!(", peak memory {}", units::bytes(peak)))
         .unwrap_or_default();
     let device = match study.device.as_str() {
         "" | "unknown" => String::new(),
         name => format!(" on {}", clean(&shorten(name, 72))),
     };
-    let batch = study.batch_size.map(|batch| format!(" with a batch of {batch}"));
+    let batch = study.batch_size.map(|batch| format!(" with batch size {batch}"));
     let batch = batch.unwrap_or_default();
-    format!("An iteration{batch} takes {} now{device}{peak}", units::duration(study.iteration_ns))
+    format!("Iteration{batch}: {}{device}{peak}", units::duration(study.iteration_ns))
 }
 
 struct Column {
@@ -119,7 +119,7 @@ fn table(study: &Study, style: Style) -> Vec<String> {
         is_text,
     };
     let mut columns = vec![
-        column("what if", 0, true, &|row| shorten(&row.title, TITLE)),
+        column("optimization", 0, true, &|row| shorten(&row.title, TITLE)),
         column("name", 3, true, &|row| row.names.join("+")),
         column("speedup", 0, false, &|row| format!("~{}", speedup(row.speedup().value))),
         column("range", 2, false, &|row| range(row.speedup())),
@@ -218,8 +218,8 @@ fn notes(row: &Prediction) -> Option<String> {
 fn about(study: &Study) -> Vec<String> {
     let off = units::percent(study.replay_error.abs());
     let mut lines = vec![format!(
-        "~ is predicted: the recorded iteration, changed and run again ({} tasks; unchanged it comes \
-         out {off} off). The range is from the worst to the best that is expected.",
+        "~ = simulated from the recorded step ({} tasks; the unmodified simulation is off by \
+        {off}). Ranges go from the worst to the best expected case.",
         study.tasks
     )];
     lines.extend(study.notes.iter().map(|note| clean(&shorten(note, 400))));
@@ -238,7 +238,7 @@ pub fn pair(pair: &Pair) -> Option<String> {
     );
     if pair.drift.abs() > UNEVEN {
         let drift = units::percent(pair.drift.abs());
-        told += &format!("; the machine was uneven, by {drift} meanwhile");
+        told += &format!("; noisy machine: {drift} drift during the measurement");
     }
     Some(told)
 }
@@ -256,11 +256,11 @@ fn accuracy_in_words(accuracy: Accuracy) -> String {
         (units::percent(accuracy.mean_error), units::percent(accuracy.largest_error));
     match accuracy.pairs {
         1 => format!(
-            "In this project one prediction was measured on this device: its time was off by {mean}"
+            "1 prediction was measured in this project on this device: its time was off by {mean}"
         ),
         pairs => format!(
-            "In this project {pairs} predictions were measured on this device: their times were off by \
-             {mean} on average, {most} at most"
+            "{pairs} predictions were measured in this project on this device: times were off by \
+            {mean} on average, {most} at most"
         ),
     }
 }
@@ -272,7 +272,7 @@ pub(super) fn in_hover(page: &mut Page, study: &Study) {
         return;
     }
     page.gap();
-    page.line(&[strong("What would make it faster")]);
+    page.line(&[strong("Optimizations")]);
     for prediction in best {
         let mut line = format!("{}: ~{}", prediction.title, speedup_range(prediction.speedup()));
         if let Some(correction) = prediction.correction {
@@ -306,18 +306,18 @@ mod tests {
         let compile = Prediction {
             peak_bytes: Some(range(1e9, 2e9, 3e9)),
             lines: vec![(FileId(0), 4), (FileId(0), 9), (FileId(1), 2)],
-            notes: vec!["compiling takes a while".to_owned()],
+            notes: vec!["compilation slows down".to_owned()],
             ..prediction(&["compile"], "torch.compile", range(50e6, 70e6, 90e6))
         };
         let slower =
-            prediction(&["amp-bf16"], "Mixed precision (bfloat16)", range(1e8, 104e6, 1e9));
+            prediction(&["amp-bf16"], "Mixed precision (bf16)", range(1e8, 104e6, 1e9));
         let gist = Prediction {
             is_research: true,
             ..prediction(&["gist"], "Activation compression (Gist)", Range::exact(90e6))
         };
         let gpus = Prediction {
             samples_factor: 4.0,
-            ..prediction(&["data-parallel"], "Data-parallel training", Range::exact(110e6))
+            ..prediction(&["data-parallel"], "Data parallel", Range::exact(110e6))
         };
         let refused = |name| Refused { name, title: "", why: "there is no GPU".to_owned() };
         Study {
@@ -333,7 +333,7 @@ mod tests {
                 combinations: Vec::new(),
                 refusals: vec![refused("fp8"), refused("tf32")],
             },
-            notes: vec!["The recording tells nothing of memory".to_owned()],
+            notes: vec!["The recording has no memory data".to_owned()],
             ..Study::default()
         }
     }
@@ -348,23 +348,23 @@ mod tests {
         check(
             200,
             expect![[r#"
-                An iteration with a batch of 32 takes 100 ms now on NVIDIA H200, with a peak of 3.0 GB
+                Iteration with batch size 32: 100 ms on NVIDIA H200, peak memory 3.0 GB
 
-                what if                        name           speedup         range  iteration  peak memory  lines
-                Data-parallel training         data-parallel    ~3.6×    3.6 to 3.6    ~110 ms      unknown
+                optimization                   name           speedup         range  iteration  peak memory  lines
+                Data parallel                  data-parallel    ~3.6×    3.6 to 3.6    ~110 ms      unknown
                 torch.compile                  compile          ~1.4×    1.1 to 2.0     ~70 ms      ~2.0 GB  train.py:4, 9, net.py:2
-                Mixed precision (bfloat16)     amp-bf16        ~0.96×  0.10 to 1.00    ~104 ms      unknown
+                Mixed precision (bf16)         amp-bf16        ~0.96×  0.10 to 1.00    ~104 ms      unknown
 
                 research: published, not available in PyTorch
                 Activation compression (Gist)  gist            ~1.11×  1.11 to 1.11     ~90 ms      unknown
 
-                compile: compiling takes a while
+                compile: compilation slows down
 
-                does not apply
+                not applicable
                 fp8, tf32: there is no GPU
 
-                ~ is predicted: the recorded iteration, changed and run again (1234 tasks; unchanged it comes out 0.4% off). The range is from the worst to the best that is expected.
-                The recording tells nothing of memory
+                ~ = simulated from the recorded step (1234 tasks; the unmodified simulation is off by 0.4%). Ranges go from the worst to the best expected case.
+                The recording has no memory data
             "#]],
         );
     }
@@ -398,7 +398,7 @@ mod tests {
         in_hover(&mut page, &study());
         let (_, plain) = page.finish();
         expect![[r#"
-            What would make it faster
+            Optimizations
               torch.compile: ~1.4× (1.1 to 2.0)"#]]
         .assert_eq(&plain);
         let mut page = Page::default();
@@ -420,8 +420,8 @@ mod tests {
         let accuracy = Accuracy { pairs: 2, mean_error: 0.2, largest_error: 0.25 };
         expect![[r#"
             compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted
-            compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted; the machine was uneven, by 50% meanwhile
-            In this project 2 predictions were measured on this device: their times were off by 20% on average, 25% at most
+            compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted; noisy machine: 50% drift during the measurement
+            2 predictions were measured in this project on this device: times were off by 20% on average, 25% at most
         "#]]
         .assert_eq(&measured(&pairs, Some(accuracy)));
     }

@@ -75,7 +75,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// It is not JSON, or not that of a trace.
-    #[error("the trace is not valid at byte {offset}: expected {expected}")]
+    #[error("the trace is invalid at byte {offset}: expected {expected}")]
     Invalid {
         /// Bytes of JSON before it.
         offset: u64,
@@ -83,16 +83,16 @@ pub enum TraceError {
         expected: &'static str,
     },
     /// It is JSON, but no trace.
-    #[error("there is no list of `traceEvents` in the file: it is not a profiler's trace")]
+    #[error("the file has no `traceEvents` list: it is not a profiler trace")]
     NoEvents,
     /// It ended before the first event.
-    #[error("the trace ends at byte {offset}, before its events begin")]
+    #[error("the trace is truncated at byte {offset}, before its events")]
     EndsEarly {
         /// Bytes of JSON.
         offset: u64,
     },
     /// One value is too long.
-    #[error("the value at byte {offset} is longer than {limit} bytes")]
+    #[error("the value at byte {offset} exceeds {limit} bytes")]
     ValueTooLong {
         /// Where it begins.
         offset: u64,
@@ -109,7 +109,7 @@ pub enum TraceError {
     },
     /// [`Options::max_memory_bytes`] is reached.
     #[error(
-        "the trace takes more than {} MB of memory: its first {events} events fill it",
+        "the trace needs more than {} MB of memory: its first {events} events already do",
         limit / 1_000_000
     )]
     TooMuchMemory {
@@ -119,7 +119,7 @@ pub enum TraceError {
         events: u64,
     },
     /// It inflates to far more than a trace would.
-    #[error("the trace's gzip data inflates to more than {limit} times its size")]
+    #[error("the trace's gzip data decompresses to more than {limit} times its size")]
     Bomb {
         /// [`Options::max_expansion`].
         limit: u64,
@@ -521,7 +521,7 @@ fn expect_nothing_more(window: &mut Window<'_>) -> Result<(), TraceError> {
         Progress::Ended => Ok(()),
         Progress::Read(_) => {
             let offset = window.offset(window.at);
-            Err(TraceError::Invalid { offset, expected: "nothing after the trace" })
+            Err(TraceError::Invalid { offset, expected: "the end of the trace" })
         }
     }
 }

@@ -308,7 +308,7 @@ impl<'a> Scanner<'a> {
                 Ok(if escaped { Kind::EscapedText } else { Kind::Text })
             }
             b'[' | b'{' if depth >= MAX_DEPTH => {
-                Err(self.invalid("a value that is nested less than 128 deep"))
+                Err(self.invalid("a value nested less than 128 levels deep"))
             }
             b'[' => {
                 self.at += 1;

@@ -260,13 +260,16 @@ pub enum LineLogError {
     #[error("lines.bin: not a line log (it does not start with RDGLINES)")]
     Magic,
     /// It was written in a format that this version does not know.
-    #[error("lines.bin: format {found}, and this Ridgeline reads {VERSION}; profile again")]
+    #[error(
+        "lines.bin: format {found} is not supported; this Ridgeline reads {VERSION}. Profile \
+        again"
+    )]
     Version {
         /// The version that it names.
         found: u32,
     },
     /// Its records cannot hold what version 1 says.
-    #[error("lines.bin: records of {found} bytes, where {RECORD_SIZE} are the least")]
+    #[error("lines.bin: records have {found} bytes; expected at least {RECORD_SIZE}")]
     RecordSize {
         /// The size that it names.
         found: u32,

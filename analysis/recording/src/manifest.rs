@@ -639,8 +639,8 @@ pub enum ManifestError {
     },
     /// It was written in a format that this version does not know.
     #[error(
-        "manifest.json: the recording has format {found} and this Ridgeline reads {SCHEMA}; \
-         profile again, or use the Ridgeline that made it"
+        "manifest.json: recording format {found} is not supported; this Ridgeline reads {SCHEMA}. \
+        Profile again, or use the Ridgeline version that wrote it"
     )]
     Schema {
         /// The format that it names.
@@ -691,7 +691,7 @@ impl<'de> Visitor<'de> for OptionalText {
     type Value = Option<String>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a text")
+        formatter.write_str("a string")
     }
 
     fn visit_none<E>(self) -> Result<Option<String>, E> {
@@ -767,7 +767,7 @@ mod tests {
 
     #[test]
     fn another_format_is_refused_with_what_to_do() {
-        check_error(r#"{"schema": 2}"#, "profile again");
+        check_error(r#"{"schema": 2}"#, "Profile again");
     }
 
     #[test]

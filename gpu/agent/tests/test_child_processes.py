@@ -259,7 +259,7 @@ def test_children_that_do_not_train_are_named(agent: Agent, tmp_path: Path) -> N
     text += "    child.start(); time.sleep(0.5); child.kill()\n"
     finished = agent.run(tmp_path, text)
     assert finished["outcome"] == "short", (finished, log(tmp_path).decode())
-    assert "started 1 child process, and none ran a backward pass" in finished["message"]
+    assert "started 1 child process, but none ran a backward pass" in finished["message"]
 
 
 def test_a_script_that_is_started_as_a_command_is_named(agent: Agent, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_script_that_is_started_as_a_command_is_named(agent: Agent, tmp_path: 
     text = "import subprocess, sys\nsubprocess.run([sys.executable, 'worker.py'])\n"
     finished = agent.run(tmp_path, text, limits={"seconds": 3})
     assert finished["outcome"] == "timeout", (finished, log(tmp_path).decode())
-    assert "It had started worker.py as a command" in finished["message"]
+    assert "It had started worker.py as a subprocess" in finished["message"]
 
 
 def test_a_pool_that_is_left_open_ends_with_the_program(agent: Agent, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_events_of_captures_join_the_trace(tmp_path: Path) -> None:
 def test_a_trace_that_ends_otherwise_is_left_as_it_is(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text('{"traceEvents": []}')
-    with pytest.raises(ValueError, match="does not end"):
+    with pytest.raises(ValueError, match="is truncated"):
         _add_events(str(trace), ["{}"])
     assert trace.read_text() == '{"traceEvents": []}'
 

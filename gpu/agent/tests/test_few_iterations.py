@@ -170,7 +170,7 @@ def test_what_is_compiled_while_it_is_timed_is_noted() -> None:
     step().backward(); optimizer.step()
     """
     notes = repeated(body, "optimizer").manifest["notes"]
-    assert sum("compiled in an iteration that was measured" in note for note in notes) == 1
+    assert sum("compiled during a measured iteration" in note for note in notes) == 1
 
 
 def test_a_single_forward_pass_is_profiled() -> None:

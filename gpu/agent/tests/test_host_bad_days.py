@@ -112,7 +112,7 @@ def test_sys_exit_with_a_message(agent: Agent, tmp_path: Path) -> None:
 
 def test_os_exit(agent: Agent, tmp_path: Path) -> None:
     message = check(agent, tmp_path, "import os\nos._exit(4)\n", "exited")
-    assert "exit code 4" in message
+    assert "exited with code 4" in message
 
 
 def test_a_segfault_says_where(agent: Agent, tmp_path: Path) -> None:

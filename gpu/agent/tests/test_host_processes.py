@@ -107,7 +107,7 @@ def test_a_killed_zygote_takes_its_run_along_and_is_replaced(agent: Agent, tmp_p
     assert all_end(everyone)
     finished = agent.wait_for("finished", id=identifier)
     assert finished["outcome"] == "exited"
-    assert "the process that starts the runs was ended" in finished["message"]
+    assert "the process that starts runs was terminated" in finished["message"]
     assert agent.run(tmp_path, TRAINING + "train(99)\n")["outcome"] == "complete"
 
 

@@ -179,7 +179,7 @@ def test_a_rank_that_exits_is_named(launches: Agent, tmp_path: Path) -> None:
     finished = run(launches, tmp_path, "rank == 1 and step == 2 and os._exit(7)")
     assert finished["outcome"] == "exited", (finished, log(tmp_path)[-2000:])
     # torch ends rank 0 for it, so that both are gone.
-    assert "rank 1 was ended in the stage" in finished["message"]
+    assert "rank 1 was stopped in stage" in finished["message"]
 
 
 # Starts the agent with less patience for the ranks that go on when one of them has come to its end.
@@ -203,7 +203,7 @@ def test_a_rank_that_comes_to_its_end_early_is_named(tmp_path: Path) -> None:
         finished = run(impatient, tmp_path, ends, launcher=FORKED)
     # With fewer iterations both may come to their end.
     assert finished["outcome"] == "short", (finished, log(tmp_path)[-2000:])
-    assert "rank 1 came to its end before enough iterations ran" in finished["message"]
+    assert "rank 1 finished before enough iterations ran" in finished["message"]
 
 
 def test_a_rank_that_hangs_is_named_with_its_line(launches: Agent, tmp_path: Path) -> None:
@@ -214,9 +214,9 @@ def test_a_rank_that_hangs_is_named_with_its_line(launches: Agent, tmp_path: Pat
     keys = {"launcher": FORKED, "limits": limits}
     finished = run(launches, tmp_path, "rank == 1 and step == 2 and time.sleep(600)", **keys)
     assert finished["outcome"] == "timeout", (finished, log(tmp_path)[-2000:])
-    assert f"rank 1 stood at train.py:{MISBEHAVES_AT} in misbehave" in finished["message"]
+    assert f"rank 1 was at train.py:{MISBEHAVES_AT} in misbehave" in finished["message"]
     # In the exchange, or before that where it met the other one to be profiled.
-    places = [f"rank 0 stood at train.py:{line} in train" for line in (MEETS_AT, EXCHANGES_AT)]
+    places = [f"rank 0 was at train.py:{line} in train" for line in (MEETS_AT, EXCHANGES_AT)]
     assert any(place in finished["message"] for place in places), finished["message"]
 
 
@@ -243,7 +243,7 @@ def test_a_launcher_that_is_not_there(launches: Agent, tmp_path: Path) -> None:
 def test_a_launcher_that_starts_nothing(launches: Agent, tmp_path: Path) -> None:
     finished = run(launches, tmp_path, launcher={"command": ["sh", "-c", "echo no; exit 3"]})
     assert finished["outcome"] == "exited"
-    assert finished["message"] == "no rank began: the launcher ended with exit code 3: no"
+    assert finished["message"] == "no rank started: the launcher exited with exit code 3: no"
     assert log(tmp_path) == b"no\n"
 
 
@@ -426,7 +426,7 @@ def test_a_machine_that_cannot_be_reached(
     launcher = {**other_machine, "remote": [other_machine["remote"][0], "127.0.0.3"]}
     finished = run(launches, tmp_path / "project", launcher=launcher)
     assert finished["outcome"] == "exited"
-    assert "the other machine was lost (exit code 255)" in finished["message"]
+    assert "lost the connection to the other machine (exit code 255)" in finished["message"]
 
 
 def test_the_tree_is_not_where_it_is_said_to_be(
@@ -435,7 +435,7 @@ def test_the_tree_is_not_where_it_is_said_to_be(
     project = tmp_path / "project"
     launcher = {**other_machine, "paths": {str(project): "/no/such/tree"}}
     finished = run(launches, project, launcher=launcher)
-    assert "no folder /no/such/tree on the machine of the launcher" in finished["message"]
+    assert "folder /no/such/tree does not exist on the launcher's machine" in finished["message"]
 
 
 @pytest.mark.parametrize(
@@ -510,7 +510,7 @@ def test_words_for_a_shell_are_quoted_for_ssh_alone() -> None:
 )
 def test_only_parts_of_a_recording_are_taken(tmp_path: Path, name: str) -> None:
     received = ReceivedRecording(str(tmp_path), lambda data: None)
-    with pytest.raises(OSError, match="no part of a recording"):
+    with pytest.raises(OSError, match="does not belong to a recording"):
         received.take({"path": name, "data": "eJwDAAAAAAE="})
     assert list(tmp_path.iterdir()) == []
 
@@ -518,7 +518,7 @@ def test_only_parts_of_a_recording_are_taken(tmp_path: Path, name: str) -> None:
 def test_what_is_broken_is_not_taken(tmp_path: Path) -> None:
     received = ReceivedRecording(str(tmp_path), lambda data: None)
     for data in ("!", "AAAA", 3, None):
-        with pytest.raises(OSError, match=r"broken|no part"):
+        with pytest.raises(OSError, match=r"damaged|does not belong"):
             received.take({"path": "trace.json", "data": data})
 
 

@@ -236,7 +236,7 @@ def test_time_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = json.loads((tmp_path / "probes.json").read_text())
     assert answer["operators"] == [{"same": 1.0}] * 4 + [{}] * 6
     assert allowed == pytest.approx([1.0 / 10, 0.7 / 9, 0.4 / 8, 0.1 / 7])
-    assert "time was up" in answer["notes"][-1]
+    assert "time limit was reached" in answer["notes"][-1]
 
 
 def test_a_request_that_makes_no_sense_is_refused(agent: Agent, tmp_path: Path) -> None:

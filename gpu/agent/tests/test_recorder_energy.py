@@ -84,8 +84,8 @@ def test_each_reason_is_told() -> None:
     ]
     assert reasons == [
         nvml.Unavailable("NVML does not know this GPU"),
-        nvml.Unavailable("NVML does not start (error 999)"),
-        nvml.Unavailable("NVML does not name the GPU of this MIG instance (error 999)"),
+        nvml.Unavailable("NVML failed to initialize (error 999)"),
+        nvml.Unavailable("NVML does not report the GPU of this MIG instance (error 999)"),
     ]
     old = nvml.by_uuid(Old(), "x")
     assert isinstance(old, nvml.Unavailable) and "too old" in old.why

@@ -185,7 +185,7 @@ def test_the_reason_is_told_where_nvml_has_no_answers() -> None:
     found = state.json()
     assert (found["clock_mhz"], found["other_processes"]) == ([], None)
     assert found["unknown"] == [
-        "The GPU's clocks, its energy and other processes on it are unknown: "
+        "GPU clocks, energy and other processes on the GPU are unknown: "
         "NVML is not on this machine."
     ]
 

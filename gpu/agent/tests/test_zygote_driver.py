@@ -57,4 +57,4 @@ def test_an_open_device_of_a_driver_makes_a_fork_unsafe(monkeypatch: pytest.Monk
     for device in ("/dev/nvidia-uvm", "/dev/dxg", "/dev/nvhost-gpu", "/dev/nvgpu/igpu0/ctrl"):
         monkeypatch.setattr(zygote.process_tree, "threads_of_this_process", lambda: 1)
         monkeypatch.setattr(zygote, "_open_devices", lambda device=device: ["/dev/null", device])
-        assert zygote.why_unsafe() == f"the GPU's driver is in use ({device})"
+        assert zygote.why_unsafe() == f"the GPU driver is in use ({device})"

@@ -94,7 +94,7 @@ impl Connection {
                     return Ok(facts);
                 }
                 Ok(Some(FromAgent::Ready(facts))) => {
-                    break format!("it speaks protocol {}, not {PROTOCOL_VERSION}", facts.protocol);
+                    break format!("it uses protocol {}, not {PROTOCOL_VERSION}", facts.protocol);
                 }
                 Ok(Some(FromAgent::Unusable { message })) => break short(message),
                 Ok(Some(_)) => {}
@@ -153,11 +153,11 @@ impl Connection {
     /// How the agent ended, in a person's words. Kills it where it only stopped talking.
     pub(super) async fn why_it_ended(&mut self) -> String {
         match timeout(Duration::from_secs(1), self.tree.child.wait()).await {
-            Ok(Ok(status)) => format!("its process ended: {status}"),
-            Ok(Err(error)) => format!("its process cannot be asked: {error}"),
+            Ok(Ok(status)) => format!("its process exited: {status}"),
+            Ok(Err(error)) => format!("its process cannot be checked: {error}"),
             Err(_) => {
                 self.tree.kill();
-                "it closed its output or wrote what is no message".to_owned()
+                "it closed its output or sent an invalid message".to_owned()
             }
         }
     }
@@ -189,9 +189,9 @@ pub(super) fn short(text: String) -> String {
 /// Why a message was not sent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SendError {
-    #[error("the request cannot be written as JSON: {0}")]
+    #[error("the request cannot be serialized as JSON: {0}")]
     NotJson(serde_json::Error),
-    #[error("the agent does not take messages any more")]
+    #[error("the agent no longer accepts messages")]
     NotTaken,
 }
 

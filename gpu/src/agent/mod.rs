@@ -105,7 +105,7 @@ pub enum AgentError {
 }
 
 fn with_output(output: &str) -> String {
-    if output.is_empty() { String::new() } else { format!("; its last lines:\n{output}") }
+    if output.is_empty() { String::new() } else { format!(". Last output: {output}") }
 }
 
 /// A handle to the agent. See the module's page.
@@ -172,7 +172,7 @@ impl Agent {
         if let Some(connection) = held.as_mut()
             && let Err(error) = self.shared.prepare(connection).await
         {
-            tracing::info!(%error, "the agent did not survive the project's imports");
+            tracing::info!(%error, "the agent exited while importing the project");
             *held = None;
             drop(held);
             // The fresh process is prepared while it starts.
@@ -359,7 +359,7 @@ impl Shared {
             return Ok(connection);
         }
         if let Err(error) = self.prepare(&mut connection).await {
-            tracing::info!(%error, "the agent did not survive the project's imports");
+            tracing::info!(%error, "the agent exited while importing the project");
             drop(connection);
             lock(&self.prepared).iter_mut().for_each(|prepare| prepare.preimport = false);
             connection = self.open().await?;

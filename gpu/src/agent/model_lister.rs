@@ -43,10 +43,10 @@ pub struct Versions {
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
     /// The lister could not be started.
-    #[error("the lister of models could not be started: {0}")]
+    #[error("the model lister could not be started: {0}")]
     Start(String),
     /// It ended or does not answer any more; another has to be started.
-    #[error("the lister of models has ended")]
+    #[error("the model lister has exited")]
     Ended,
     /// This model cannot be listed.
     #[error("{0}")]
@@ -95,12 +95,15 @@ impl ModelLister {
             process::spawn(command, WhenThisDies::Kill).await.map_err(|error| start(&error))?;
         let (Some(input), Some(output)) = (tree.child.stdin.take(), tree.child.stdout.take())
         else {
-            return Err(start(&"it has no input or output"));
+            return Err(start(&"it has no stdin or stdout"));
         };
         let mut lister =
             ModelLister { _tree: tree, input, output: BufReader::new(output), asked: 0 };
         let first = lister.line(STARTUP).await.map_err(|_| {
-            start(&"it ended or did not answer while it imported torch; does `import torch` work?")
+            start(
+                &"it exited or did not respond while importing torch; check that `import torch` \
+                works",
+            )
         })?;
         let versions = serde_json::from_slice(&first).map_err(|error| start(&error))?;
         Ok((lister, versions))
@@ -122,7 +125,7 @@ impl ModelLister {
         self.asked += 1;
         let mut message = request.clone();
         let (Some(fields), Some(out)) = (message.as_object_mut(), out.to_str()) else {
-            return Err(ListError::Model("it cannot be written as JSON".to_owned()));
+            return Err(ListError::Model("it cannot be serialized as JSON".to_owned()));
         };
         fields.insert("id".to_owned(), self.asked.into());
         fields.insert("out".to_owned(), out.into());

@@ -162,20 +162,25 @@ impl Run<'_> {
 
     fn given_up(&self, cancelling: bool) -> Attempt {
         if cancelling {
-            return ended(Outcome::Cancelled, "cancelled; the agent did not answer and was ended");
+            return ended(
+                Outcome::Cancelled,
+                "cancelled; the agent did not respond and was killed",
+            );
         }
         let seconds = self.work.limit_seconds();
         let message = format!(
-            "the run went on past its limit of {seconds} s and the agent did not stop it, so both were ended"
+            "the run exceeded its limit of {seconds} s and the agent did not stop it, so both were \
+            killed"
         );
         ended(Outcome::Timeout, message)
     }
 
     async fn lost(&self, connection: &mut Connection, begun: bool) -> Attempt {
-        let mut reason = format!("the agent was lost: {}", connection.why_it_ended().await);
+        let mut reason =
+            format!("lost the connection to the agent: {}", connection.why_it_ended().await);
         let last_words = connection.last_words();
         if !last_words.is_empty() {
-            reason = format!("{reason}; its last lines:\n{last_words}");
+            reason = format!("{reason}. Last output: {last_words}");
         }
         if begun { ended(Outcome::AgentLost, reason) } else { Attempt::NeverBegan(reason) }
     }

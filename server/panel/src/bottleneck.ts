@@ -18,7 +18,7 @@ export class BottleneckSection {
     const head = (text: string, name: string | null = null) => element("th", { scope: "col", class: name }, text);
     // The bars repeat the numbers beside them, so a screen reader reads neither them nor a name of theirs.
     const bars = element("td", { "aria-hidden": "true" });
-    const caption = "What the iteration would save at most if one cause cost nothing";
+    const caption = "Upper bounds on savings, one cause at a time";
     const table = element(
       "table",
       {},
@@ -26,11 +26,11 @@ export class BottleneckSection {
       element(
         "thead",
         {},
-        element("tr", {}, head("If it cost nothing"), head("Saves at most", "number"), bars, head("Time", "number"), head("Mostly in")),
+        element("tr", {}, head("Cause removed"), head("Max. saving", "number"), bars, head("Time", "number"), head("Mostly in")),
       ),
       this.#rows,
     );
-    const about = element("p", { class: "quiet" }, "One cause at a time. Savings overlap.");
+    const about = element("p", { class: "quiet" }, "One cause at a time; savings overlap.");
     fill(root, this.#verdict, scroller(caption, table), about, this.#parts);
   }
 

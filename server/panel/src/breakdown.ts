@@ -86,7 +86,7 @@ export class BreakdownSection {
       element(
         "p",
         { class: "keys", id: "icicle-keys" },
-        "Arrow keys move, Enter drills down, Escape goes back, Ctrl + Enter opens the line. Ctrl + wheel zooms, dragging pans.",
+        "Arrow keys: move. Enter: drill down. Escape: go back. Ctrl+Enter: open the line. Ctrl+wheel: zoom. Drag: pan.",
       ),
     );
     const events = {
@@ -166,7 +166,7 @@ export class BreakdownSection {
     this.#tree =
       this.#metric === "time"
         ? new Tree(chosen?.nodes ?? [], "time", recording.durationNs, "iteration")
-        : new Tree(chosen?.nodes ?? [], "memory", 0, "memory at the peak");
+        : new Tree(chosen?.nodes ?? [], "memory", 0, "peak memory");
     this.#legend.hidden = this.#metric === "memory";
     this.#root = this.#tree.find(this.#rootPath);
     this.#selected = this.#selectedPath === null ? -1 : this.#tree.find(this.#selectedPath);
@@ -176,7 +176,7 @@ export class BreakdownSection {
     this.#describe();
     this.#crumb();
     this.#missing.hidden = chosen === undefined || chosen.leftOut === 0;
-    write(this.#missing, `${counted(chosen?.leftOut ?? 0, "small node")} were left out; they count as their parents' own.`);
+    write(this.#missing, `${counted(chosen?.leftOut ?? 0, "small node")} not shown; included in the self values of their parents.`);
   }
 
   #mark(): void {
@@ -275,10 +275,10 @@ function note(tree: Tree, node: number): Note {
   ];
   if (node === WHOLE) {
     // The sum of rounded numbers may miss the whole by a few nanoseconds.
-    if (tree.own[node]! > tree.value[node]! / 1000) facts.push(["not in a node", write(tree.own[node]!)]);
+    if (tree.own[node]! > tree.value[node]! / 1000) facts.push(["not in any node", write(tree.own[node]!)]);
     return { title: tree.name(node), about: "", facts };
   }
-  if (record?.estimated === true) facts.push(["divided by", "an estimate"]);
+  if (record?.estimated === true) facts.push(["split by", "an estimate"]);
   if (!tree.isLeaf(node)) facts.push(["own", write(tree.own[node]!)]);
   if (record === null) return { title: tree.name(node), about: "", facts };
   if (tree.metric === "time") {
@@ -291,6 +291,6 @@ function note(tree: Tree, node: number): Note {
     const time = record.phases[at] ?? 0;
     if (time > 0) facts.push([phase, percent(time / sum)]);
   });
-  if (record.facts.length > 0) facts.push(["use of the device", record.facts.join(" · ")]);
+  if (record.facts.length > 0) facts.push(["device utilization", record.facts.join(" · ")]);
   return { title: record.name, about: record.detail, facts };
 }

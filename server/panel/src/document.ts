@@ -180,7 +180,7 @@ const FILES = 100_000;
 
 export class UnknownSchema extends Error {
   constructor(schema: unknown) {
-    super(`This page reads version ${SCHEMA} of the panel's document, not ${String(schema)}.`);
+    super(`This page supports version ${SCHEMA} of the panel document, not ${String(schema)}.`);
   }
 }
 

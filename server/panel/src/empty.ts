@@ -9,42 +9,42 @@ export function emptyState(status: Status, hasEditor: boolean): HTMLElement[] {
 }
 
 const WITHOUT_EDITOR = {
-  title: "Nothing is measured yet",
-  text: ["Run `ridgeline profile` in the project: what it measures shows here as soon as it is done."],
+  title: "No measurements yet",
+  text: ["Run `ridgeline profile` in the project. The results appear here when it finishes."],
 };
 
 function words(status: Status): { title: string; text: string[] } {
   switch (status.state) {
     case "waiting_for_trust":
       return {
-        title: "Waiting for your consent",
+        title: "Waiting for permission to run",
         text: [
-          "Nothing of this workspace runs before you allowed it once. Answer the question in your editor, or press “Profile now” to be asked again.",
+          "Ridgeline runs code of this workspace only with your permission. Answer the question in your editor, or press “Profile now” to be asked again.",
         ],
       };
     case "preparing":
     case "running":
       return {
-        title: "Running for the first time",
+        title: "First run",
         text: [
-          "Ridgeline runs a few iterations of your training loop and shows here what each line costs.",
-          "The first run takes longest: it imports what the project imports. Later ones start from there.",
+          "Ridgeline runs a few training iterations and shows here what each line costs.",
+          "The first run takes longest because it imports the project's packages. Later runs reuse the imports.",
         ],
       };
     case "failed":
       return {
-        title: "The run failed",
-        text: [status.message ?? "", "Mend the script and save it, or press “Profile now”."],
+        title: "Run failed",
+        text: [status.message ?? "", "Fix the script and save it, or press “Profile now”."],
       };
     case "paused":
       return {
         title: "Paused",
-        text: ["Nothing is measured yet, and saving starts no run. Press “Resume” or “Profile now”."],
+        text: ["No measurements yet, and profiling on save is paused. Press “Resume” or “Profile now”."],
       };
     default:
       return {
-        title: "Nothing is measured yet",
-        text: ["Save your training script, or press “Profile now”: a few iterations run, and their costs show here."],
+        title: "No measurements yet",
+        text: ["Save your training script or press “Profile now” to profile a few iterations."],
       };
   }
 }

@@ -7,10 +7,10 @@ import { ago, counted, moment, percent } from "./format";
 
 const STATES: Record<string, string> = {
   idle: "Ready",
-  waiting_for_trust: "Waiting for your consent",
+  waiting_for_trust: "Waiting for permission",
   preparing: "Preparing",
   running: "Running",
-  background: "Busy in the background",
+  background: "Working in the background",
   paused: "Paused",
   failed: "Failed",
 };
@@ -106,7 +106,7 @@ export class Header {
     const parts = [
       recording.device,
       recording.torch === "" ? "" : `PyTorch ${recording.torch}`,
-      recording.batchSize === null ? "" : `batch of ${recording.batchSize}`,
+      recording.batchSize === null ? "" : `batch size ${recording.batchSize}`,
       recording.timedIterations === null || recording.timedIterations === 0 ? "" : `median of ${counted(recording.timedIterations, "iteration")}`,
       recording.whenMs === null
         ? ""

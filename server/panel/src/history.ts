@@ -23,13 +23,13 @@ export class HistorySection {
     private readonly live: boolean,
   ) {
     this.#table = new ListTable<HistoryEntry>(
-      "History of runs",
+      "Run history",
       [
         { head: "When", class: "when", cell: (entry) => this.#when(entry) },
         { head: "Iteration", class: "number", cell: ({ timeNs }) => (timeNs === null ? "" : duration(timeNs)) },
         { head: "Samples/s", class: "number", cell: ({ samplesPerSecond: rate }) => (rate === null ? "" : significant(rate)) },
-        { head: "Peak", class: "number", cell: ({ peakBytes }) => (peakBytes === null ? "" : bytes(peakBytes)) },
-        { head: "Batch", class: "number", cell: ({ batchSize }) => (batchSize === null ? "" : count(batchSize)) },
+        { head: "Peak memory", class: "number", cell: ({ peakBytes }) => (peakBytes === null ? "" : bytes(peakBytes)) },
+        { head: "Batch size", class: "number", cell: ({ batchSize }) => (batchSize === null ? "" : count(batchSize)) },
         { head: "Device", cell: ({ device }) => device },
         { head: "Commit", cell: (entry) => this.#commit(entry) },
       ],
@@ -80,7 +80,7 @@ export class HistorySection {
     const picture = svg("svg", {
       viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
       role: "img",
-      "aria-label": `Time of an iteration over ${times.length} runs: from ${duration(times[0]!)} to ${duration(times.at(-1)!)}, between ${duration(least)} and ${duration(most)}.`,
+      "aria-label": `Iteration time over ${times.length} runs: from ${duration(times[0]!)} to ${duration(times.at(-1)!)}, range ${duration(least)} to ${duration(most)}.`,
     });
     picture.append(svg("polyline", { points: points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ") }));
     const [x, y] = points.at(-1)!;
@@ -88,7 +88,7 @@ export class HistorySection {
     fill(
       this.#spark,
       picture,
-      element("span", { class: "quiet" }, `iteration time from oldest to newest, between ${duration(least)} and ${duration(most)}`),
+      element("span", { class: "quiet" }, `iteration time from oldest to newest run, range ${duration(least)} to ${duration(most)}`),
     );
   }
 }

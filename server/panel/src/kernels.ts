@@ -17,7 +17,7 @@ export class KernelsSection {
         { head: "Calls", class: "number", cell: (kernel) => (kernel.calls === null ? "" : count(kernel.calls)) },
         { head: "Time", class: "number", cell: (kernel) => duration(kernel.timeNs) },
         { head: "Occupancy", class: "number", cell: (kernel) => (kernel.occupancy === null ? "" : percent(kernel.occupancy)) },
-        { head: "Of the iteration", class: "wide", cell: (kernel) => this.#share(kernel) },
+        { head: "Share of iteration", class: "wide", cell: (kernel) => this.#share(kernel) },
       ],
       10,
     );

@@ -30,7 +30,7 @@ try {
 } catch (error) {
   // Without this the page would stay empty and say nothing.
   byId("notice").textContent =
-    error instanceof UnknownSchema || error instanceof Gone ? error.message : `The page could not be shown: ${String(error)}`;
+    error instanceof UnknownSchema || error instanceof Gone ? error.message : `The page could not be displayed: ${String(error)}`;
   byId("notice").hidden = false;
   throw error;
 }

@@ -20,7 +20,7 @@ export class MemorySection {
   readonly #canvas: HTMLCanvasElement;
   readonly #explanation = element("p", { class: "explanation" });
   readonly #bar = element("div", { class: "stack", "aria-hidden": "true" });
-  readonly #kinds = element("ul", { class: "kinds", "aria-label": "Memory at the peak" });
+  readonly #kinds = element("ul", { class: "kinds", "aria-label": "Peak memory" });
   readonly #held = element("div");
   readonly #holders: ListTable<Holder>;
   readonly #course: ListTable<{ atNs: number; bytes: number }>;
@@ -35,7 +35,7 @@ export class MemorySection {
       },
     });
     this.#holders = new ListTable<Holder>(
-      "Lines that hold most at the peak",
+      "Lines that hold most of peak memory",
       [
         {
           head: "Line",
@@ -45,7 +45,7 @@ export class MemorySection {
         },
         { head: "Kind", cell: (holder) => holder.kind },
         { head: "Size", class: "number", cell: (holder) => bytes(holder.bytes) },
-        { head: "Of the peak", class: "wide", cell: (holder) => this.#share(holder.bytes) },
+        { head: "Share of peak", class: "wide", cell: (holder) => this.#share(holder.bytes) },
       ],
       8,
     );
@@ -54,13 +54,13 @@ export class MemorySection {
       [
         { head: "Time", class: "number", cell: ({ atNs }) => duration(atNs) },
         { head: "Allocated", class: "number", cell: ({ bytes: size }) => bytes(size) },
-        { head: "Of the peak", class: "wide", cell: ({ bytes: size }) => this.#share(size) },
+        { head: "Share of peak", class: "wide", cell: ({ bytes: size }) => this.#share(size) },
       ],
       SAMPLES + 2,
     );
     fill(
       this.#held,
-      element("h3", {}, "Held at the peak by"),
+      element("h3", {}, "Top lines at the peak"),
       this.#holders.root,
     );
     fill(
@@ -84,8 +84,8 @@ export class MemorySection {
     this.#course.show(this.#samples(memory));
     this.#canvas.hidden = memory.curve.length === 0;
     const when = memory.peakAtNs === null ? "" : ` at ${duration(memory.peakAtNs)}`;
-    const capacity = memory.capacityBytes === null ? "" : ` of ${bytes(memory.capacityBytes)} that the device has`;
-    this.#canvas.setAttribute("aria-label", `Memory over the iteration: the peak is ${bytes(memory.peakBytes)}${when}${capacity}.`);
+    const capacity = memory.capacityBytes === null ? "" : ` of ${bytes(memory.capacityBytes)} on the device`;
+    this.#canvas.setAttribute("aria-label", `Memory over the iteration: peak ${bytes(memory.peakBytes)}${when}${capacity}.`);
     fill(
       this.#bar,
       ...memory.atPeak.map((part, at) => {

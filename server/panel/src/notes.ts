@@ -21,7 +21,7 @@ export function showNotes(root: HTMLElement, recording: Recording): void {
     root,
     folded(
       "untracked",
-      "On no line of yours",
+      "Not attributed to your code",
       recording.untracked.map(({ name, timeNs }) =>
         element("li", {}, `${name} `, element("b", {}, duration(timeNs)), element("span", { class: "quiet" }, ` ${share(timeNs)}`)),
       ),

@@ -25,18 +25,18 @@ export class Notice {
       this.#lost.hidden = false;
       fill(
         this.#lost,
-        element("span", {}, "Connection to Ridgeline lost. What you see is the last that came. "),
+        element("span", {}, "Lost the connection to Ridgeline. Showing the last results. "),
         this.#seconds,
-        button("Try now", {}, () => {
+        button("Retry now", {}, () => {
           clearInterval(this.#countdown);
-          write(this.#seconds, "Trying…");
+          write(this.#seconds, "Reconnecting…");
           this.#again();
         }),
       );
     }
     let left = Math.round(delayMs / 1000);
     const tell = () => {
-      write(this.#seconds, left > 0 ? `Trying again in ${left} s.` : "Trying…");
+      write(this.#seconds, left > 0 ? `Retrying in ${left} s.` : "Reconnecting…");
       left -= 1;
     };
     tell();

@@ -235,7 +235,7 @@ export class Page {
           if (!current()) return;
           // What failed on the way is asked for again with the next document.
           if (!(error instanceof Gone)) this.#timelineGeneration = null;
-          timeline.miss(error instanceof Gone ? "The timeline of this measurement is no longer at hand." : reason(error));
+          timeline.miss(error instanceof Gone ? "The timeline of this measurement is no longer available." : reason(error));
         },
       );
     });
@@ -295,9 +295,9 @@ export class Page {
     try {
       const { done, message } = await answer;
       // An edit that was made may have something to be known about it.
-      if (!done || message !== null) this.#notice.say(message ?? "The editor did not do it.");
+      if (!done || message !== null) this.#notice.say(message ?? "The editor rejected the request.");
     } catch {
-      this.#notice.say("The server could not be reached.");
+      this.#notice.say("Could not reach the server.");
     }
   }
 }
@@ -308,10 +308,10 @@ function afterPaint(work: () => void): void {
 
 function reason(error: unknown): string {
   if (error instanceof Gone) {
-    return "This page's server has ended. Open the panel again from your editor or with `ridgeline panel`.";
+    return "The server of this page has stopped. Reopen the panel from your editor or with `ridgeline panel`.";
   }
   // What browsers say themselves about a connection means nothing to a person.
-  if (error instanceof TypeError || error instanceof DOMException) return "The server could not be reached.";
+  if (error instanceof TypeError || error instanceof DOMException) return "Could not reach the server.";
   return error instanceof Error ? error.message : String(error);
 }
 

@@ -11,7 +11,7 @@ export class Surface {
     private readonly draw: (context: CanvasRenderingContext2D) => void,
   ) {
     const context = canvas.getContext("2d", { alpha: false });
-    if (context === null) throw new Error("this browser has no 2D canvas");
+    if (context === null) throw new Error("this browser does not support 2D canvas");
     this.#context = context;
     new ResizeObserver(() => {
       this.#fit();

@@ -47,7 +47,7 @@ describe("the chart", () => {
       row("slow and cheap", 9, 1),
       row("fast and dear", 1, 9),
       row("between", 5, 5),
-      row("no room", 1, 1, { fits: false }),
+      row("out of memory", 1, 1, { fits: false }),
     );
     expect(frontier(points(rows)).map(({ device }) => device.name)).toEqual(["fast and dear", "between", "slow and cheap"]);
   });

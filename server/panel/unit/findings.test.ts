@@ -7,14 +7,14 @@ const row = {
   severity: "warning",
   text: ".item() waits for the GPU",
   why: "Python stands still.",
-  cost: "1.2 ms of an iteration (12%)",
+  cost: "1.2 ms per iteration (12%)",
   time_ns: 1.2e6,
   bytes: null,
   is_predicted: false,
   where: "train.py:12",
   place: { file: 0, line: 12 },
   related: [{ text: "made here", where: "net.py:3", place: null }],
-  fix: { name: "detach-accumulated", title: "Add the loss up without its graph", possible: false, why: "the line has changed" },
+  fix: { name: "detach-accumulated", title: "Accumulate the loss without its graph", possible: false, why: "the line has changed" },
 };
 
 test("findings are read in their order", () => {
@@ -22,7 +22,7 @@ test("findings are read in their order", () => {
   expect(findings.leftOut).toBe(3);
   expect(findings.rows.map(({ text }) => text)).toEqual([".item() waits for the GPU", "second"]);
   expect(findings.rows[0]).toMatchObject({ severity: "warning", timeNs: 1.2e6, bytes: null, place: { file: 0, line: 12 } });
-  expect(findings.rows[0]!.fix).toEqual({ name: "detach-accumulated", title: "Add the loss up without its graph", possible: false, why: "the line has changed" });
+  expect(findings.rows[0]!.fix).toEqual({ name: "detach-accumulated", title: "Accumulate the loss without its graph", possible: false, why: "the line has changed" });
   expect(findings.rows[1]).toMatchObject({ cost: null, fix: null });
 });
 

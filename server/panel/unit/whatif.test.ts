@@ -53,7 +53,7 @@ describe("the document", () => {
   });
 
   test("gives a refusal without a reason one", () => {
-    expect(read({ refusals: [{ name: "fp8" }] }).refusals).toEqual([{ title: "fp8", why: "for a reason that is not known" }]);
+    expect(read({ refusals: [{ name: "fp8" }] }).refusals).toEqual([{ title: "fp8", why: "for an unknown reason" }]);
   });
 });
 
@@ -88,17 +88,17 @@ describe("the words", () => {
   });
 
   test("tell how well the replay stands for the iteration", () => {
-    expect(replay(read({ replay_error: 0.004 }))).toBe("The replay reproduces the recorded iteration within 0.4%.");
+    expect(replay(read({ replay_error: 0.004 }))).toBe("The simulation reproduces the recorded iteration within 0.4%.");
     expect(replay(read({ replay_error: 0 }))).toContain("within 0.1%");
-    expect(replay(read({ replay_error: 0.12 }))).toBe("The replay is 12% off the recorded iteration: all of this is a guess.");
-    expect(replay(read({}))).toContain("not known");
+    expect(replay(read({ replay_error: 0.12 }))).toBe("The simulation is 12% off the recorded iteration: treat these predictions as a guess.");
+    expect(replay(read({}))).toContain("unknown");
   });
 
   test("tell how far predictions were off here", () => {
-    expect(accuracy(null)).toBe("None was measured here yet.");
-    expect(accuracy({ pairs: 1, meanError: 0.06, largestError: 0.06 })).toBe("The one that was measured here was 6% off.");
+    expect(accuracy(null)).toBe("No prediction has been measured here yet.");
+    expect(accuracy({ pairs: 1, meanError: 0.06, largestError: 0.06 })).toBe("The one prediction measured here was 6% off.");
     expect(accuracy({ pairs: 7, meanError: 0.06, largestError: 0.14 })).toBe(
-      "The 7 predictions that were measured here were 6% off on average, and 14% at most.",
+      "The 7 predictions measured here were 6% off on average, and 14% at most.",
     );
   });
 
@@ -107,7 +107,7 @@ describe("the words", () => {
       measuredWords(one(), { beforeNs, timeNs, peakBytes, whenMs: null }, 100e6);
     expect(measured(null, 50e6, 2.1e9)).toEqual({ time: "50 ms, as predicted", peak: "2.1 GB, 5% more than predicted", isWithin: true });
     expect(measured(100e6, 40e6, null)).toEqual({
-      time: "40 ms instead of 100 ms, 20% less than predicted and out of the range",
+      time: "40 ms instead of 100 ms, 20% less than predicted and out of range",
       peak: null,
       isWithin: false,
     });
@@ -121,7 +121,7 @@ describe("the words", () => {
     expect(reasons(a!, whatIfs, false).measure).toContain("no editor");
     expect(reasons(c!, whatIfs, true)).toEqual({ apply: "it is there already", measure: "it is there already" });
     const measuring = { ...whatIfs, measuring: "a" };
-    expect(reasons(a!, measuring, true)).toEqual({ apply: null, measure: "it is being measured" });
-    expect(reasons(b!, measuring, true).measure).toBe("Title of a is being measured");
+    expect(reasons(a!, measuring, true)).toEqual({ apply: null, measure: "measurement in progress" });
+    expect(reasons(b!, measuring, true).measure).toBe("measuring Title of a");
   });
 });

@@ -50,7 +50,7 @@ impl GlobalState {
         let (ended, has_ended) = oneshot::channel();
         let shows_progress = self.client.shows_progress && effort == Effort::Runs;
         let showing = shows_progress.then(|| {
-            let (title, why) = ("Ridgeline: other batch sizes".to_owned(), "asked for".to_owned());
+            let (title, why) = ("Ridgeline: batch-size sweep".to_owned(), "on request".to_owned());
             let (to_client, token) = (self.to_client.clone(), job.progress_token());
             tokio::spawn(progress::show(to_client, token, title, why, shown, has_ended))
         });

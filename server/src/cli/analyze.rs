@@ -53,8 +53,8 @@ pub(super) fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure
             if let Ok(profile) = attribution::attribute(&part) {
                 summary.explain(&profile);
                 summary.notes.push(format!(
-                    "the bottleneck and the utilization are of {count} of the {of} iterations, those \
-                     around the median one: all of them would take too much memory"
+                    "the bottleneck and the utilization cover {count} of {of} iterations around \
+                    the median, because all of them would need too much memory"
                 ));
             }
             summary
@@ -62,8 +62,9 @@ pub(super) fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure
         Part::TooLarge => {
             let mut summary = summarize(&recording.trace);
             summary.notes.push(format!(
-                "the bottleneck and the utilization are unknown: the trace has no profiler step of at \
-                 most {MOST_EVENTS} events to replay. Record with a schedule and call `step()`"
+                "the bottleneck and the utilization are unknown: the trace has no profiler step \
+                with at most {MOST_EVENTS} events to simulate. Record with a schedule and call \
+                `step()`"
             ));
             summary
         }
@@ -71,9 +72,9 @@ pub(super) fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure
     // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
     std::mem::forget(recording);
     if let Some(file) = &args.json {
-        summary.notes.push(
-            "Findings are told where a program is at hand: `ridgeline profile` runs it".to_owned(),
-        );
+        summary
+            .notes
+            .push("Findings need the program's source: run `ridgeline profile`".to_owned());
         output_file::write(&Analysis { summary: &summary, findings: () }, file)?;
     }
     if output_file::is_stdout(args.json.as_deref()) {
@@ -110,7 +111,7 @@ fn read_trace(args: &AnalyzeArgs) -> Result<Trace, Failure> {
     let wrong = |why: String| {
         Failure::failed(
             format!("{}: {why}", path.display()),
-            "Name a trace that torch.profiler wrote (`export_chrome_trace`), or a recording's folder",
+            "Pass a trace written by torch.profiler (`export_chrome_trace`) or a recording folder",
         )
     };
     let file = File::open(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
@@ -119,8 +120,8 @@ fn read_trace(args: &AnalyzeArgs) -> Result<Trace, Failure> {
     let trace = Trace::read(file, &options).map_err(|error| match error {
         TraceError::TooMuchMemory { .. } => Failure::failed(
             format!("{}: {error}", path.display()),
-            "Allow more with `--max-memory MB`, or record fewer steps (`schedule(active=3)`), without \
-             `with_stack`",
+            "Raise the limit with `--max-memory MB`, or record fewer steps (`schedule(active=3)`) \
+            without `with_stack`",
         ),
         error => wrong(error.to_string()),
     })?;
@@ -132,7 +133,7 @@ fn read_trace(args: &AnalyzeArgs) -> Result<Trace, Failure> {
         && trace.annotations.is_empty()
         && trace.counters.is_none();
     if is_empty {
-        return Err(wrong("it has no operator, no kernel and no memory event in it".to_owned()));
+        return Err(wrong("it contains no operators, kernels or memory events".to_owned()));
     }
     Ok(trace)
 }
@@ -146,7 +147,7 @@ fn analyze_recording(
     let wrong = |why: String| {
         Failure::failed(
             format!("{}: {why}", args.trace.display()),
-            "Name a folder that a finished run left, or a trace file",
+            "Pass the folder of a finished run or a trace file",
         )
     };
     let recording = pipeline::load(&args.trace).map_err(|error| wrong(error.to_string()))?;

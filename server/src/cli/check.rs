@@ -29,18 +29,18 @@ type Found = Result<Vec<Finding>, String>;
 /// from noise.
 const LEAST_ITERATIONS: u32 = 7;
 
-/// How a check is written.
+/// Output format of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// For a person.
+    /// Text for the terminal.
     Text,
-    /// What docs/schema/check.schema.json describes.
+    /// JSON, as described in docs/schema/check.schema.json.
     Json,
-    /// SARIF 2.1.0, for GitHub's code scanning and others.
+    /// SARIF 2.1.0, for GitHub code scanning and similar tools.
     Sarif,
-    /// JUnit's XML, for lists of tests.
+    /// JUnit XML, for test reports.
     Junit,
-    /// GitLab's code quality report.
+    /// GitLab code quality report.
     CodeQuality,
 }
 
@@ -108,8 +108,7 @@ fn of_program(
         };
         let mut check = judge(&profiled, look(&profiled).await?);
         if check.is_slow() {
-            terminal
-                .say("It was too slow; it is measured once more, to tell that from an accident.");
+            terminal.say("Over budget; measuring again to rule out noise.");
             let again = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
             check = check.confirmed(&judge(&again, look(&again).await?));
         }
@@ -152,7 +151,7 @@ impl Asked {
             example: &str,
             parse: impl Fn(&str) -> Option<T>,
         ) -> Result<Option<T>, Failure> {
-            let wrong = |text: &str| Failure::usage(format!("`{text}` is no {what}"), example);
+            let wrong = |text: &str| Failure::usage(format!("`{text}` is not a {what}"), example);
             text.map(|text| parse(text).ok_or_else(|| wrong(text))).transpose()
         }
         let percent = |text: &str| Percent::parse(text).map(Percent::share);
@@ -164,9 +163,9 @@ impl Asked {
         let most = |text: &String| {
             let wrong = || {
                 Failure::usage(
-                    format!("`{text}` is no number of findings"),
-                    "A severity and how many of it and above there may be: `warning/0`, \
-                     `information/5`, `hint/20`",
+                    format!("`{text}` is not a findings budget"),
+                    "Use a severity and the number of findings allowed at that severity and above: \
+                    `warning/0`, `information/5`, `hint/20`",
                 )
             };
             let (name, count) = text.split_once('/').ok_or_else(wrong)?;
@@ -177,19 +176,19 @@ impl Asked {
             max_regression: parsed(
                 args.max_regression.as_ref(),
                 "percentage",
-                "Such as `5%`, from 0% to 1000%",
+                "Use a percentage such as `5%`, from 0% to 1000%",
                 percent,
             )?,
             max_memory: parsed(
                 args.max_memory.as_ref(),
                 "size",
-                "A number of bytes, or text such as \"16 GB\"",
+                "Use a number of bytes or a size such as \"16 GB\"",
                 size,
             )?,
             max_time: parsed(
                 args.max_time.as_ref(),
                 "time",
-                "A number of milliseconds above 0",
+                "Use a number of milliseconds above 0",
                 time,
             )?,
             max_findings: args.max_findings.iter().map(most).collect::<Result<_, Failure>>()?,
@@ -318,5 +317,5 @@ fn json(value: &impl Serialize) -> Result<String, Failure> {
 }
 
 fn defect(error: &impl std::fmt::Display) -> Failure {
-    Failure::failed(format!("the check cannot be written: {error}"), "")
+    Failure::failed(format!("could not write the check: {error}"), "")
 }

@@ -28,13 +28,13 @@ const DOCUMENT_LIMIT: u64 = 64 << 20;
 const LISTED: usize = 20;
 
 /// What a run can be named by.
-const NAMES: &str = "A run is `last`, `last~1`, its number in the list that `ridgeline compare` prints, \
-                     a commit (`HEAD`, `HEAD~1`, `main`, `a1b2c3d`), the folder of a recording, a trace, \
-                     or what `profile --json` or `check --write-baseline` wrote";
+const NAMES: &str = "A run is `last`, `last~1`, its number in the list printed by `ridgeline \
+    compare`, a commit (`HEAD`, `HEAD~1`, `main`, `a1b2c3d`), a recording folder, a trace, or the \
+    output of `profile --json` or `check --write-baseline`";
 
 /// What a baseline can be.
-const BASELINES: &str = "A baseline is what `check --write-baseline` or `profile --json` wrote, a \
-                         recording or a trace";
+const BASELINES: &str = "A baseline is the output of `check --write-baseline` or `profile --json`, \
+    a recording or a trace";
 
 /// Runs the subcommand.
 pub(super) fn run(args: &CompareArgs, terminal: &Terminal) -> Result<(), Failure> {
@@ -87,17 +87,20 @@ fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named), Failure>
     let found = found.ok_or_else(|| {
         let what = match &commit {
             _ if runs.is_empty() => {
-                format!("there is no file `{name}`, and {} was not profiled yet", root.display())
+                format!(
+                    "file `{name}` does not exist, and {} has not been profiled yet",
+                    root.display()
+                )
             }
-            Some(commit) => format!("{name} is {} and was not profiled", commit.short()),
-            None => format!("there is no file and no run `{name}`"),
+            Some(commit) => format!("{name} is {}, which has not been profiled", commit.short()),
+            None => format!("no file or run named `{name}`"),
         };
         Failure::usage(what, NAMES)
     })?;
     let kept = history::run(store, root, found.when_unix_ms).ok_or_else(|| {
         Failure::failed(
-            format!("what the run `{name}` cost by line is not kept"),
-            "Runs of before this version, and old ones, have their headline alone",
+            format!("per-line costs of the run `{name}` are not stored"),
+            "Old runs, and runs of earlier versions, have only summary metrics",
         )
     })?;
     let named = Named {
@@ -123,10 +126,10 @@ fn of_path(path: &Path, store: &Store) -> Result<Run, String> {
     let profiled = match pipeline::is_recording(path) {
         true => pipeline::open(path),
         false if path.is_dir() => pipeline::newest(store, path),
-        false => Err("its name is no trace's".to_owned()),
+        false => Err("its name is not that of a trace".to_owned()),
     };
     let profiled = profiled.map_err(|why| match is_no_document {
-        Some(document) => wrong(format!("{document}; and it is no recording: {why}")),
+        Some(document) => wrong(format!("{document}; and it is not a recording: {why}")),
         None => wrong(why),
     });
     Ok(Run::of(&profiled?.profile))
@@ -141,7 +144,7 @@ fn of_document(file: &Path) -> Result<Result<Run, NotARun>, String> {
     let unread = |error: std::io::Error| format!("cannot be read: {error}");
     let facts = file.metadata().map_err(unread)?;
     if !facts.is_file() {
-        return Err("is no plain file".to_owned());
+        return Err("is not a regular file".to_owned());
     }
     if facts.len() > DOCUMENT_LIMIT {
         return Ok(Err(NotARun::Form("it is too large".to_owned())));
@@ -183,7 +186,7 @@ fn recorded<'a>(digits: &str, runs: &'a [RunRecord]) -> Option<&'a RunRecord> {
 /// The runs of a project, newest first, with the names that they can be compared by.
 fn list(runs: &[RunRecord], root: &Path) -> String {
     if runs.is_empty() {
-        return format!("{} was not profiled yet.\n", printable(&root.display().to_string()));
+        return format!("{} has not been profiled yet.\n", printable(&root.display().to_string()));
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let mut text = String::new();
@@ -202,8 +205,8 @@ fn list(runs: &[RunRecord], root: &Path) -> String {
             printable(&run.device),
         );
     }
-    text += "\n`ridgeline compare last~1 last` compares two of them; + marks a text that was changed \
-             since its commit.\n";
+    text += "\nCompare two runs with `ridgeline compare last~1 last`. A + marks code changed since \
+        its commit.\n";
     text
 }
 
@@ -225,8 +228,8 @@ pub(super) fn baseline(file: &Path, store: &Store) -> Result<Run, Failure> {
     if !file.exists() {
         return Err(Failure {
             code: exit::USAGE,
-            what: format!("the baseline {} is not there", file.display()),
-            next: format!("`ridgeline check --write-baseline {}` makes it", file.display()),
+            what: format!("the baseline {} does not exist", file.display()),
+            next: format!("Create it with `ridgeline check --write-baseline {}`", file.display()),
         });
     }
     of_path(file, store).map_err(|why| Failure::usage(why, BASELINES))

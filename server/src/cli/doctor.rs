@@ -40,7 +40,7 @@ pub(super) fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure>
     };
     let surroundings =
         Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
-    let bar = terminal.spinner("looking at Python, torch and the GPUs");
+    let bar = terminal.spinner("checking Python, torch and the GPUs");
     let examined = examine(&search, &surroundings, Consent::Given, store.cache(), args.full);
     let report = run::block_on(|cancel| async move {
         tokio::select! {
@@ -53,27 +53,24 @@ pub(super) fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure>
     let configuration = match &loaded {
         Ok(loaded) => match &loaded.file {
             Some(file) => file.display().to_string(),
-            None => "none (the defaults hold)".to_owned(),
+            None => "none (using defaults)".to_owned(),
         },
         Err(error) => format!("cannot be used: {error}"),
     };
     terminal.print(&describe(&report, &configuration, &store, terminal))?;
     if args.measure && report.devices.gpus.is_empty() {
         let driver = describe_driver(&report.devices.driver);
-        return Err(Failure::failed(
-            format!("there is no GPU to measure (CUDA driver: {driver})"),
-            "",
-        ));
+        return Err(Failure::failed(format!("no GPU to measure (CUDA driver: {driver})"), ""));
     }
     if let Some(why) = measured.into_iter().next() {
-        return Err(Failure::failed(why, "The rest of this page holds all the same"));
+        return Err(Failure::failed(why, "Everything else on this page is still valid"));
     }
     let usable = report.interpreter.as_ref().is_ok_and(|found| found.usable().is_ok());
     match (loaded, usable) {
         (Err(error), _) => Err(Failure::usage(error.to_string(), "")),
         (Ok(_), false) => Err(Failure {
             code: exit::NO_PYTHON,
-            what: "there is no Python with a torch that can be used".to_owned(),
+            what: "no Python with a supported torch was found".to_owned(),
             next: String::new(),
         }),
         (Ok(_), true) => Ok(()),
@@ -139,7 +136,7 @@ fn describe(report: &Report, configuration: &str, store: &Store, terminal: &Term
                     let built_for = match (&torch.cuda, &torch.hip) {
                         (Some(cuda), _) => format!("built for CUDA {cuda}"),
                         (None, Some(hip)) => format!("built for ROCm {hip}"),
-                        (None, None) => "built for the CPU alone".to_owned(),
+                        (None, None) => "CPU-only build".to_owned(),
                     };
                     row("torch", &format!("{}, {built_for}", torch.version));
                 }
@@ -152,7 +149,7 @@ fn describe(report: &Report, configuration: &str, store: &Store, terminal: &Term
         Some(Ok(facts)) => {
             let mode = match facts.mode {
                 ridgeline_gpu::agent::Mode::Fork => "runs are forked from a warm process",
-                ridgeline_gpu::agent::Mode::Standby => "each run has a process of its own",
+                ridgeline_gpu::agent::Mode::Standby => "each run starts its own process",
             };
             let why = facts.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
             row("Agent", &format!("{mode}{why}"));
@@ -185,14 +182,14 @@ fn describe(report: &Report, configuration: &str, store: &Store, terminal: &Term
         }
     }
     if report.devices.gpus.is_empty() {
-        row("GPU", "none: training loops run on the CPU");
+        row("GPU", "none: training runs on the CPU");
     }
     for (number, advice) in report.advice.iter().enumerate() {
-        let what_to_do = if number == 0 { "What to do" } else { "" };
+        let what_to_do = if number == 0 { "Next steps" } else { "" };
         row(what_to_do, advice);
     }
     if report.advice.is_empty() {
-        row("What to do", "nothing: all is well");
+        row("Next steps", "none: everything works");
     }
     text
 }
@@ -201,12 +198,13 @@ fn describe(report: &Report, configuration: &str, store: &Store, terminal: &Term
 fn describe_sandbox(sandbox: Option<&Sandbox>) -> String {
     match sandbox {
         Some(Sandbox { landlock, why: None }) => {
-            format!("Landlock ABI {landlock} and seccomp confine estimates of unsaved text")
+            format!("Landlock ABI {landlock} and seccomp confine estimates of unsaved code")
         }
         Some(Sandbox { why: Some(why), .. }) => format!(
-            "not available: {why}. Unsaved text is not estimated (setting `ridgeline.live.withoutSandbox`)"
+            "not available: {why}. Unsaved code is not estimated (setting \
+            `ridgeline.live.withoutSandbox`)"
         ),
-        None => "unknown: the agent reports nothing".to_owned(),
+        None => "unknown: not reported by the agent".to_owned(),
     }
 }
 
@@ -216,7 +214,7 @@ fn describe_rates(gpu: &Gpu, report: &Report, store: &Store) -> Vec<String> {
     let Some(measured) = of_device(store, &device) else {
         let is_known = DeviceTable::shipped().find(&gpu.name).is_some();
         let rates = if is_known { "rates: datasheet" } else { "rates: unknown" };
-        return vec![format!("{rates} (`ridgeline doctor --measure` measures them)")];
+        return vec![format!("{rates} (measure them with `ridgeline doctor --measure`)")];
     };
     let (_, refused) = measured.rates();
     let mut lines = vec![format!(
@@ -234,14 +232,13 @@ fn describe_driver(driver: &Driver) -> String {
     match driver {
         Driver::Absent => "none on this machine".to_owned(),
         Driver::Ready { cuda: (major, minor) } => format!("ready, for CUDA up to {major}.{minor}"),
-        Driver::NoDevice => "works, and sees no GPU".to_owned(),
+        Driver::NoDevice => "works, but sees no GPU".to_owned(),
         Driver::Mismatch => {
-            "its library and its kernel module are of different versions; restart the machine"
-                .to_owned()
+            "its library and its kernel module have different versions; reboot".to_owned()
         }
         Driver::Incomplete { symbol } => format!("lacks `{symbol}`: it is too old"),
         Driver::Failed { code } => format!("fails with error {code}"),
-        Driver::Unresponsive { reason } => format!("does not answer: {reason}"),
+        Driver::Unresponsive { reason } => format!("does not respond: {reason}"),
     }
 }
 
@@ -265,12 +262,12 @@ mod tests {
     fn the_sandbox_is_one_line() {
         let holds = Sandbox { landlock: 7, why: None };
         let line = describe_sandbox(Some(&holds));
-        assert_eq!(line, "Landlock ABI 7 and seccomp confine estimates of unsaved text");
-        let why = Some("there is no sandbox for macOS".to_owned());
+        assert_eq!(line, "Landlock ABI 7 and seccomp confine estimates of unsaved code");
+        let why = Some("no sandbox is available on macOS".to_owned());
         let line = describe_sandbox(Some(&Sandbox { landlock: 0, why }));
         assert_eq!(
             line,
-            "not available: there is no sandbox for macOS. Unsaved text is not estimated \
+            "not available: no sandbox is available on macOS. Unsaved code is not estimated \
              (setting `ridgeline.live.withoutSandbox`)"
         );
     }

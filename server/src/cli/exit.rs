@@ -25,11 +25,11 @@ pub(super) const INTERRUPTED: u8 = 130;
 /// The last paragraph of `--help`; a test holds it to the constants above.
 pub(super) const HELP: &str = "\
 Exit codes:
-  0    done
-  1    the program failed or went over a limit, a file could not be read or written, or a check failed
-  2    the command line or the configuration is wrong
-  3    there is nothing to run, or several scripts fit equally well
-  4    there is no Python with torch
+  0    success
+  1    the program failed or exceeded a limit, a file could not be read or written, or a check failed
+  2    invalid command line or configuration
+  3    nothing to run, or several scripts match
+  4    no Python with torch
   130  interrupted";
 
 /// Why a command did not do what it was asked.

@@ -34,17 +34,17 @@ mod terminal;
 mod typed_command;
 mod whatif;
 
-/// What each line of PyTorch training code costs: time, memory and throughput.
+/// Time, memory and throughput of PyTorch training, on the lines of your code.
 #[derive(Debug, Parser)]
 #[command(name = "ridgeline", version, about, after_help = exit::HELP, disable_help_subcommand = true)]
 struct Cli {
-    /// When to colour what is printed.
+    /// When to use colors in the output.
     ///
-    /// `auto` colours where a terminal is, and respects NO_COLOR, CLICOLOR and CLICOLOR_FORCE.
+    /// `auto` uses colors in a terminal and respects NO_COLOR, CLICOLOR and CLICOLOR_FORCE.
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Color::Auto)]
     color: Color,
 
-    /// Speak the language server protocol, as `ridgeline lsp` does: some editors append it.
+    /// Run the language server, like `ridgeline lsp`: some editors add this option.
     #[arg(long, hide = true)]
     stdio: bool,
 
@@ -52,14 +52,14 @@ struct Cli {
     command: Option<Command>,
 }
 
-/// When to colour what is printed.
+/// When to use colors in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Color {
-    /// Where a terminal is.
+    /// In a terminal.
     Auto,
-    /// Even into a file or a pipe.
+    /// Even if the output is a file or a pipe.
     Always,
-    /// Nowhere.
+    /// Never.
     Never,
 }
 
@@ -67,112 +67,115 @@ enum Color {
 enum Command {
     /// Profile the ResNet-50 demo and print its source with costs in the margin.
     Demo(DemoArgs),
-    /// Run a few iterations of a project's training loop and show what each line costs.
+    /// Profile a few iterations of a training loop and show what each line costs.
     Profile(Box<ProfileArgs>),
-    /// Say how long an iteration would take on other GPUs, and what it would cost there.
+    /// Predict iteration time, memory and price on other GPUs.
     Predict(Box<PredictArgs>),
-    /// Say what optimizations would bring: time, memory, and the lines that they touch.
+    /// Estimate the speedup and memory savings of optimizations.
     Whatif(Box<WhatifArgs>),
-    /// Show two runs side by side, with noise told from change.
+    /// Compare two runs and report significant changes.
     Compare(CompareArgs),
-    /// Run a project as `profile` does and hold it to a baseline and to budgets.
+    /// Profile a project and check it against a baseline and budgets.
     Check(Box<CheckArgs>),
-    /// Summarize a trace that torch.profiler recorded, or a recording of Ridgeline's.
+    /// Summarize a torch.profiler trace or a Ridgeline recording.
     Analyze(AnalyzeArgs),
-    /// Write the newest profile of a project as a page to open in a browser.
+    /// Write the latest profile of a project as an HTML page.
     Report(ReportArgs),
-    /// Serve the panel of a project, a recording or a trace, until it is interrupted.
+    /// Serve the panel of a project, a recording or a trace until interrupted.
     Panel(PanelArgs),
-    /// Judge predictions by a folder of measurements, beside trivial answers to the same cases.
+    /// Evaluate predictions against a folder of measurements, compared with trivial predictors.
     #[cfg(feature = "evaluate")]
     Evaluate(evaluate::EvaluateArgs),
-    /// Speak the language server protocol over standard input and output.
+    /// Run the language server on standard input and output.
     Lsp(LspArgs),
-    /// Say what was found on this machine (interpreter, torch, GPU, driver, cores) and what to do.
+    /// Show the Python, torch, GPU, driver and CPU cores found on this machine, and how to fix
+    /// problems.
     Doctor(DoctorArgs),
-    /// Measure one GPU in this process and print its rates as JSON. `doctor --measure` and the server start it.
+    /// Measure one GPU in this process and print its rates as JSON (used by `doctor --measure` and
+    /// the server).
     #[command(hide = true)]
     MeasureDevice(MeasureDeviceArgs),
-    /// Make a private Python environment with torch, under the user's cache folder.
+    /// Create a private Python environment with torch in the user's cache folder.
     Setup,
 }
 
 #[derive(Debug, Args)]
 struct DemoArgs {
-    /// A Python with torch to use, instead of finding or making one.
+    /// Use this Python with torch instead of finding or creating one.
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
-    /// Where to run: `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`.
+    /// Device to run on: `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`.
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Write the report here instead of into the cache folder.
+    /// Write the report to this file instead of the cache folder.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
 
-/// What is run, and how.
+/// What to run, and how.
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// The Python to run it with, instead of the one found.
+    /// Use this Python instead of the one found.
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
-    /// Where to run: `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`.
+    /// Device to run on: `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`.
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// How many iterations to time without a profiler.
+    /// Number of iterations to time without a profiler.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: Option<u32>,
     /// Stop the run after this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// What becomes of what the program writes [default: redirect, which keeps it from the disk].
+    /// What to do with files the program writes [default: redirect, which keeps them off the disk].
     #[arg(long, value_name = "MODE", value_enum)]
     side_effects: Option<SideEffects>,
-    /// After `--`: the program's own arguments, or a whole command such as `python -m package.train --lr 0.1`.
+    /// After `--`: the program's own arguments, or a whole command such as `python -m package.train
+    /// --lr 0.1`.
     #[arg(last = true, value_name = "COMMAND OR ARGUMENTS")]
     arguments: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 struct ProfileArgs {
-    /// A training script, a folder with a project, or a Skyline or DeepView provider file [default: .].
+    /// Training script, project folder, or Skyline or DeepView provider file [default: .].
     ///
-    /// Without it, the words after `--` may be the command that you start the program with:
-    /// `ridgeline profile -- torchrun --nproc-per-node 2 train.py --epochs 1`.
+    /// Without a path, the words after `--` can be the command that starts the program: `ridgeline
+    /// profile -- torchrun --nproc-per-node 2 train.py --epochs 1`.
     path: Option<PathBuf>,
-    /// The batch size that a provider file is asked for.
+    /// Batch size for a provider file.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: Option<u32>,
-    /// What starts the processes of the script: "torchrun --nproc-per-node 2", "srun -n 4", "ssh host".
+    /// Launcher of the script's processes: "torchrun --nproc-per-node 2", "srun -n 4", "ssh host".
     #[arg(long, value_name = "COMMAND")]
     launcher: Option<String>,
     #[command(flatten)]
     run: RunArgs,
-    /// Write the profile as JSON here; `-` is standard output.
+    /// Write the profile as JSON to this file (`-` for standard output).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page to open in a browser here.
+    /// Write an HTML report to this file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Print the source with costs in the margin as well.
+    /// Also print the source with costs in the margin.
     #[arg(long)]
     lines: bool,
-    /// Show all findings, not only the three that cost most.
+    /// Show all findings instead of the three most expensive.
     #[arg(long)]
     findings: bool,
 }
 
 #[derive(Debug, Args)]
 struct PredictArgs {
-    /// What is run as `profile` does, the folder of a recording, or a Kineto trace [default: .].
+    /// What to run (as for `profile`), a recording folder, or a Kineto trace [default: .].
     path: Option<PathBuf>,
-    /// The GPUs: names, or files that describe one each; `all` are those that are known.
+    /// GPU names, or files that each describe a GPU; `all` for all known GPUs.
     #[arg(long, value_name = "NAME", num_args = 1.., default_value = "all")]
     gpu: Vec<String>,
-    /// The batch sizes; without it, the one that the program has.
+    /// Batch sizes to predict for; by default, the program's own.
     #[arg(long, value_name = "N", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: Vec<u32>,
-    /// Predict from the operators alone: the program runs on tensors that hold nothing.
+    /// Predict from operators only, by running the program on fake tensors.
     #[arg(long)]
     estimate: bool,
     /// Run the program even if nothing has changed since it was profiled.
@@ -180,28 +183,29 @@ struct PredictArgs {
     fresh: bool,
     #[command(flatten)]
     run: RunArgs,
-    /// Write the predictions as JSON here; `-` is standard output.
+    /// Write the predictions as JSON to this file (`-` for standard output).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct WhatifArgs {
-    /// What is run as `profile` does, the folder of a recording, or a Kineto trace [default: .].
+    /// What to run (as for `profile`), a recording folder, or a Kineto trace [default: .].
     path: Option<PathBuf>,
-    /// The optimizations; without it, all of them.
+    /// Optimizations to evaluate; by default, all.
     #[arg(long, value_name = "NAME", num_args = 1..)]
     only: Vec<String>,
-    /// Train on so many GPUs.
+    /// Number of GPUs for data-parallel optimizations.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     gpus: Option<u32>,
-    /// Between these GPUs, in gigabits per second and direction; `GB/s` behind the number for bytes.
+    /// Bandwidth between these GPUs, in Gbit/s per direction; append `GB/s` for bytes.
     #[arg(long, value_name = "GBPS", requires = "gpus")]
     bandwidth: Option<String>,
-    /// Measure these as well: the program runs with the edit of each, and without. No file is touched.
+    /// Also measure these optimizations by running the program with and without each edit. No files
+    /// are changed.
     #[arg(long, value_name = "NAME", num_args = 1..)]
     measure: Vec<String>,
-    /// What combinations may need at the peak, such as `16 GB`; without it, what the device has.
+    /// Memory limit for combinations, such as `16 GB`; by default, the device memory.
     #[arg(long, value_name = "SIZE")]
     memory_limit: Option<String>,
     /// Run the program even if nothing has changed since it was profiled.
@@ -209,65 +213,66 @@ struct WhatifArgs {
     fresh: bool,
     #[command(flatten)]
     run: RunArgs,
-    /// Write the predictions as JSON here; `-` is standard output.
+    /// Write the predictions as JSON to this file (`-` for standard output).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct CompareArgs {
-    /// The earlier run; without it, the project's runs are listed.
+    /// The earlier run; if omitted, lists the project's runs.
     ///
-    /// `last`, `last~1`, a run's number in the list, a commit such as `HEAD~1`, the folder of a
-    /// recording, a trace, or what `profile --json` or `check --write-baseline` wrote.
+    /// `last`, `last~1`, a run number from the list, a commit such as `HEAD~1`, a recording folder,
+    /// a trace, or the output of `profile --json` or `check --write-baseline`.
     before: Option<String>,
     /// The later run.
     #[arg(default_value = "last")]
     after: String,
-    /// The project whose runs are meant.
+    /// The project whose runs to compare.
     #[arg(long, value_name = "PATH", default_value = ".")]
     project: PathBuf,
-    /// Write the comparison as JSON here; `-` is standard output.
+    /// Write the comparison as JSON to this file (`-` for standard output).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct CheckArgs {
-    /// What is run as `profile` does, the folder of a recording, or a Kineto trace [default: .].
+    /// What to run (as for `profile`), a recording folder, or a Kineto trace [default: .].
     path: Option<PathBuf>,
-    /// Compare with this: what `--write-baseline` or `profile --json` wrote, a recording or a trace.
+    /// Baseline to compare with: output of `--write-baseline` or `profile --json`, a recording or a
+    /// trace.
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Write what later runs are compared with here; `-` is standard output.
+    /// Write a baseline for later runs to this file (`-` for standard output).
     #[arg(long, value_name = "FILE")]
     write_baseline: Option<PathBuf>,
-    /// By how much an iteration may be slower and its peak larger than the baseline's [default: 5%].
+    /// Maximum increase of iteration time and peak memory over the baseline [default: 5%].
     #[arg(long, value_name = "PERCENT")]
     max_regression: Option<String>,
-    /// What an iteration may hold at its peak, such as `16 GB`.
+    /// Maximum peak memory of an iteration, such as `16 GB`.
     #[arg(long, value_name = "SIZE")]
     max_memory: Option<String>,
-    /// Milliseconds that an iteration may take.
+    /// Maximum iteration time in milliseconds.
     #[arg(long, value_name = "MS")]
     max_time: Option<String>,
-    /// How many findings of a severity and above there may be: `warning/0`, `information/5`, `hint/20`.
+    /// Maximum number of findings at a severity and above: `warning/0`, `information/5`, `hint/20`.
     #[arg(long, value_name = "SEVERITY/N", num_args = 1..)]
     max_findings: Vec<String>,
-    /// Let what cannot be judged fail the check: a baseline of another device, findings that could not be
-    /// looked for.
+    /// Fail if something cannot be checked, such as a baseline from another device or unavailable
+    /// findings.
     #[arg(long)]
     strict: bool,
-    /// How the check is written.
+    /// Output format of the check.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = check::Format::Text)]
     format: check::Format,
-    /// Write it here, and a page for people on standard output.
+    /// Write the check to this file, and a text summary to standard output.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The batch size that a provider file is asked for.
+    /// Batch size for a provider file.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: Option<u32>,
-    /// What starts the processes of the script: "torchrun --nproc-per-node 2", "srun -n 4", "ssh host".
+    /// Launcher of the script's processes: "torchrun --nproc-per-node 2", "srun -n 4", "ssh host".
     #[arg(long, value_name = "COMMAND")]
     launcher: Option<String>,
     #[command(flatten)]
@@ -276,15 +281,15 @@ struct CheckArgs {
 
 #[derive(Debug, Args)]
 struct AnalyzeArgs {
-    /// A Kineto trace (`.json` or `.json.gz`), or the folder of a recording.
+    /// Kineto trace (`.json` or `.json.gz`) or recording folder.
     trace: PathBuf,
-    /// Write the summary as JSON here; `-` is standard output.
+    /// Write the summary as JSON to this file (`-` for standard output).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// How many kernels, operators and lines to list.
+    /// Number of kernels, operators and lines to list.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// Refuse a trace that takes more memory than this, in megabytes.
+    /// Reject traces that need more memory than this, in megabytes.
     #[arg(long, value_name = "MB", default_value_t = DEFAULT_MEMORY_BYTES / 1_000_000,
         value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     max_memory: u64,
@@ -292,48 +297,49 @@ struct AnalyzeArgs {
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// The project's folder, or a file in it.
+    /// Project folder or a file in it.
     #[arg(default_value = ".")]
     path: PathBuf,
-    /// Write the page here instead of beside the recording.
+    /// Write the report to this file instead of next to the recording.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct PanelArgs {
-    /// The project's folder or a file in it, the folder of a recording, or a Kineto trace.
+    /// Project folder or a file in it, recording folder, or Kineto trace.
     #[arg(default_value = ".")]
     path: PathBuf,
 }
 
 #[derive(Debug, Args)]
 struct LspArgs {
-    /// Accepted because editors append it: standard input and output are what is spoken over.
+    /// Accepted for editors that add it; standard input and output are always used.
     #[arg(long)]
     stdio: bool,
 }
 
 #[derive(Debug, Args)]
 struct DoctorArgs {
-    /// The project to look from: its configuration and environments are tried first.
+    /// Project whose configuration and environments are checked first.
     #[arg(default_value = ".")]
     path: PathBuf,
-    /// Look at this Python instead of the one found.
+    /// Check this Python instead of the one found.
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
-    /// Also start the agent, which imports torch: checks that it starts, what confines it, and whether torch sees
-    /// the GPU.
+    /// Also start the agent, which imports torch: checks that it starts, whether its sandbox works, and whether
+    /// torch sees the GPU.
     #[arg(long)]
     full: bool,
-    /// Measure the copy bandwidth, GEMM rates and launch latency of each GPU (about 10 s), for predictions.
+    /// Measure copy bandwidth, GEMM rates and launch latency of each GPU to improve predictions
+    /// (about 10 s).
     #[arg(long)]
     measure: bool,
 }
 
 #[derive(Debug, Args)]
 struct MeasureDeviceArgs {
-    /// The CUDA driver's number for the GPU.
+    /// CUDA driver index of the GPU.
     index: u32,
 }
 
@@ -376,8 +382,8 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Command::Setup) => setup::run(&terminal),
         None if cli.stdio => lsp::run(),
         None => Err(Failure::usage(
-            "no command was given",
-            "`ridgeline demo` shows what it does; `ridgeline --help` lists the commands",
+            "no command given",
+            "Try `ridgeline demo`, or list the commands with `ridgeline --help`",
         )),
     };
     match outcome {

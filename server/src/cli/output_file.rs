@@ -22,7 +22,7 @@ pub(super) fn check(option: &str, file: &Path) -> Result<(), Failure> {
     let refuse = |why: String, next: String| {
         Err(Failure::failed(format!("{option} {}: {why}", file.display()), next))
     };
-    let another = "Name another file, in a folder that is there".to_owned();
+    let another = "Choose another file in an existing folder".to_owned();
     match file.metadata() {
         Ok(metadata) if metadata.is_dir() => return refuse("this is a folder".to_owned(), another),
         // A pipe or a device is written to as it is.
@@ -36,8 +36,8 @@ pub(super) fn check(option: &str, file: &Path) -> Result<(), Failure> {
     if !folder.is_dir() {
         let shown = folder.display();
         return refuse(
-            format!("there is no folder {shown}"),
-            format!("Make it (`mkdir -p {shown}`), or name a file in a folder that is there"),
+            format!("folder {shown} does not exist"),
+            format!("Create it (`mkdir -p {shown}`), or choose a file in an existing folder"),
         );
     }
     // A file is replaced by one that is made beside it.
@@ -67,13 +67,13 @@ pub(super) fn save(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let wrong = |error: std::io::Error| {
         Failure::failed(
             crate::store::StoreError::at(file, error).to_string(),
-            "Name another file, in a folder that is there",
+            "Choose another file in an existing folder",
         )
     };
     if file.metadata().is_ok_and(|metadata| !metadata.is_file()) {
         return std::fs::write(file, bytes).map_err(wrong);
     }
     write_atomic(file, bytes).map_err(|error| {
-        Failure::failed(error.to_string(), "Name another file, in a folder that is there")
+        Failure::failed(error.to_string(), "Choose another file in an existing folder")
     })
 }

@@ -42,8 +42,8 @@ enum Source {
 pub(super) fn run(args: &PanelArgs, terminal: &Terminal) -> Result<(), Failure> {
     let path = profile::absolute(&args.path)?;
     if !path.exists() {
-        let next = "Name a project's folder, a recording's folder or a trace";
-        return Err(Failure::failed(format!("{} is not there", path.display()), next));
+        let next = "Pass a project folder, a recording folder or a trace";
+        return Err(Failure::failed(format!("{} does not exist", path.display()), next));
     }
     let source = if pipeline::is_recording(&path) {
         Source::Recording(path)
@@ -63,12 +63,13 @@ async fn serve(
     shown.feed.changed(WORKSPACE);
     shown.look().await.map_err(|why| Failure::failed(why, ""))?;
     let (questions, mut asked) = mpsc::channel(16);
-    let panel = Panel::start(questions, shown.feed.clone())
-        .map_err(|error| Failure::failed(format!("the panel cannot be served: {error}"), ""))?;
+    let panel = Panel::start(questions, shown.feed.clone()).map_err(|error| {
+        Failure::failed(format!("could not start the panel server: {error}"), "")
+    })?;
     if shown.measured.is_none() {
-        terminal.say("Nothing was measured there yet; the panel shows it when it is.");
+        terminal.say("No measurements yet; the panel shows them as soon as they exist.");
     }
-    terminal.say(&format!("The panel of {}, until Ctrl-C:", shown.project()));
+    terminal.say(&format!("Panel of {} (stop with Ctrl-C):", shown.project()));
     terminal.print(&format!("{}\n", panel.uri(WORKSPACE)))?;
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     loop {
@@ -150,7 +151,7 @@ impl Shown {
     }
 
     fn answer(&self, question: Question) {
-        let no_editor = || Ok(Done::no("There is no editor here."));
+        let no_editor = || Ok(Done::no("No editor is connected."));
         match question {
             // A page that has gone does not read its answer.
             Question::Jump(_, _, reply) | Question::Highlight(_, _, reply) => {
@@ -183,7 +184,7 @@ impl Shown {
             Question::Document(_, reply)
             | Question::Timeline(_, _, reply)
             | Question::Compare(_, _, _, reply) => {
-                let _ = reply.send(Err(RequestError::Invalid("there is no such workspace".into())));
+                let _ = reply.send(Err(RequestError::Invalid("unknown workspace".into())));
             }
         }
     }

@@ -77,7 +77,7 @@ fn choose(wanted: &[String], table: &mut DeviceTable) -> Result<Option<Vec<Strin
             let device = known_devices::read(Path::new(name)).map_err(|why| {
                 Failure::usage(
                     format!("{name}: {why}"),
-                    "docs/configuration.md says how a GPU is described",
+                    "docs/configuration.md describes the format of GPU files",
                 )
             })?;
             chosen.push(device.name.clone());
@@ -89,7 +89,8 @@ fn choose(wanted: &[String], table: &mut DeviceTable) -> Result<Option<Vec<Strin
             Err(unknown) => {
                 return Err(Failure::usage(
                     unknown.to_string(),
-                    "`--gpu all` shows all of them; a file that describes a GPU can be named as well",
+                    "`--gpu all` lists all known GPUs; you can also pass a file that describes a \
+                    GPU",
                 ));
             }
         }
@@ -107,15 +108,15 @@ fn predicted(
     if pipeline::is_recording(path) {
         let refused = |option: &str, why: &str| {
             Failure::usage(
-                format!("{option} does not go with a recording: {why}"),
-                "Name the script that was recorded",
+                format!("{option} cannot be used with a recording: {why}"),
+                "Pass the recorded script instead",
             )
         };
         if !args.batch_size.is_empty() {
-            return Err(refused("`--batch-size`", "it has one batch size"));
+            return Err(refused("`--batch-size`", "its batch size is fixed"));
         }
         if args.estimate {
-            return Err(refused("`--estimate`", "it was measured"));
+            return Err(refused("`--estimate`", "it is already measured"));
         }
         return Ok(vec![of_recording(path, table)?]);
     }
@@ -154,7 +155,7 @@ impl Program<'_> {
             Some(batch_size) => plan.at_batch(batch_size).map_err(|refusal| {
                 Failure::usage(
                     format!("`--batch-size {batch_size}`: {refusal}"),
-                    "Leave it out to predict for the batch size that the program has",
+                    "Omit it to predict for the program's own batch size",
                 )
             })?,
             None => plan,
@@ -184,16 +185,16 @@ impl Program<'_> {
             return of_recording(recording, self.table);
         };
         let comparison = comparison.ok_or_else(|| {
-            Failure::failed(format!("{} ran no operator to go by", plan.entry_name()), "")
+            Failure::failed(format!("{} ran no operators to predict from", plan.entry_name()), "")
         })?;
         let found = comparison.batch_size;
         match batch_size.map(u64::from).filter(|wanted| found != Some(*wanted)) {
             Some(wanted) => Err(Failure::failed(
                 format!(
-                    "a batch of {wanted} was asked for, and the program's was {}",
-                    found.map_or_else(|| "of unknown size".to_owned(), |found| found.to_string())
+                    "batch size {wanted} was requested, but the program used {}",
+                    found.map_or_else(|| "an unknown size".to_owned(), |found| found.to_string())
                 ),
-                "Leave `--batch-size` out to predict for the program's own batch",
+                "Omit `--batch-size` to predict for the program's own batch size",
             )),
             None => Ok(comparison),
         }
@@ -216,10 +217,10 @@ fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure>
         let device = &step.device.name;
         if step.ran_on_gpu() && table.find(device).is_none() {
             return Failure::failed(
-                format!("{device} is not known, and operators were recorded without shapes"),
+                format!("{device} is not a known GPU, and operators were recorded without shapes"),
                 "Describe the GPU in a file (docs/configuration.md), or record shapes",
             );
         }
-        recorded::failure(path, "it holds no operator with shapes and no kernel to go by")
+        recorded::failure(path, "it has no kernels or operators with shapes to predict from")
     })
 }

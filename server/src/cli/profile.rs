@@ -77,7 +77,7 @@ pub(super) fn request(
     let metadata = path.metadata().map_err(|error| Failure {
         code: exit::NOTHING_TO_RUN,
         what: format!("{} cannot be read: {error}", named.display()),
-        next: "Name a training script, a folder with a project, or a provider file".to_owned(),
+        next: "Pass a training script, a project folder or a provider file".to_owned(),
     })?;
     let device = args.device.as_deref().map(parse_device).transpose()?;
     let python = args.python.as_deref().map(absolute).transpose()?;
@@ -125,16 +125,15 @@ pub(super) fn request(
 
 /// Reads a launcher as the command line has it.
 pub(super) fn launcher(named: Option<&str>) -> Result<Option<Launcher>, Failure> {
-    let wrong = |why: String| {
-        Failure::usage(format!("--launcher: {why}"), "It is a command without the script")
-    };
+    let wrong =
+        |why: String| Failure::usage(format!("--launcher: {why}"), "This command names no script");
     named.map(|text| Launcher::parse(text).map_err(wrong)).transpose()
 }
 
 /// Reads a device as the command line has it.
 pub(super) fn parse_device(text: &str) -> Result<DeviceChoice, Failure> {
     DeviceChoice::parse(text)
-        .ok_or_else(|| Failure::usage(format!("`{text}` is no device"), format!("It is {DEVICES}")))
+        .ok_or_else(|| Failure::usage(format!("unknown device `{text}`"), format!("Use {DEVICES}")))
 }
 
 /// The path from the root of the file system, links as they are.

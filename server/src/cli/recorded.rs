@@ -24,6 +24,6 @@ pub(super) fn read(
 pub(super) fn failure(path: &Path, why: &str) -> Failure {
     Failure::failed(
         format!("{}: {why}", path.display()),
-        "Name a script, a project, a folder that a finished run left, or a trace",
+        "Pass a script, a project, the folder of a finished run, or a trace",
     )
 }

@@ -24,7 +24,7 @@ pub(super) fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure>
     let profiled = pipeline::newest(&store, &root).map_err(|why| Failure {
         code: exit::NOTHING_TO_RUN,
         what: why,
-        next: format!("`ridgeline profile {}` does that", root.display()),
+        next: format!("Run `ridgeline profile {}` first", root.display()),
     })?;
     let file = match &args.output {
         Some(file) => file.clone(),
@@ -53,6 +53,6 @@ pub(super) fn write(
         Err(why) => Err(why.clone()),
     };
     let page = report::page(profiled, &sources.texts(), found.as_ref(), Some(&what_ifs), store)
-        .map_err(|error| Failure::failed(format!("the report was not written: {error:#}"), ""))?;
+        .map_err(|error| Failure::failed(format!("could not write the report: {error:#}"), ""))?;
     output_file::save(file, page.as_bytes())
 }

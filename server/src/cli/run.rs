@@ -32,7 +32,7 @@ pub(super) fn block_on<T, W: Future<Output = T>>(
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::failed(format!("cannot start: {error}"), ""))?;
+        .map_err(|error| Failure::failed(format!("could not start: {error}"), ""))?;
     let cancel = CancellationToken::new();
     let result = runtime.block_on(async {
         let interrupts = tokio::spawn(cancel_on_interrupt(cancel.clone()));
@@ -100,7 +100,7 @@ pub(super) async fn reuse_or_run(
         _ => format!("{minutes} minutes ago"),
     };
     terminal.say(&format!(
-        "Using the profile of {} from {age}: nothing has changed since. `--fresh` runs it again",
+        "Using the profile of {} from {age}: nothing has changed since. Use `--fresh` to run again",
         plan.entry_name()
     ));
     Ok(profiled)
@@ -196,11 +196,11 @@ pub(super) async fn announce(
 /// Any outcome but a measurement, as a message with an exit code.
 pub(super) fn failure_of(outcome: Outcome) -> Failure {
     match outcome {
-        Outcome::Measured(_) => Failure::failed("there is a measurement and it was not used", ""),
+        Outcome::Measured(_) => Failure::failed("an existing measurement was not used", ""),
         Outcome::Cancelled => Failure::interrupted(),
         Outcome::Choose { root, runs } => {
             let mut what =
-                format!("several scripts in {} could be the training run:", root.display());
+                format!("several scripts in {} could be the training script:", root.display());
             for run in &runs {
                 let why =
                     if run.why.is_empty() { String::new() } else { format!("  ({})", run.why) };
@@ -209,8 +209,8 @@ pub(super) fn failure_of(outcome: Outcome) -> Failure {
             let first = runs.first().map_or("train.py", |run| run.command.as_str());
             let python = if first.starts_with("python ") { "" } else { "python " };
             let next = format!(
-                "Run one of them in that folder: `ridgeline profile -- {python}{first}`, or name it with \
-                 `script = \"…\"` in {}",
+                "Run one of them in that folder: `ridgeline profile -- {python}{first}`, or set \
+                `script = \"…\"` in {}",
                 config::FILE_NAME
             );
             Failure { code: exit::NOTHING_TO_RUN, what, next }
@@ -240,8 +240,8 @@ fn program_failure(failed: &ProgramFailure) -> Failure {
 
 fn with_log(next: String, log: Option<&Path>) -> String {
     match log {
-        Some(log) if next.is_empty() => format!("All its output: {}", log.display()),
-        Some(log) => format!("{next}\nAll its output: {}", log.display()),
+        Some(log) if next.is_empty() => format!("Full output: {}", log.display()),
+        Some(log) => format!("{next} Full output: {}", log.display()),
         None => next,
     }
 }

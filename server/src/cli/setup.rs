@@ -36,8 +36,8 @@ pub(super) async fn make_environment(
 ) -> Result<Interpreter, Failure> {
     if environment::installed(store.cache()).is_none() {
         terminal.say(&format!(
-            "Making a private Python environment with torch in {} (up to {} GB). \
-             No other Python on this machine is changed.",
+            "Creating a private Python environment with torch in {} (up to {} GB). Other Pythons \
+            on this machine are not changed.",
             store.cache().display(),
             environment::NEEDED_GB
         ));
@@ -73,8 +73,8 @@ pub(super) async fn make_environment(
 fn describe(event: &SetupEvent) -> String {
     match event {
         SetupEvent::WaitingForAnother => "waiting for another setup to finish".to_owned(),
-        SetupEvent::LookingForPython => "looking for a Python to start from".to_owned(),
-        SetupEvent::Creating { base } => format!("making it from {}", base.display()),
+        SetupEvent::LookingForPython => "looking for a base Python".to_owned(),
+        SetupEvent::Creating { base } => format!("creating it with {}", base.display()),
         SetupEvent::Installing { line, bytes } => {
             format!("installing torch ({} so far) {line}", units::bytes(*bytes as f64))
         }

@@ -72,7 +72,7 @@ pub(super) fn findings(
 ) -> String {
     match findings {
         Ok(findings) => found::page(findings, &profiled.profile, style(terminal), all),
-        Err(why) => format!("\nFindings are not known: {}\n", printable(why)),
+        Err(why) => format!("\nFindings are not available: {}\n", printable(why)),
     }
 }
 

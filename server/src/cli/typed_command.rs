@@ -77,7 +77,7 @@ pub(super) fn request(words: &[String], here: &Path) -> Result<Request, Failure>
         && python.is_none()
     {
         notes.push(format!(
-            "the environment of `{tool}` is not looked up: name its Python with --python"
+            "the environment of `{tool}` is not looked up: pass its Python with --python"
         ));
     }
     let typed = TypedCommand {
@@ -103,7 +103,7 @@ fn followed(command: &Command, folder: &Path) -> Result<Option<Command>, Failure
         Program::MakeTarget(target) => {
             let names = ["GNUmakefile", "makefile", "Makefile"];
             let file = names.iter().map(|name| folder.join(name)).find(|file| file.is_file());
-            let file = file.ok_or_else(|| nothing("there is no Makefile here".to_owned(), ""))?;
+            let file = file.ok_or_else(|| nothing("no Makefile in this folder".to_owned(), ""))?;
             let found = commands::make_target(&text(&file)?, target);
             (format!("target {target} of {}", file.display()), found)
         }
@@ -119,8 +119,8 @@ fn followed(command: &Command, folder: &Path) -> Result<Option<Command>, Failure
             Ok(Some(inside))
         }
         [] => Err(nothing(
-            format!("no Python program was found in {file} that can be read without running it"),
-            "Name the command that it runs: `ridgeline profile -- python train.py --epochs 1`",
+            format!("no Python program was found in {file} without running it"),
+            "Profile the command it runs: `ridgeline profile -- python train.py --epochs 1`",
         )),
         several => {
             let mut what = format!("{file} starts several Python programs:");
@@ -149,16 +149,16 @@ fn entry(command: &Command, folder: &Path, python: &mut Option<PathBuf>) -> Resu
             let path = absolute(&folder.join(script))?;
             if !path.is_file() {
                 return Err(nothing(
-                    format!("there is no file {}", path.display()),
-                    "Type the command in the folder where it works by itself",
+                    format!("file {} does not exist", path.display()),
+                    "Run ridgeline in the folder where the command works",
                 ));
             }
             Ok(Entry::Script { path })
         }
         Program::Module(name) | Program::Function(name) => Ok(Entry::Module { name: name.clone() }),
         Program::Shell(name) | Program::MakeTarget(name) => Err(nothing(
-            format!("{name} starts too many others"),
-            "Name the command that it runs in the end",
+            format!("{name} starts too many other programs"),
+            "Profile the command it finally runs",
         )),
         Program::Other(name) => installed(name, folder, python),
     }
@@ -192,8 +192,8 @@ fn installed(name: &str, folder: &Path, python: &mut Option<PathBuf>) -> Result<
     };
     let unknown = || {
         nothing(
-            format!("`{name}` is not a Python program that was found here"),
-            "Name the Python program that it starts: `ridgeline profile -- python train.py`",
+            format!("`{name}` is not a Python program in this project"),
+            "Profile the Python program it starts: `ridgeline profile -- python train.py`",
         )
     };
     let file = file.ok_or_else(unknown)?;
@@ -224,7 +224,7 @@ fn named_python(word: &str, folder: &Path) -> Result<Option<PathBuf>, Failure> {
         } else {
             Err(Failure {
                 code: exit::NO_PYTHON,
-                what: format!("there is no Python at {}", path.display()),
+                what: format!("no Python at {}", path.display()),
                 next: String::new(),
             })
         };
@@ -243,7 +243,8 @@ fn named_python(word: &str, folder: &Path) -> Result<Option<PathBuf>, Failure> {
         return Err(Failure {
             code: exit::NO_PYTHON,
             what: format!("`{word}` was not found on PATH"),
-            next: "Name a Python by its path, or leave it to Ridgeline: `ridgeline profile -- python train.py`"
+            next: "Use the path of a Python, or let Ridgeline find one: `ridgeline profile -- \
+                python train.py`"
                 .to_owned(),
         });
     }
@@ -261,7 +262,7 @@ fn text(file: &Path) -> Result<String, Failure> {
     let wrong = |why: String| nothing(format!("{} cannot be read: {why}", file.display()), "");
     let metadata = file.metadata().map_err(|error| wrong(error.to_string()))?;
     if !metadata.is_file() || metadata.len() > LONGEST_FILE as u64 {
-        return Err(wrong("it is not a file of a readable size".to_owned()));
+        return Err(wrong("it is not a regular file of a readable size".to_owned()));
     }
     let bytes = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -39,8 +39,8 @@ pub(super) fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure>
     let answer = match pipeline::is_recording(&path) {
         true if !to_measure.is_empty() => {
             return Err(Failure::usage(
-                "`--measure` does not go with a recording: nothing of it can be run",
-                "Name the script that was recorded",
+                "`--measure` cannot be used with a recording: there is no program to run",
+                "Pass the recorded script instead",
             ));
         }
         true => {
@@ -117,8 +117,8 @@ fn chosen(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
         let Some(known) = study::optimization(name) else {
             let all = study::names().join(", ");
             return Err(Failure::usage(
-                format!("there is no optimization called `{name}`"),
-                format!("There are {all}"),
+                format!("unknown optimization `{name}`"),
+                format!("Known optimizations: {all}"),
             ));
         };
         if !chosen.contains(&known.name()) {
@@ -135,8 +135,8 @@ fn measurable(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
     if let Some(name) = chosen.iter().find(|name| !has_edit(name)) {
         let all: Vec<&str> = study::names().into_iter().filter(has_edit).collect();
         return Err(Failure::usage(
-            format!("`{name}` cannot be measured: no small edit makes it"),
-            format!("Those that can are {}", all.join(", ")),
+            format!("`{name}` cannot be measured: it has no automatic edit"),
+            format!("Optimizations that can be measured: {}", all.join(", ")),
         ));
     }
     Ok(chosen)
@@ -150,8 +150,8 @@ fn cluster(args: &WhatifArgs) -> Result<Cluster, Failure> {
     if let Some(text) = &args.bandwidth {
         let rate = bytes_per_second(text).ok_or_else(|| {
             Failure::usage(
-                format!("`{text}` is no bandwidth"),
-                "Gigabits per second, such as `--bandwidth 25`, or `3.1GB/s`",
+                format!("`{text}` is not a bandwidth"),
+                "Use gigabits per second, such as `--bandwidth 25`, or `3.1GB/s`",
             )
         })?;
         // One number is that of every way between two GPUs.
@@ -177,8 +177,8 @@ fn bytes_per_second(text: &str) -> Option<f64> {
 fn size(text: &str) -> Result<f64, Failure> {
     let size = Size::parse(text).ok_or_else(|| {
         Failure::usage(
-            format!("`{text}` is no size"),
-            "A number of bytes, or text such as \"16 GB\"",
+            format!("`{text}` is not a size"),
+            "Use a number of bytes or a size such as \"16 GB\"",
         )
     })?;
     Ok(size.bytes() as f64)
@@ -225,7 +225,7 @@ fn of_program(
             match pair {
                 Ok(pair) => {
                     if let Err(why) = pairs::add(&store, &profiled.root, &pair) {
-                        terminal.say(&format!("note: this measurement is not kept: {why}"));
+                        terminal.say(&format!("note: this measurement was not saved: {why}"));
                     }
                     measured.push(pair);
                 }
@@ -251,8 +251,8 @@ async fn measured_pair(
 ) -> Result<Pair, Failure> {
     let Some(prediction) = study.prediction(name).cloned() else {
         let refused = study.what_ifs.refusals.iter().find(|refused| refused.name == name);
-        let why = refused.map_or("nothing is predicted of it", |refused| refused.why.as_str());
-        return Err(Failure::failed(format!("it does not apply: {why}"), ""));
+        let why = refused.map_or("no prediction available", |refused| refused.why.as_str());
+        return Err(Failure::failed(format!("not applicable: {why}"), ""));
     };
     let compared = Compared { prediction, measured: profiled.clone(), texts: Vec::new() };
     let measured = run::with_progress_bar(async |progress| {

@@ -11,32 +11,32 @@ use super::{Count, PathInside, SHOWN, Size, clipped};
 /// Findings that may be there, by severity. More are a broken budget.
 type Findings = Count<0, 1_000_000>;
 
-/// What `ridgeline check` holds a run to. The command line stands before it.
+/// Limits of `ridgeline check`. Command-line options take precedence.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Check {
-    /// What runs are compared with, as `check --write-baseline` or `profile --json` wrote it, relative
-    /// to this file.
+    /// Baseline to compare runs with, relative to this file: output of `check --write-baseline` or
+    /// `profile --json`.
     pub baseline: Option<PathInside>,
-    /// By how much an iteration may be slower, and its peak larger, than the baseline's. Default: 5%.
+    /// Maximum increase of iteration time and peak memory over the baseline. Default: 5%.
     pub max_regression: Option<Percent>,
-    /// What an iteration may hold at the peak.
+    /// Maximum peak memory of an iteration.
     pub max_memory: Option<Size>,
-    /// Milliseconds that an iteration may take.
+    /// Maximum iteration time in milliseconds.
     pub max_time: Option<Milliseconds>,
-    /// How many findings there may be.
+    /// Maximum number of findings.
     pub max_findings: MaxFindings,
-    /// Whether what cannot be judged fails the check. Default: false.
+    /// Whether the check fails if something cannot be checked. Default: false.
     pub strict: bool,
 }
 
-/// How many findings of each severity and above there may be.
+/// Maximum number of findings at each severity and above.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MaxFindings {
-    /// Warnings: findings that cost 5% of the iteration or of the peak, or more.
+    /// Warnings: findings that cost 5% or more of iteration time or peak memory.
     pub warning: Option<Findings>,
-    /// Warnings and findings that cost 1% or more.
+    /// Warnings, and findings that cost 1% or more.
     pub information: Option<Findings>,
     /// All findings.
     pub hint: Option<Findings>,
@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for Percent {
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Percent, E> {
                 let wrong = || de::Unexpected::Str(text);
                 Percent::parse(text).ok_or_else(|| match text.len() > SHOWN {
-                    true => E::custom(format!("`{}` is no percentage", clipped(text, SHOWN))),
+                    true => E::custom(format!("`{}` is not a percentage", clipped(text, SHOWN))),
                     false => E::invalid_value(wrong(), &self),
                 })
             }
@@ -114,7 +114,7 @@ impl<'de> Deserialize<'de> for Milliseconds {
         impl de::Visitor<'_> for MillisecondsVisitor {
             type Value = Milliseconds;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("milliseconds: a number above 0 and at most 86400000")
+                f.write_str("milliseconds: a number above 0, at most 86400000")
             }
             fn visit_i64<E: de::Error>(self, value: i64) -> Result<Milliseconds, E> {
                 self.visit_f64(value as f64)

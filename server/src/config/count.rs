@@ -23,7 +23,7 @@ impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Count<MIN, MAX> {
         impl<const MIN: u32, const MAX: u32> de::Visitor<'_> for CountVisitor<MIN, MAX> {
             type Value = Count<MIN, MAX>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a whole number between {MIN} and {MAX}")
+                write!(f, "a whole number from {MIN} to {MAX}")
             }
             fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
                 match u32::try_from(value) {

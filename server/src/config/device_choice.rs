@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for DeviceChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         DeviceChoice::parse(&text).ok_or_else(|| {
-            de::Error::custom(format!("`{}` is no device: it is {DEVICES}", clipped(&text, SHOWN)))
+            de::Error::custom(format!("unknown device `{}`: use {DEVICES}", clipped(&text, SHOWN)))
         })
     }
 }

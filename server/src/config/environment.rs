@@ -54,15 +54,15 @@ impl<'de> Deserialize<'de> for Environment {
                 f.write_str("a table of NAME = \"value\"")
             }
             fn visit_str<E: de::Error>(self, _: &str) -> Result<Environment, E> {
-                Err(E::custom("the environment has to be a table of NAME = \"value\""))
+                Err(E::custom("the environment must be a table of NAME = \"value\""))
             }
-            refuse_without_quoting!("the environment has to be a table of NAME = \"value\"");
+            refuse_without_quoting!("the environment must be a table of NAME = \"value\"");
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Environment, A::Error> {
                 let mut variables = BTreeMap::new();
                 while let Some(name) = map.next_key::<String>()? {
                     if name.is_empty() || name.contains(['=', '\0']) {
                         return Err(de::Error::custom(format!(
-                            "`{}` is no name of an environment variable",
+                            "`{}` is not a valid environment variable name",
                             clipped(&name, SHOWN)
                         )));
                     }
@@ -97,17 +97,15 @@ impl<'de> Deserialize<'de> for EnvironmentValue {
         impl<'de> de::Visitor<'de> for Value {
             type Value = EnvironmentValue;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text in quotes")
+                f.write_str("a string")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<EnvironmentValue, E> {
                 if text.contains('\0') {
-                    return Err(E::custom("a value cannot have a NUL byte"));
+                    return Err(E::custom("a value cannot contain a NUL byte"));
                 }
                 Ok(EnvironmentValue(text.to_owned()))
             }
-            refuse_without_quoting!(
-                "the value of an environment variable has to be text in quotes"
-            );
+            refuse_without_quoting!("the value of an environment variable must be a string");
         }
         deserializer.deserialize_any(Value)
     }

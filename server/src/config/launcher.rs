@@ -31,7 +31,7 @@ impl Launcher {
     /// Where it names no program, or a quote does not end.
     pub(crate) fn parse(line: &str) -> Result<Launcher, String> {
         let words = shell_words::split(line);
-        Launcher::of_words(words.map_err(|_| "a quote does not end".to_owned())?)
+        Launcher::of_words(words.map_err(|_| "a quote is not closed".to_owned())?)
     }
 
     /// A launcher by its words.
@@ -45,27 +45,27 @@ impl Launcher {
     /// Takes the words of an `ssh` at the front for what carries the rest to another machine.
     fn checked(mut self) -> Result<Launcher, String> {
         if self.remote.is_empty() && self.command.first().is_some_and(|word| is_ssh(word)) {
-            let host = host_of_ssh(&self.command).ok_or("the launcher's `ssh` names no host")?;
+            let host = host_of_ssh(&self.command).ok_or("the launcher's `ssh` has no host")?;
             let command = self.command.split_off(host + 1);
             self.remote = std::mem::replace(&mut self.command, command);
         }
         let programs = [self.remote.first(), self.command.first()];
         if programs.iter().flatten().any(|word| word.is_empty() || word.starts_with('-')) {
-            return Err("the launcher has to begin with the name of a program".to_owned());
+            return Err("the launcher must start with a program name".to_owned());
         }
         if programs.iter().all(Option::is_none) {
-            return Err("the launcher names no program".to_owned());
+            return Err("the launcher has no program".to_owned());
         }
         if self.remote.is_empty() && self.python.is_some() {
             return Err(
-                "`python` of the launcher is that of another machine: without `remote`, name it in \
-                 `command`"
+                "`python` in the launcher is for another machine: without `remote`, set it in \
+                `command`"
                     .to_owned(),
             );
         }
         if let Some(path) = self.paths.keys().find(|path| !path.starts_with('/')) {
             return Err(format!(
-                "`{}` has to be an absolute path, as the ranks see it",
+                "`{}` must be an absolute path, as seen by the ranks",
                 clipped(path, SHOWN)
             ));
         }
@@ -116,19 +116,18 @@ fn host_of_ssh(words: &[String]) -> Option<usize> {
     }
 }
 
-/// The table's keys.
+/// Keys of the table.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Table {
-    /// The launcher and its words, without the script: `["torchrun", "--nproc-per-node", "2"]`.
+    /// The launcher command without the script: `["torchrun", "--nproc-per-node", "2"]`.
     command: Vec<Argument>,
-    /// The words that carry a command to another machine with which no folder is shared: `["ssh",
-    /// "host"]`.
+    /// Command prefix for another machine without a shared folder: `["ssh", "host"]`.
     remote: Vec<Argument>,
-    /// The Python to start on that machine. Default: `python3`.
+    /// Python to start on that machine. Default: `python3`.
     python: Option<String>,
-    /// What the ranks call folders of this project: their absolute path, and the folder here, relative
-    /// to this file.
+    /// Paths of this project's folders as seen by the ranks: the absolute path, and the folder
+    /// here, relative to this file.
     paths: BTreeMap<String, PathInside>,
 }
 
@@ -212,9 +211,9 @@ mod tests {
             r#""C:\Program Files\x\srun.exe" -o 'D:\y' # two"#,
             expect![[r#"[] | ["C:\\Program Files\\x\\srun.exe", "-o", "D:\\y"]"#]],
         );
-        check("srun 'x", expect!["error: a quote does not end"]);
-        check(" ", expect!["error: the launcher names no program"]);
-        check("-x", expect!["error: the launcher has to begin with the name of a program"]);
+        check("srun 'x", expect!["error: a quote is not closed"]);
+        check(" ", expect!["error: the launcher has no program"]);
+        check("-x", expect!["error: the launcher must start with a program name"]);
     }
 
     #[test]
@@ -224,7 +223,7 @@ mod tests {
             expect![[r#"["ssh", "-p", "22", "-o", "A=b", "me@host"] | ["torchrun", "x"]"#]],
         );
         check("/usr/bin/ssh -vp2 host", expect![[r#"["/usr/bin/ssh", "-vp2", "host"] | []"#]]);
-        check("ssh -p 22", expect!["error: the launcher's `ssh` names no host"]);
+        check("ssh -p 22", expect!["error: the launcher's `ssh` has no host"]);
     }
 
     #[test]
@@ -242,8 +241,8 @@ mod tests {
         let said = |text: &str| super::super::load::parse(text).expect_err("it is wrong").message;
         expect!["invalid type: integer `3`, expected a list such as [\"torchrun\", \"--nproc-per-node\", \"2\"], or a table"]
             .assert_eq(&said("launcher = 3"));
-        expect!["the launcher names no program"].assert_eq(&said("launcher = []"));
-        expect!["`there` has to be an absolute path, as the ranks see it"]
+        expect!["the launcher has no program"].assert_eq(&said("launcher = []"));
+        expect!["`there` must be an absolute path, as seen by the ranks"]
             .assert_eq(&said("[launcher]\ncommand = [\"srun\"]\npaths = { there = \".\" }"));
         assert!(said("[launcher]\ncomand = [\"srun\"]").contains("unknown field `comand`"));
     }

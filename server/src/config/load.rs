@@ -54,7 +54,7 @@ pub(crate) fn load(root: &Path) -> Result<Loaded, ConfigError> {
             |text| matches!(parse_pyproject(&text), Ok(Some(_)) | Err(_) if has_table(&text)),
         );
         let notes = passed_over
-            .then(|| format!("{FILE_NAME} is used; [tool.ridgeline] in {PYPROJECT} is passed over"))
+            .then(|| format!("using {FILE_NAME}; [tool.ridgeline] in {PYPROJECT} is ignored"))
             .into_iter()
             .collect();
         return Ok(Loaded { config, file: Some(own_file), notes });
@@ -131,10 +131,7 @@ fn one_entry(config: Config) -> Result<Config, Mistake> {
     let given: Vec<&str> =
         named.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| *name).collect();
     if given.len() > 1 {
-        let message = format!(
-            "`{}` exclude each other: give the one that is to be run",
-            given.join("` and `")
-        );
+        let message = format!("`{}` are mutually exclusive: keep only one", given.join("` and `"));
         return Err(Mistake { line: None, message });
     }
     Ok(config)
@@ -148,7 +145,9 @@ fn read_bounded(file: &Path) -> Result<Option<String>, ConfigError> {
     match file.metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(error)),
-        Ok(metadata) if !metadata.is_file() => return Err(wrong("is no plain file".to_owned())),
+        Ok(metadata) if !metadata.is_file() => {
+            return Err(wrong("is not a regular file".to_owned()));
+        }
         Ok(_) => {}
     }
     let mut bytes = Vec::new();
@@ -156,7 +155,7 @@ fn read_bounded(file: &Path) -> Result<Option<String>, ConfigError> {
     source.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(wrong(format!(
-            "is larger than {}: that is no configuration",
+            "is larger than {}, too large for a configuration",
             ridgeline_analysis::base::units::bytes(MAX_FILE_BYTES as f64)
         )));
     }

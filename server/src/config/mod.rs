@@ -41,80 +41,80 @@ pub(crate) use size::Size;
 /// How many characters of a wrong value a message quotes.
 const SHOWN: usize = 60;
 
-/// The configuration of one project, as written. What is absent has its default.
+/// The configuration of one project, as written. Missing keys use their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schemars(title = "Ridgeline's configuration of a project")]
+#[schemars(title = "Ridgeline project configuration")]
 pub(crate) struct Config {
-    /// The training script, relative to this file. At most one of `script`, `module` and `provider`
-    /// may be given; without any of them, Ridgeline looks for the training script itself.
+    /// The training script, relative to this file. Set at most one of `script`, `module` and
+    /// `provider`; without any of them, Ridgeline searches for the training script.
     pub script: Option<PathInside>,
-    /// The module to run, as `python -m` takes it: `package.train`.
+    /// The module to run, as for `python -m`: `package.train`.
     pub module: Option<ModuleName>,
     /// A Skyline or DeepView provider file, relative to this file.
     pub provider: Option<PathInside>,
     /// The program's own arguments.
     pub arguments: Vec<Argument>,
-    /// Environment variables for the program, added to those that Ridgeline itself runs with.
+    /// Additional environment variables for the program.
     pub environment: Environment,
-    /// What starts the processes of a program that trains with many ranks: a list such as
-    /// `["torchrun", "--nproc-per-node", "2"]`, or a table (docs/ranks.md).
+    /// Launcher of a multi-rank training program: a list such as `["torchrun", "--nproc-per-node",
+    /// "2"]`, or a table (docs/ranks.md).
     pub launcher: Option<Launcher>,
-    /// The folder that the program runs in, relative to this file. Default: this file's folder.
+    /// Working directory of the program, relative to this file. Default: this file's folder.
     pub working_directory: Option<PathInside>,
-    /// The Python to run with: a path (a relative one is relative to this file) of an interpreter
-    /// or of a virtual environment's folder.
+    /// Python to run with: path of an interpreter or of a virtual environment, absolute or relative
+    /// to this file.
     pub python: Option<PathBuf>,
-    /// Where to run: `auto` (a GPU where there is one), `cpu`, `cuda`, or one GPU such as `cuda:1`.
+    /// Device to run on: `auto` (a GPU if available), `cpu`, `cuda`, or one GPU such as `cuda:1`.
     pub device: DeviceChoice,
-    /// The batch size that a provider file is asked for. Plain scripts keep their own.
+    /// Batch size for a provider file. Plain scripts use their own.
     pub batch_size: Option<Count<1, 16_777_216>>,
-    /// What becomes of what the program creates, changes and removes while it is profiled. Default:
+    /// What to do with files the program creates, changes and deletes while profiled. Default:
     /// `redirect`.
     pub side_effects: SideEffects,
-    /// Folders that a run may write to all the same, such as a cache of prepared data: relative to this
-    /// file, from the home folder (`~/data`), or absolute.
+    /// Folders that a run may still write to, such as a cache of preprocessed data: relative to
+    /// this file, relative to the home folder (`~/data`), or absolute.
     pub keep_writes: Vec<KeptFolder>,
-    /// What counts as the project's own code: costs are shown on its lines.
+    /// Which code belongs to the project: costs are shown on its lines.
     pub user_code: UserCode,
-    /// How many iterations run, and how they are found.
+    /// How many iterations to run, and how to find them.
     pub iterations: Iterations,
-    /// When a run is stopped.
+    /// Limits of a run.
     pub limits: Limits,
-    /// GPUs that predictions are made for, beside those that Ridgeline knows, and their prices.
+    /// Additional GPUs and prices for predictions.
     pub devices: Devices,
-    /// What was found to be slow or wasteful, and is not to be shown.
+    /// Findings to hide.
     pub findings: Findings,
-    /// What `ridgeline check` holds a run to.
+    /// Limits of `ridgeline check`.
     pub check: Check,
 }
 
-/// What counts as the project's own code.
+/// Which code belongs to the project.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct UserCode {
-    /// Folders or files that count, relative to this file. Default: everything beside this file,
-    /// except environments and `site-packages`.
+    /// Folders or files to include, relative to this file. Default: everything in this file's
+    /// folder except environments and `site-packages`.
     pub paths: Vec<PathInside>,
-    /// Folders or files that do not count, relative to this file.
+    /// Folders or files to exclude, relative to this file.
     pub exclude: Vec<PathInside>,
-    /// Installed packages that count as well, such as `transformers`.
+    /// Installed packages to include, such as `transformers`.
     pub packages: Vec<ModuleName>,
 }
 
-/// How many iterations run, and how they are found.
+/// How many iterations to run, and how to find them.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Iterations {
-    /// Iterations before anything is measured.
+    /// Number of warm-up iterations before measuring.
     pub warmup: Count<0, 1000>,
-    /// Iterations whose time is taken without a profiler. Default: 3, and up to 6 while they are quick
-    /// or unequal.
+    /// Number of iterations timed without a profiler. Default: 3, and up to 6 if they are short or
+    /// vary.
     pub timed: Option<Count<1, 1000>>,
-    /// Iterations that the profiler watches, for the shares of lines and for memory.
+    /// Number of profiled iterations, for costs per line and memory.
     pub profiled: Count<1, 20>,
-    /// How iterations of a plain script are found. Default: by the optimizer's steps; without an
-    /// optimizer by `backward`, and without that by calls of the outermost module.
+    /// How to find iterations of a plain script. Default: by optimizer steps; without an optimizer,
+    /// by `backward` calls; without those, by calls of the outermost module.
     pub found_by: Option<FoundBy>,
 }
 
@@ -124,13 +124,13 @@ impl Default for Iterations {
     }
 }
 
-/// How iterations of a plain script are found.
+/// How to find iterations of a plain script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FoundBy {
-    /// By the optimizers' steps.
+    /// By optimizer steps.
     Optimizer,
-    /// By calls of `backward`.
+    /// By `backward` calls.
     Backward,
     /// By calls of the outermost module.
     Module,
@@ -147,34 +147,33 @@ impl FoundBy {
     }
 }
 
-/// When a run is stopped.
+/// Limits of a run.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
-    /// Seconds that a whole run may take, imports included. Default: 120.
+    /// Maximum seconds of a whole run, including imports. Default: 120.
     pub seconds: Option<Count<1, 86_400>>,
-    /// Memory of the machine that the program may use: bytes, or text such as `"16 GB"`. Default:
-    /// no limit beyond the machine's.
+    /// Maximum host memory of the program, as bytes or a size such as `"16 GB"`. Default: no limit.
     pub memory: Option<Size>,
 }
 
-/// GPUs that predictions are made for, and what they cost.
+/// Additional GPUs for predictions, and prices.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Devices {
-    /// Files that each describe one GPU (docs/configuration.md), relative to this file.
+    /// Files that each describe a GPU (docs/configuration.md), relative to this file.
     pub files: Vec<PathInside>,
-    /// What an hour of a GPU costs in US dollars, by its name: a number, or a table of
-    /// `usd_per_hour` and `date`. It stands for the price that Ridgeline knows.
+    /// GPU price in US dollars per hour, by GPU name: a number, or a table of `usd_per_hour` and
+    /// `date`. Overrides the built-in price.
     pub prices: BTreeMap<String, HourlyPrice>,
 }
 
-/// What is shown of what was found.
+/// Which findings to show.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Findings {
-    /// Findings that are not shown: by name, `"hidden-sync"`, or by name and files relative to this
-    /// file, `"hidden-sync:old/*.py"`.
+    /// Findings to hide, by name (`"hidden-sync"`), or by name and files relative to this file
+    /// (`"hidden-sync:old/*.py"`).
     pub ignore: Vec<Silenced>,
 }
 

@@ -22,7 +22,7 @@ impl PathInside {
     fn parse(text: &str) -> Result<PathInside, String> {
         let shown = clipped(text, SHOWN);
         if text.is_empty() || text.contains('\0') {
-            return Err("the path is empty or has a NUL byte".to_owned());
+            return Err("the path is empty or contains a NUL byte".to_owned());
         }
         let mut path = PathBuf::new();
         for component in Path::new(text).components() {
@@ -31,12 +31,12 @@ impl PathInside {
                 Component::Normal(name) => path.push(name),
                 Component::ParentDir => {
                     if !path.pop() {
-                        return Err(format!("`{shown}` leads out of the project"));
+                        return Err(format!("`{shown}` is outside the project"));
                     }
                 }
                 Component::RootDir | Component::Prefix(_) => {
                     return Err(format!(
-                        "`{shown}` is absolute: write it relative to the project's folder"
+                        "`{shown}` is absolute: use a path relative to the project folder"
                     ));
                 }
             }
@@ -76,6 +76,6 @@ pub(crate) fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
     if resolved.starts_with(&root) {
         Ok(full)
     } else {
-        Err(format!("`{}` is a link that leads out of the project", path.display()))
+        Err(format!("`{}` is a link to a path outside the project", path.display()))
     }
 }

@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for ModuleName {
             Ok(ModuleName(name))
         } else {
             Err(de::Error::custom(format!(
-                "`{}` is no name of a Python module",
+                "`{}` is not a valid Python module name",
                 clipped(&name, SHOWN)
             )))
         }
@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for Argument {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         if text.contains('\0') {
-            return Err(de::Error::custom("an argument cannot have a NUL byte"));
+            return Err(de::Error::custom("an argument cannot contain a NUL byte"));
         }
         Ok(Argument(text))
     }

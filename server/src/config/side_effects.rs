@@ -11,16 +11,16 @@ use super::{SHOWN, clipped};
 /// A longer path is no mistake of a person.
 const LONGEST: usize = 4096;
 
-/// What becomes of what the program creates, changes and removes while it is profiled.
+/// What to do with files the program creates, changes and deletes while profiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SideEffects {
-    /// The program reads back what it wrote, and none of it is on the disk afterwards.
+    /// The program can read back what it wrote, but nothing is kept on disk.
     #[default]
     Redirect,
-    /// It is written to the disk.
+    /// Write to disk.
     Allow,
-    /// Writing fails, as on a read-only file system.
+    /// Writes fail, as on a read-only file system.
     Deny,
 }
 
@@ -49,17 +49,20 @@ impl KeptFolder {
     fn parse(text: &str) -> Result<KeptFolder, String> {
         let shown = clipped(text, SHOWN);
         if text.is_empty() || text.len() > LONGEST || text.contains('\0') {
-            return Err("a folder in keep_writes is empty, too long, or has a NUL byte".to_owned());
+            return Err(
+                "a folder in keep_writes is empty, too long, or contains a NUL byte".to_owned()
+            );
         }
         let mut parts = text.split(['/', '\\']).filter(|part| !part.is_empty() && *part != ".");
         if parts.clone().any(|part| part == "..") {
-            return Err(format!("`{shown}` has `..` in it: name the folder itself"));
+            return Err(format!("`{shown}` contains `..`: use the path of the folder itself"));
         }
         // `~` and the root would keep everything, and the project is what `side_effects` is about.
         let names = parts.clone().count() - usize::from(parts.next() == Some("~"));
         if names == 0 {
             return Err(format!(
-                "`{shown}` holds the whole project: side_effects = \"allow\" lets a run write there"
+                "`{shown}` contains the whole project: use side_effects = \"allow\" to let a run \
+                write there"
             ));
         }
         Ok(KeptFolder(text.to_owned()))

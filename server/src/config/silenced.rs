@@ -37,8 +37,8 @@ impl<'de> Deserialize<'de> for Silenced {
         }
         let text = clipped(&text, SHOWN);
         Err(D::Error::custom(format!(
-            "`{text}` silences nothing: it has to be the name of a finding such as `hidden-sync`, or \
-             that and files such as `hidden-sync:old/*.py`"
+            "`{text}` matches no finding: use a finding name such as `hidden-sync`, optionally \
+            with files, such as `hidden-sync:old/*.py`"
         )))
     }
 }
@@ -50,8 +50,8 @@ impl JsonSchema for Silenced {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "The name of a finding, `hidden-sync`, or that and files relative to the \
-                            project's root: `hidden-sync:old/*.py`. `*` is every finding.",
+            "description": "The name of a finding (`hidden-sync`), optionally with files relative \
+                to the project root: `hidden-sync:old/*.py`. `*` matches every finding.",
             "type": "string",
             "pattern": "^([a-z0-9-]+|\\*)(:[^/\\\\].*)?$",
             "maxLength": LONGEST,

@@ -45,7 +45,7 @@ impl<'de> Deserialize<'de> for Size {
         impl de::Visitor<'_> for SizeVisitor {
             type Value = Size;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of bytes, or text such as \"16 GB\"")
+                f.write_str("a number of bytes, or a size such as \"16 GB\"")
             }
             fn visit_i64<E: de::Error>(self, value: i64) -> Result<Size, E> {
                 match u64::try_from(value) {

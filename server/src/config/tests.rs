@@ -91,15 +91,15 @@ fn everything_that_may_be_written() {
 fn prices_that_cannot_be() {
     check(
         "[devices.prices]\nT4 = -1\n",
-        expect![[r#"ridgeline.toml:2: `usd_per_hour`: it is a number between 0 and 1000000"#]],
+        expect![[r#"ridgeline.toml:2: `usd_per_hour`: must be a number from 0 to 1000000"#]],
     );
     check(
         "[devices.prices]\nT4 = nan\n",
-        expect![[r#"ridgeline.toml:2: `usd_per_hour`: it is a number between 0 and 1000000"#]],
+        expect![[r#"ridgeline.toml:2: `usd_per_hour`: must be a number from 0 to 1000000"#]],
     );
     check(
         "[devices.prices]\nT4 = { usd_per_hour = 1, date = \"today\" }\n",
-        expect![[r#"ridgeline.toml:2: `date`: it is a day such as `2026-11-20`"#]],
+        expect![[r#"ridgeline.toml:2: `date`: must be a date such as `2026-11-20`"#]],
     );
     check(
         "[devices.prices]\nT4 = \"cheap\"\n",
@@ -126,18 +126,18 @@ fn budgets_that_cannot_be() {
     check(
         "[check]\nmax_time = 0\n",
         expect![
-            "ridgeline.toml:2: invalid value: floating point `0.0`, expected milliseconds: a number above 0 and at most 86400000"
+            "ridgeline.toml:2: invalid value: floating point `0.0`, expected milliseconds: a number above 0, at most 86400000"
         ],
     );
     check(
         "[check.max_findings]\nwarning = -1\n",
         expect![
-            "ridgeline.toml:2: invalid value: integer `-1`, expected a whole number between 0 and 1000000"
+            "ridgeline.toml:2: invalid value: integer `-1`, expected a whole number from 0 to 1000000"
         ],
     );
     check(
         "[check]\nbaseline = \"../elsewhere.json\"\n",
-        expect!["ridgeline.toml:2: `../elsewhere.json` leads out of the project"],
+        expect!["ridgeline.toml:2: `../elsewhere.json` is outside the project"],
     );
 }
 
@@ -172,61 +172,64 @@ fn wrong_types_and_bounds() {
     check(
         "[iterations]\ntimed = 0\n",
         expect![
-            "ridgeline.toml:2: invalid value: integer `0`, expected a whole number between 1 and 1000"
+            "ridgeline.toml:2: invalid value: integer `0`, expected a whole number from 1 to 1000"
         ],
     );
     check(
         "[iterations]\ntimed = -9223372036854775808\n",
         expect![
-            "ridgeline.toml:2: invalid value: integer `-9223372036854775808`, expected a whole number between 1 and 1000"
+            "ridgeline.toml:2: invalid value: integer `-9223372036854775808`, expected a whole number from 1 to 1000"
         ],
     );
     check(
         "batch_size = 1.5\n",
         expect![
-            "ridgeline.toml:1: invalid type: floating point `1.5`, expected a whole number between 1 and 16777216"
+            "ridgeline.toml:1: invalid type: floating point `1.5`, expected a whole number from 1 to 16777216"
         ],
     );
     check(
         "device = \"gpu\"\n",
         expect![
-            "ridgeline.toml:1: `gpu` is no device: it is `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`"
+            "ridgeline.toml:1: unknown device `gpu`: use `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`"
         ],
     );
     check(
         "[limits]\nmemory = \"lots\"\n",
         expect![[
-            r#"ridgeline.toml:2: invalid value: string "lots", expected a number of bytes, or text such as "16 GB""#
+            r#"ridgeline.toml:2: invalid value: string "lots", expected a number of bytes, or a size such as "16 GB""#
         ]],
     );
     check(
         "[limits]\nmemory = \"1e99 GB\"\n",
         expect![[
-            r#"ridgeline.toml:2: invalid value: string "1e99 GB", expected a number of bytes, or text such as "16 GB""#
+            r#"ridgeline.toml:2: invalid value: string "1e99 GB", expected a number of bytes, or a size such as "16 GB""#
         ]],
     );
-    check("module = \"a..b\"\n", expect!["ridgeline.toml:1: `a..b` is no name of a Python module"]);
+    check(
+        "module = \"a..b\"\n",
+        expect!["ridgeline.toml:1: `a..b` is not a valid Python module name"],
+    );
 }
 
 #[test]
 fn paths_stay_inside() {
     check(
         "script = \"../other/train.py\"\n",
-        expect!["ridgeline.toml:1: `../other/train.py` leads out of the project"],
+        expect!["ridgeline.toml:1: `../other/train.py` is outside the project"],
     );
     check(
         "script = \"/etc/passwd\"\n",
         expect![
-            "ridgeline.toml:1: `/etc/passwd` is absolute: write it relative to the project's folder"
+            "ridgeline.toml:1: `/etc/passwd` is absolute: use a path relative to the project folder"
         ],
     );
     check(
         "script = \"a/../../b\"\n",
-        expect!["ridgeline.toml:1: `a/../../b` leads out of the project"],
+        expect!["ridgeline.toml:1: `a/../../b` is outside the project"],
     );
     check(
         "script = \"a\\u0000b\"\n",
-        expect!["ridgeline.toml:1: the path is empty or has a NUL byte"],
+        expect!["ridgeline.toml:1: the path is empty or contains a NUL byte"],
     );
 }
 
@@ -239,16 +242,14 @@ fn links_stay_inside() {
     assert!(inside(folder.path(), Path::new("train.py")).is_ok());
     assert!(inside(folder.path(), Path::new("gone.py")).is_err());
     let error = inside(folder.path(), Path::new("out/bin")).expect_err("it leads out");
-    assert_eq!(error, "`out/bin` is a link that leads out of the project");
+    assert_eq!(error, "`out/bin` is a link to a path outside the project");
 }
 
 #[test]
 fn one_program_alone() {
     check(
         "script = \"a.py\"\nmodule = \"a\"\n",
-        expect![
-            "ridgeline.toml: `script` and `module` exclude each other: give the one that is to be run"
-        ],
+        expect!["ridgeline.toml: `script` and `module` are mutually exclusive: keep only one"],
     );
 }
 
@@ -293,13 +294,13 @@ fn ridgeline_toml_wins() {
     check_files(
         &[ours, (PYPROJECT, "[tool.ridgeline]\nscript = \"b.py\"\n")],
         expect![[
-            r#"ok, script Some("a.py"), notes ["ridgeline.toml is used; [tool.ridgeline] in pyproject.toml is passed over"]"#
+            r#"ok, script Some("a.py"), notes ["using ridgeline.toml; [tool.ridgeline] in pyproject.toml is ignored"]"#
         ]],
     );
     check_files(
         &[ours, (PYPROJECT, "[tool.ridgeline]\nscrpt = 1\n")],
         expect![[
-            r#"ok, script Some("a.py"), notes ["ridgeline.toml is used; [tool.ridgeline] in pyproject.toml is passed over"]"#
+            r#"ok, script Some("a.py"), notes ["using ridgeline.toml; [tool.ridgeline] in pyproject.toml is ignored"]"#
         ]],
     );
     check_files(
@@ -313,7 +314,7 @@ fn hostile_files() {
     check(&"k".repeat(900_000), expect!["ridgeline.toml:1: key with no value, expected `=`"]);
     check(
         &"#".repeat(2_000_000),
-        expect!["ridgeline.toml: is larger than 1.0 MB: that is no configuration"],
+        expect!["ridgeline.toml: is larger than 1.0 MB, too large for a configuration"],
     );
     check(
         &format!("script = {}", "[".repeat(20_000)),
@@ -327,7 +328,7 @@ fn hostile_files() {
     assert_eq!((error.line, error.message.as_str()), (Some(3), "is not UTF-8"));
     std::fs::remove_file(folder.path().join(FILE_NAME)).expect("removed");
     std::fs::create_dir(folder.path().join(FILE_NAME)).expect("a folder");
-    assert_eq!(load(folder.path()).expect_err("it is no file").message, "is no plain file");
+    assert_eq!(load(folder.path()).expect_err("it is no file").message, "is not a regular file");
 }
 
 /// The JSON schema of `ridgeline.toml`, as it is published.

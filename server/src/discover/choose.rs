@@ -142,7 +142,7 @@ fn on_the_cpu(mut run: Run, (arguments, line): &(Vec<String>, u32)) -> Run {
     }
     run.arguments.extend(arguments.iter().cloned());
     let file = run.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let why = format!("{} for want of a GPU, from {file}:{line}", arguments.join(" "));
+    let why = format!("{} because there is no GPU (see {file}:{line})", arguments.join(" "));
     run.origin = Some(match run.origin {
         Some(origin) => format!("{origin}; {why}"),
         None => why,
@@ -257,7 +257,7 @@ fn judge<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, Ju
         if base == 0 {
             base = if one.is_possible { 5 } else { 1 };
             if one.is_possible {
-                one.reasons.push("runs something with PyTorch".to_owned());
+                one.reasons.push("uses PyTorch".to_owned());
             }
         }
         let (named, kinds) = mentions(path, described);

@@ -332,7 +332,7 @@ fn the_cpu_where_there_is_no_gpu() {
     }
     let train = format!("p.add_argument('--device', default='cuda')\n{TRAINS}");
     let plain = [("train.py", train.as_str()), ("model.py", MODEL)];
-    let why = "--device cpu for want of a GPU, from train.py:1";
+    let why = "--device cpu because there is no GPU (see train.py:1)";
     check(&plain, "", "", &format!("train.py --device cpu ({why})"));
     let readme = "```\npython train.py --lr 1\n```\n";
     let files = [&plain[..], &[("README.md", readme)]].concat();
@@ -351,7 +351,7 @@ fn the_cpu_where_there_is_no_gpu() {
         &[("train.py", train.as_str()), ("model.py", MODEL)],
         "",
         "",
-        "train.py --cuda (--cuda for want of a GPU, from train.py:1)",
+        "train.py --cuda (--cuda because there is no GPU (see train.py:1))",
     );
 }
 

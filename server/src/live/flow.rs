@@ -192,12 +192,11 @@ impl GlobalState {
             }
             EstimateOutcome::Endless { at, root: project, seconds } => {
                 let message = format!(
-                    "No estimate: the unsaved text did not come to the end of an iteration in \
-                     {seconds} s"
+                    "No estimate: the unsaved code did not complete an iteration in {seconds} s"
                 );
                 match at {
                     Some(at) => {
-                        let message = format!("{message}; it came as far as here");
+                        let message = format!("{message}; it got as far as here");
                         self.tell_of_failure(id, project, at, message);
                     }
                     None => live.problem = Some(message),

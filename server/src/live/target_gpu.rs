@@ -68,15 +68,15 @@ impl GlobalState {
         let (to_client, events) = (self.to_client.clone(), self.events.clone());
         let offered = OFFERED.iter().filter(|name| DeviceTable::shipped().find(name).is_some());
         let titles: Vec<String> = offered.copied().chain([NONE]).map(str::to_owned).collect();
-        let message = "Which GPU are estimates to be for, where this machine has none? The \
-                       setting ridgeline.targetGpu takes any that Ridgeline knows.";
+        let message = "Which GPU should estimates be for? This machine has none. The setting \
+            ridgeline.targetGpu accepts any known GPU.";
         let answer = to_client.ask(message, &titles);
         tokio::spawn(async move {
             let chosen = match answer.await {
                 Asked::Chosen(title) => title,
                 Asked::Closed => return,
                 Asked::NotShown => {
-                    let message = "Name a GPU with the setting ridgeline.targetGpu";
+                    let message = "Set ridgeline.targetGpu to choose a GPU";
                     return to_client.show_message(Importance::Info, message);
                 }
             };

@@ -145,7 +145,7 @@ impl ToClient {
         let answer = self.request(ApplyWorkspaceEdit::METHOD, &params, MACHINE_LIMIT);
         async {
             let Some(answer) = answer.await else {
-                return Err("The editor did not say whether it made the edit.".to_owned());
+                return Err("The editor did not confirm the edit.".to_owned());
             };
             if answer.get("applied") == Some(&Value::Bool(true)) {
                 return Ok(());
@@ -153,8 +153,8 @@ impl ToClient {
             let reason = answer.get("failureReason").and_then(Value::as_str);
             let reason = reason.map(|reason| reason.chars().take(200).collect::<String>());
             Err(match reason {
-                Some(reason) => format!("The editor did not make the edit: {reason}"),
-                None => "The editor did not make the edit.".to_owned(),
+                Some(reason) => format!("The editor did not apply the edit: {reason}"),
+                None => "The editor did not apply the edit.".to_owned(),
             })
         }
     }

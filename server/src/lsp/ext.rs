@@ -63,7 +63,7 @@ impl StatusParams {
     /// it is that of unsaved text.
     pub(crate) fn for_panel(&self) -> Value {
         let estimate = self.headline.as_ref().filter(|headline| headline.is_estimate);
-        let estimate = estimate.map(|headline| format!("Unsaved text: {}", headline.text));
+        let estimate = estimate.map(|headline| format!("Unsaved code: {}", headline.text));
         let message = self.message.clone().or(estimate);
         json!({"state": self.state, "message": message, "run": self.run})
     }
@@ -217,29 +217,31 @@ pub(crate) mod command {
     /// All of them with what they do, in the order in which they are documented.
     pub(crate) const ALL: [(&str, &str); 16] = [
         (PROFILE, "Profile now."),
-        (STOP, "Stop everything that runs in the workspace."),
-        (PAUSE, "Let saves start no run, and end what was not asked for."),
-        (RESUME, "Let saves start runs again."),
-        (CLEAR, "Remove everything that is shown."),
-        (SHOW_OUTPUT, "Show what the program printed in its last run."),
-        (SHOW_REPORT, "Write the report of the newest measurement and show it."),
+        (STOP, "Stop all work of the workspace."),
+        (PAUSE, "Pause profiling on save, and stop background work."),
+        (RESUME, "Resume profiling on save."),
+        (CLEAR, "Clear all results."),
+        (SHOW_OUTPUT, "Show the program output of the last run."),
+        (SHOW_REPORT, "Write and show the report of the latest measurement."),
         (OPEN_PANEL, "Open the panel of the workspace."),
-        (TRUST, "Allow the workspace to run, from now on."),
-        (REVOKE_TRUST, "Take every decision about the workspace back."),
-        (SELECT_SCRIPT, "Ask which script is the training run, or take the one in the argument."),
+        (TRUST, "Trust the workspace: allow runs without asking."),
+        (REVOKE_TRUST, "Revoke the trust of the workspace."),
+        (SELECT_SCRIPT, "Ask for the training script, or use the one in the argument."),
         (
             SELECT_TARGET_GPU,
-            "Where this machine has no GPU: ask which one to estimate for, or take `gpu` of the argument.",
+            "Ask for the GPU to estimate for if this machine has none, or use `gpu` of the \
+            argument.",
         ),
-        (SET_BATCH_SIZE, "Set the batch size in the text to `batch` of the argument."),
-        (EXPLORE_BATCH_SIZE, "Try other batch sizes now: estimates and short runs."),
+        (SET_BATCH_SIZE, "Set the batch size in the code to `batch` of the argument."),
+        (EXPLORE_BATCH_SIZE, "Run a batch-size sweep: estimates and short runs."),
         (
             MEASURE_WHAT_IF,
-            "Measure what the optimization `name` of the argument brings, such as `compile`: today's text runs with its edit and without.",
+            "Measure the speedup of the optimization `name` of the argument, such as `compile`, by \
+            running the program with and without its edit.",
         ),
         (
             APPLY_WHAT_IF,
-            "Make the edit of the optimization `name` of the argument, such as `amp-bf16`.",
+            "Apply the edit of the optimization `name` of the argument, such as `amp-bf16`.",
         ),
     ];
 }

@@ -48,7 +48,7 @@ fn provenance_note(provenance: Provenance) -> Option<&'static str> {
         Provenance::Estimated => {
             Some("Estimated, or a measured total split by an estimated share.")
         }
-        Provenance::Stale => Some("Measured before this statement was changed."),
+        Provenance::Stale => Some("Measured before this statement changed."),
     }
 }
 

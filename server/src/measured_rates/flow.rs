@@ -92,7 +92,7 @@ impl GlobalState {
                 }
                 let message = format!(
                     "Measure the copy bandwidth and GEMM rates of {} to improve predictions? It \
-                     takes about 10 seconds of GPU time and runs no code of your project.",
+                    takes about 10 seconds of GPU time and does not run your project's code.",
                     target.device.name
                 );
                 let titles = [MEASURE, NEVER].map(str::to_owned);
@@ -100,7 +100,7 @@ impl GlobalState {
                     Asked::Chosen(title) if title == MEASURE => cause = Cause::Asked,
                     Asked::Chosen(_) => {
                         if let Err(error) = decline(&store) {
-                            let message = format!("Your answer was not saved: {error}");
+                            let message = format!("Could not save your answer: {error}");
                             to_client.show_message(Importance::Warning, &message);
                         }
                         return;

@@ -107,8 +107,8 @@ impl Measurement {
         let sold = DeviceTable::shipped().find(&self.device.name);
         let of = |name: &str, rate: Option<f64>, sold: Option<f64>, unit: &str| {
             let rate = rate?;
-            let share =
-                sold.map(|sold| format!(" ({} of the datasheet)", units::percent(rate / sold)));
+            let share = sold
+                .map(|sold| format!(" ({} of the datasheet value)", units::percent(rate / sold)));
             Some(format!("{name} {}{}", units::rate(rate, unit), share.unwrap_or_default()))
         };
         let peak = |by: fn(&DeviceSpec) -> Option<f64>| sold.and_then(by);
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!((rates.bandwidth, rates.gemm.tf32), (Some(4.3e12), None));
         assert!(rates.measured_on.is_some());
         assert!(
-            refused[0].starts_with("a TF32 GEMM rate of 9.0 PFLOP/s is not used"),
+            refused[0].starts_with("a TF32 GEMM rate of 9.0 PFLOP/s is ignored"),
             "{refused:?}"
         );
     }

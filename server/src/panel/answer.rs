@@ -126,7 +126,7 @@ pub(crate) fn compared(
     let find = |when: u64| {
         let run = store.and_then(|store| history::run(store, root, when));
         let run = run.ok_or_else(|| {
-            RequestError::Invalid("what that run cost by line is not kept".to_owned())
+            RequestError::Invalid("per-line costs of that run are not stored".to_owned())
         })?;
         let record = history.iter().find(|record| record.when_unix_ms == when);
         let named = Named {
@@ -146,8 +146,8 @@ fn found(facts: &Facts, known: &Findings) -> panel::Findings {
     let Findings { kept, is_known } = known;
     let Some(kept) = kept else {
         let message = match is_known {
-            true => "What is slow or wasteful cannot be told of this measurement.",
-            false => "What is slow or wasteful is being worked out.",
+            true => "Findings are not available for this measurement.",
+            false => "Looking for findings…",
         };
         return panel::Findings { found: Vec::new(), message: Some(message.to_owned()) };
     };
@@ -168,10 +168,8 @@ fn what_ifs(facts: &Facts) -> panel::WhatIfs {
     let WhatIfs { found, message, measuring, applying } = &facts.what_ifs;
     let (study, instead) = match found {
         Some(Ok(study)) => (Some(study.clone()), None),
-        Some(Err(why)) => {
-            (None, Some(format!("What optimizations would bring cannot be told: {why}.")))
-        }
-        None => (None, Some("What optimizations would bring is being worked out.".to_owned())),
+        Some(Err(why)) => (None, Some(format!("Estimated speedups are not available: {why}."))),
+        None => (None, Some("Estimating speedups…".to_owned())),
     };
     let measured = facts.measured.as_ref().map(|(_, profiled)| profiled);
     let pairs = facts.store.as_ref().zip(measured).map(|(store, profiled)| {
@@ -218,9 +216,14 @@ impl Timelines {
         generation: u64,
         recording: Option<&Path>,
     ) -> Result<Arc<str>, RequestError> {
-        let gone = |why: String| RequestError::Invalid(format!("the recording is gone: {why}"));
+        let gone = |why: String| {
+            RequestError::Invalid(format!(
+                "the recording no longer exists: \
+            {why}"
+            ))
+        };
         let recording =
-            recording.ok_or_else(|| gone("a newer measurement took its place".to_owned()))?;
+            recording.ok_or_else(|| gone("it was replaced by a newer measurement".to_owned()))?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = kept.iter().find(|known| known.generation == generation) {
             return Ok(known.json.clone());

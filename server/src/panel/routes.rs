@@ -223,7 +223,7 @@ async fn what_if(
     let lines: Vec<Line> = line.into_iter().chain(lines).collect();
     if lines.len() > MOST_LINES {
         // Half of an edit would be another one than the page showed.
-        let why = format!("One edit is made at {MOST_LINES} lines at the most.");
+        let why = format!("One edit can change at most {MOST_LINES} lines.");
         return Ok(Json(Done::no(why)));
     }
     let asked = |reply| match action == Action::Apply && !lines.is_empty() {
@@ -255,7 +255,7 @@ impl Desk {
     /// Puts a question to who owns the state.
     async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Question) -> Result<T, Response> {
         let (reply, answer) = oneshot::channel();
-        let over = || (StatusCode::SERVICE_UNAVAILABLE, "The session is over.").into_response();
+        let over = || (StatusCode::SERVICE_UNAVAILABLE, "The session has ended.").into_response();
         self.questions.send(question(reply)).await.map_err(|_| over())?;
         answer.await.map_err(|_| over())?.map_err(|error| {
             let status = match error {

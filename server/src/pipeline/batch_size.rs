@@ -128,7 +128,8 @@ impl Pipeline {
             return Explored::Done;
         }
         let Ok(agent) = agent else {
-            exploration.message = Some("No Python with torch is there to try others.".to_owned());
+            exploration.message =
+                Some("No Python with torch was found to run other batch sizes.".to_owned());
             // A receiver that is gone wants nothing more.
             let _ = news.send(exploration).await;
             return Explored::Done;
@@ -198,18 +199,18 @@ impl Pipeline {
 /// What is being tried, in a person's words, and how many runs are to come.
 fn stage(question: Question, left: usize) -> String {
     let what = match question {
-        Question::Estimate(batch) => format!("estimating a batch of {batch}"),
-        Question::Run(batch) => format!("running a batch of {batch}"),
+        Question::Estimate(batch) => format!("estimating batch size {batch}"),
+        Question::Run(batch) => format!("running batch size {batch}"),
         Question::SideBySide { smaller, larger } => {
             let others: Vec<String> =
                 smaller.into_iter().chain(larger).map(|batch| batch.to_string()).collect();
-            format!("running batches of {} beside the current one", others.join(" and "))
+            format!("running batch sizes {} next to the current one", others.join(" and "))
         }
     };
     match left {
         0 => what,
-        1 => format!("{what} (1 run to come)"),
-        left => format!("{what} (up to {left} runs to come)"),
+        1 => format!("{what} (1 run left)"),
+        left => format!("{what} (up to {left} runs left)"),
     }
 }
 
@@ -234,7 +235,8 @@ fn first_look(
         let runs = Vec::from_iter(run.filter(|run| run.batch > 0 && run.samples > 0));
         let site = match (site, runs.is_empty()) {
             (Ok(_), true) => Err(Refusal {
-                message: "the last run did not tell how many samples an iteration takes".to_owned(),
+                message: "the last run did not report the number of samples per iteration"
+                    .to_owned(),
                 at: None,
             }),
             (site, _) => site,
@@ -328,14 +330,14 @@ fn message(evidence: &Evidence, bounds: &Bounds) -> Option<String> {
     let failed = evidence.failed.iter().rev().find(is_told)?;
     Some(match failed.question {
         Question::Estimate(_) if evidence.estimates.is_empty() => format!(
-            "Fake tensors cannot run this program, so that its peak comes from runs alone: {}",
+            "This program cannot run on fake tensors, so peak memory comes only from runs: {}",
             failed.reason
         ),
         Question::Estimate(batch) => {
-            format!("A batch of {batch} could not be estimated: {}", failed.reason)
+            format!("Batch size {batch} could not be estimated: {}", failed.reason)
         }
         Question::Run(batch) if bounds.runs => {
-            format!("A batch of {batch} could not be run: {}", failed.reason)
+            format!("Batch size {batch} could not be run: {}", failed.reason)
         }
         Question::Run(_) | Question::SideBySide { .. } => return None,
     })
@@ -407,7 +409,7 @@ impl Explorer<'_> {
         let read = read_in_background(out, None, &self.plan.root).await;
         let read = read.map_err(|_| "its recording cannot be read".to_owned())?;
         let run = run_of(&read.profile, batch);
-        let run = run.ok_or_else(|| "it did not tell its batch".to_owned())?;
+        let run = run.ok_or_else(|| "it did not report its batch size".to_owned())?;
         self.follows(batch, Some(run.samples))?;
         Ok(run)
     }
@@ -446,7 +448,7 @@ impl Explorer<'_> {
         let mut runs = Vec::with_capacity(batches.len());
         for (batch, one) in batches.iter().zip(&measured) {
             let run = run_of(&one.profile, *batch);
-            let run = run.ok_or_else(|| "it did not tell its batch".to_owned())?;
+            let run = run.ok_or_else(|| "it did not report its batch size".to_owned())?;
             self.follows(*batch, Some(run.samples))?;
             runs.push(run);
         }
@@ -482,11 +484,11 @@ impl Explorer<'_> {
         let list = read.map_err(|_| "its operators cannot be read".to_owned())??;
         if list.outcome != ListOutcome::Complete {
             let first = list.unsupported.first().map(|one| one.message.clone());
-            return Err(first.unwrap_or_else(|| "it ended early".to_owned()));
+            return Err(first.unwrap_or_else(|| "it exited early".to_owned()));
         }
         self.follows(batch, list.batch.as_ref().and_then(|batch| batch.size))?;
         let peak_bytes = list.memory.as_ref().map(|memory| memory.peak_bytes);
-        let peak_bytes = peak_bytes.ok_or_else(|| "its memory is not known".to_owned())?;
+        let peak_bytes = peak_bytes.ok_or_else(|| "its memory usage is unknown".to_owned())?;
         let device = DeviceTable::shipped().find(&self.profile.device.name);
         let cost_ns = device.filter(|_| !is_cpu).map(|device| {
             let operators = list.ops.iter().filter_map(|op| list.operator(op));
@@ -498,12 +500,14 @@ impl Explorer<'_> {
     /// Whether the number that was replaced is the batch that ran.
     fn follows(&self, batch: u64, samples: Option<u64>) -> Result<(), String> {
         let (base, base_samples) = self.base;
-        let Some(samples) = samples else { return Err("it did not tell its batch".to_owned()) };
+        let Some(samples) = samples else {
+            return Err("it did not report its batch size".to_owned());
+        };
         let expected = u128::from(base_samples) * u128::from(batch);
         if u128::from(samples) * u128::from(base) == expected {
             return Ok(());
         }
-        Err(format!("the batch did not follow: an iteration had {samples} samples"))
+        Err(format!("the batch size did not change: an iteration had {samples} samples"))
     }
 }
 
@@ -517,11 +521,11 @@ async fn why(ended: &RunOutcome, out: &Path) -> String {
     }
     let message = ended.message.as_deref().map(str::trim).filter(|text| !text.is_empty());
     let words = match ended.outcome {
-        Ended::Short => "it has too few iterations with so large a batch",
-        Ended::Memory => "it needed more memory than the limit",
+        Ended::Short => "too few iterations at this batch size",
+        Ended::Memory => "it exceeded the memory limit",
         Ended::Timeout => "it took longer than a minute",
         Ended::Crashed => "it crashed",
-        _ => "it ended early",
+        _ => "it exited early",
     };
     message.map_or(words.to_owned(), |message| format!("{words}: {message}"))
 }
@@ -529,7 +533,7 @@ async fn why(ended: &RunOutcome, out: &Path) -> String {
 fn read_list(file: &Path) -> Result<OpList, String> {
     let size = file.metadata().map_err(|error| error.to_string())?.len();
     if size > MOST_LIST_BYTES {
-        return Err("its list of operators is too large".to_owned());
+        return Err("its operator list is too large".to_owned());
     }
     let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
     OpList::parse(&bytes).map_err(|error| error.to_string())

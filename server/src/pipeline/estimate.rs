@@ -117,7 +117,7 @@ impl Pipeline {
         let Some(before) = before.as_ref().filter(|_| unsaved.overlay.is_empty()) else {
             if target.measured.is_some() && before.is_none() {
                 return Err(unavailable(
-                    "the saved text is not the one that was measured; a run makes it so".to_owned(),
+                    "the saved code is not the code that was measured; run it to update".to_owned(),
                 ));
             }
             let now = match job.list(unsaved.overlay.clone()).await? {
@@ -175,8 +175,7 @@ impl Job<'_> {
             return match self.list(BTreeMap::new()).await? {
                 Listed::Here(list) => Ok(Some(self.keep(&list).await?)),
                 Listed::Endless(_) => Err(unavailable(format!(
-                    "the saved text did not come to the end of an iteration in {SECONDS} s without \
-                     data"
+                    "the saved code did not complete an iteration in {SECONDS} s without data"
                 ))),
             };
         }
@@ -250,7 +249,7 @@ impl Job<'_> {
             }
             Ok(list) if list.ops.is_empty() => {
                 let why = list.notes.first().cloned();
-                Err(unavailable(why.unwrap_or_else(|| "no operator ran".to_owned())))
+                Err(unavailable(why.unwrap_or_else(|| "no operators ran".to_owned())))
             }
             list => list.map(|list| Listed::Here(Arc::new(list))),
         }
@@ -320,7 +319,7 @@ fn gaps(list: &OpList) -> Vec<Gap> {
     let gap = |one: &ridgeline_analysis::operators::op_list::Unsupported| {
         let path = list.files.get(one.file as usize)?.clone();
         let message = format!(
-            "Not estimated: {} cannot run without data ({}). What is measured stays",
+            "Not estimated: {} cannot run without data ({}). Measured costs are kept",
             one.operator, one.message
         );
         let at = FailureFrame { path, line: one.line, name: String::new() };
@@ -368,7 +367,7 @@ async fn choose_target(
         table
     });
     let device = table.await?.find(&name).cloned().ok_or_else(|| {
-        unavailable(format!("{name} is not in the table of GPUs, so nobody knows what it reaches"))
+        unavailable(format!("{name} is not in the GPU table, so its speed is unknown"))
     })?;
     Ok(Target { claim: Claim::Cuda, device, name: None, measured: measured.cloned() })
 }

@@ -66,7 +66,7 @@ impl Pipeline {
                     || iterations.timed < request.iterations.timed
                 {
                     notes.push(format!(
-                        "the program ends after few iterations: {} were timed after {} to warm up",
+                        "the program stops after few iterations: {} were timed after {} of warm-up",
                         iterations.timed, iterations.warmup
                     ));
                 }
@@ -208,8 +208,8 @@ fn note(count: u32, timed: usize) -> String {
     };
     let times = if timed == 1 { "once".to_owned() } else { format!("{timed} times") };
     format!(
-        "the program has {has}: it was run {} times, once to find {them}, {times} to time {them} and once \
-         to profile {them}",
+        "the program has {has}: it was run {} times, once to find {them}, {times} to time {them} \
+        and once to profile {them}",
         timed + 2
     )
 }

@@ -44,7 +44,8 @@ pub(super) async fn measure(
     }
     let measurement = Measurement::today(target.device, ceilings);
     let (store, kept) = (pipeline.store().clone(), measurement.clone());
-    let kept = blocking(move || kept.keep(&store)).await.map_err(|_| "a defect".to_owned())?;
+    let kept =
+        blocking(move || kept.keep(&store)).await.map_err(|_| "internal error".to_owned())?;
     kept.map_err(|error| error.to_string())?;
     let (_, refused) = measurement.rates();
     let refused: Vec<String> = refused.iter().map(|why| format!(" {why}.")).collect();

@@ -187,7 +187,7 @@ impl Part<'_> {
 fn overlays(plan: &Plan, compared: &Compared) -> Result<(Overlay, Overlay), String> {
     let name = compared.prediction.names.first().map(String::as_str).unwrap_or_default();
     let kind = optimization(name).and_then(|one| one.edit());
-    let kind = kind.ok_or("no small edit makes it")?;
+    let kind = kind.ok_or("it has no automatic edit")?;
     let root = plan.root.canonicalize().unwrap_or_else(|_| plan.root.clone());
     let sources = Sources::new(&root, compared.texts.iter().cloned());
     let mut unedited = Overlay::new();

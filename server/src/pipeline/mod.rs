@@ -210,18 +210,14 @@ impl Pipeline {
         let side_effects = ended.side_effects.take().map(Arc::new);
         let mut read = read_in_background(&folder, None, &plan.root).await?;
         if read.compiled_regions > 0 {
-            tell(
-                progress,
-                "running once more without torch.compile, for the shares of its lines",
-                0.6,
-            );
+            tell(progress, "running again without torch.compile to split costs over lines", 0.6);
             let eager = folder.join("eager");
             match self.eager_pass(&agent, &request, &eager, progress, cancel).await {
                 Ok(()) => read = read_in_background(&folder, Some(eager), &plan.root).await?,
                 Err(Outcome::Cancelled) => return Err(Outcome::Cancelled),
                 Err(_) => notes.push(
-                    "the pass without torch.compile did not finish, so compiled regions are not \
-                     split over their lines"
+                    "the run without torch.compile did not finish, so compiled regions are not \
+                    split over their lines"
                         .to_owned(),
                 ),
             }
@@ -237,7 +233,7 @@ impl Pipeline {
         let store = self.store.clone();
         blocking(move || {
             if let Err(error) = history::add(&store, &profiled) {
-                let note = format!("this run is not in the history of the project: {error}");
+                let note = format!("this run was not added to the project's history: {error}");
                 Arc::make_mut(&mut profiled.profile).notes.push(note);
             }
             history::with_changes(&store, profiled)
@@ -421,7 +417,7 @@ async fn end_idle(agents: Weak<Mutex<Vec<Warm>>>) {
 /// Where there is none, or it cannot be read.
 pub(crate) fn newest(store: &Store, folder: &Path) -> Result<Profiled, String> {
     let (root, folder) = newest_recording(store, folder)
-        .ok_or_else(|| format!("{} was not profiled yet", folder.display()))?;
+        .ok_or_else(|| format!("{} has not been profiled yet", folder.display()))?;
     measured(&root, &folder).map(|profiled| history::with_changes(store, profiled))
 }
 
@@ -500,7 +496,7 @@ fn stage_of(event: &RunEvent, iterations: &Iterations) -> (&'static str, f32) {
     match stage {
         Stage::Starting => ("starting the program", 0.05),
         Stage::Estimating => ("estimating", 0.5),
-        Stage::Probing => ("running single operators", 0.5),
+        Stage::Probing => ("timing single operators", 0.5),
         Stage::WarmUp => ("warming up", first + (last - first) * (steps / all).min(1.0)),
         Stage::Timing => ("timing", first + (last - first) * ((before + steps) / all).min(1.0)),
         Stage::Profiling => {
@@ -544,7 +540,7 @@ fn agent_problem(error: AgentError) -> Outcome {
         AgentError::Unpack { .. } => ProblemKind::Files,
         _ => ProblemKind::Run,
     };
-    Outcome::Problem(Problem::new(kind, error.to_string(), "`ridgeline doctor` looks closer"))
+    Outcome::Problem(Problem::new(kind, error.to_string(), "Run `ridgeline doctor` for details"))
 }
 
 #[cfg(test)]

@@ -176,10 +176,12 @@ fn of_agent(ended: &RunOutcome) -> Option<(String, String)> {
         Some(message) => format!(": {message}"),
     };
     match ended.outcome {
-        Ended::Busy => Some((format!("the agent runs something else{detail}"), "Try again".into())),
+        Ended::Busy => {
+            Some((format!("the agent is running something else{detail}"), "Try again".into()))
+        }
         Ended::AgentLost => Some((
-            format!("the agent was lost{detail}"),
-            "The next run starts another; `ridgeline doctor` looks closer".to_owned(),
+            format!("lost the connection to the agent{detail}"),
+            "The next run starts a new agent; run `ridgeline doctor` for details".to_owned(),
         )),
         _ => None,
     }

@@ -162,7 +162,7 @@ impl Plan {
         let text = texts.text(&site.file).unwrap_or_default();
         let around = text.get(..site.span.start).zip(text.get(site.span.end..));
         let Some((before, after)) = around else {
-            return Err(Refusal { message: format!("{} changed just now", site.file), at: None });
+            return Err(Refusal { message: format!("{} has just changed", site.file), at: None });
         };
         self.request.overlay.insert(site.file, format!("{before}{batch_size}{after}"));
         Ok(self)
@@ -512,8 +512,8 @@ fn likeliest(run: &Run, others: &[Candidate]) -> String {
         names.push(format!("{} more", others.len() - MOST));
     }
     format!(
-        "{} scripts could be the training run, and {} is the likeliest. The others: {}. To profile another one, name \
-         it: `ridgeline profile {}`",
+        "{} scripts could be the training script; {} is the most likely. The others: {}. To \
+        profile another one: `ridgeline profile {}`",
         others.len() + 1,
         name_of(run),
         names.join(", "),
@@ -555,21 +555,25 @@ fn nothing_to_run(root: &Path, looked_at: usize, cut_short: bool, likely: &[Path
     let likely: Vec<String> = likely.iter().map(|path| path.display().to_string()).collect();
     let example = likely.first().map_or("train.py", String::as_str);
     let next = format!(
-        "Name it as you start it: `ridgeline profile -- python {}`, or `script = \"{example}\"` in {}",
+        "Pass the command that starts it: `ridgeline profile -- python {}`, or set `script = \
+        \"{example}\"` in {}",
         shell_words::quote(example),
         config::FILE_NAME
     );
     let nearest = match likely.as_slice() {
         [] => String::new(),
         files => {
-            format!(". These run something, but no training was seen in them: {}", files.join(", "))
+            format!(
+                ". These scripts run PyTorch, but no training was found in them: {}",
+                files.join(", ")
+            )
         }
     };
     Problem::new(
         ProblemKind::NothingToRun,
         format!(
-            "no training script was found in {} ({files} looked at, and the commands in README, Makefile, \
-             shell scripts, launch.json and pyproject.toml{bound}){nearest}",
+            "no training script was found in {} ({files} searched, and the commands in README, \
+            Makefile, shell scripts, launch.json and pyproject.toml{bound}){nearest}",
             root.display()
         ),
         next,
@@ -608,14 +612,14 @@ fn refuse_what_cannot_run(path: &Path) -> Result<(), Outcome> {
     let shown = path.display();
     match path.metadata() {
         Err(error) => nothing(format!("{shown} cannot be read: {error}"), ""),
-        Ok(metadata) if !metadata.is_file() => nothing(format!("{shown} is no file"), ""),
+        Ok(metadata) if !metadata.is_file() => nothing(format!("{shown} is not a file"), ""),
         Ok(_) => match path.extension().and_then(|extension| extension.to_str()) {
             Some("py" | "pyw") => Ok(()),
             Some("ipynb") => nothing(
-                format!("{shown} is a notebook, and notebooks are not run"),
-                "Export its training loop as a script, and profile that",
+                format!("{shown} is a notebook, and notebooks are not supported"),
+                "Export its training loop as a script and profile that",
             ),
-            _ => nothing(format!("{shown} is no Python file"), "Name a script that ends in .py"),
+            _ => nothing(format!("{shown} is not a Python file"), "Pass a script that ends in .py"),
         },
     }
 }

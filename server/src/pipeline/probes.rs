@@ -54,7 +54,7 @@ impl Pipeline {
         let mut known = known.await?;
         let mut notes = Vec::new();
         if let Some(missing) = known.missing(&list.request) {
-            tell(progress, "running single operators in other ways", 0.5);
+            tell(progress, "timing single operators in other variants", 0.5);
             let (answer, note) = self.ask(plan, subject, &missing, limit, cancel).await?;
             known.learn(&missing, &answer);
             notes.extend(note);
@@ -129,7 +129,7 @@ impl Pipeline {
         // An operator that crashed leaves what was measured before it.
         let early = (ended.outcome != Ended::Complete).then(|| {
             let why = ended.message.unwrap_or_else(|| format!("{:?}", ended.outcome));
-            format!("running single operators ended early: {why}")
+            format!("timing single operators stopped early: {why}")
         });
         Ok((answer, early))
     }

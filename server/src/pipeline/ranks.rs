@@ -32,10 +32,10 @@ pub(super) fn read(
     let is_child =
         recording.manifest.as_ref().is_some_and(|manifest| manifest.child_processes.is_some());
     if (recorded as u64) < u64::from(world_size) && !is_child {
-        notes.push(format!("of {world_size} ranks {recorded} left a recording"));
+        notes.push(format!("{recorded} of {world_size} ranks left a recording"));
     }
     if others.len() >= MOST_READ {
-        notes.push(format!("of {world_size} ranks the first {MOST_READ} were read"));
+        notes.push(format!("only the first {MOST_READ} of {world_size} ranks were read"));
         others.truncate(MOST_READ - 1);
     }
     let mut ranks = vec![rank_cost(0, profile)];
@@ -45,7 +45,7 @@ pub(super) fn read(
         });
         match profile {
             Ok(profile) => ranks.push(rank_cost(rank, &profile)),
-            Err(why) => notes.push(format!("rank {rank} is left out: {why}")),
+            Err(why) => notes.push(format!("rank {rank} is ignored: {why}")),
         }
     }
     (side_by_side(world_size, ranks), notes)
@@ -124,13 +124,13 @@ mod tests {
     fn ranks_that_are_missing_or_broken_are_told_of() {
         check(&[("", "{}")], 0, &[]);
         check(&[("", "{}")], 1, &[]);
-        check(&[("", "{}"), ("rank-1", "{")], 2, &["rank 1 is left out: "]);
+        check(&[("", "{}"), ("rank-1", "{")], 2, &["rank 1 is ignored: "]);
         check(
             &[("", "{}"), ("rank-1", "{")],
             3,
-            &["of 3 ranks 2 left a recording", "rank 1 is left out: "],
+            &["2 of 3 ranks left a recording", "rank 1 is ignored: "],
         );
-        check(&[("", "{}")], 2, &["of 2 ranks 1 left a recording"]);
+        check(&[("", "{}")], 2, &["1 of 2 ranks left a recording"]);
     }
 
     #[test]

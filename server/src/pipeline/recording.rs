@@ -97,8 +97,8 @@ pub(super) fn read(
     let device = &profile.device.name;
     if step.ran_on_gpu() && table.find(device).is_none() {
         let note = format!(
-            "{device} is not among the GPUs that are known: what-ifs, and the findings that need its peak \
-             rates, are left out. A file can describe it (docs/configuration.md)"
+            "{device} is not a known GPU: estimated speedups, and findings that need its peak \
+            rates, are not available. Describe it in a file (docs/configuration.md)"
         );
         profile.notes.push(note);
     }
@@ -141,7 +141,7 @@ pub(crate) fn load(folder: &Path) -> Result<Recording, RecordingError> {
         let lines = scope.spawn(|| read_line_log(folder, &manifest));
         let trace = read_trace(folder);
         let lines = lines.join().unwrap_or_else(|_| {
-            let source = io::Error::other("reading it failed in an unexpected way");
+            let source = io::Error::other("unexpected error while reading it");
             Err(RecordingError::Io { file: LINES.to_owned(), source })
         });
         (trace, lines)

@@ -192,7 +192,7 @@ pub(super) fn own_request(request: ProfileRequest) -> Result<Request, String> {
         .device
         .map(|device| {
             DeviceChoice::parse(&device)
-                .ok_or_else(|| format!("the editor's setting `device` is {DEVICES}"))
+                .ok_or_else(|| format!("the editor setting `device` must be {DEVICES}"))
         })
         .transpose()?;
     Ok(Request {
@@ -222,7 +222,7 @@ fn not_compared(outcome: Outcome) -> ProfileOutcome {
             format!("the program failed: {}: {first}", failure.error_type)
         }
         Outcome::Problem(problem) => problem.message(),
-        Outcome::Choose { .. } => "several programs train a model here".to_owned(),
+        Outcome::Choose { .. } => "several programs in this workspace train a model".to_owned(),
         Outcome::Measured(_) => "nothing was compared".to_owned(),
     };
     ProfileOutcome::NotCompared { message }

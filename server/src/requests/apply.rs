@@ -96,7 +96,7 @@ impl Applying {
         let recording = self.measured.as_ref().and_then(|measured| measured.recording.as_deref());
         let entry = recording.and_then(|recording| entry_of(recording, &sources));
         let entry = entry.or_else(|| read.cloned()).or_else(|| self.own_entry(&sources)).ok_or(
-            "It is not known which script trains here: profile it once, or ask from that script.",
+            "The training script is unknown: profile it once, or run the command from that script.",
         )?;
         Ok(Program { sources, entry })
     }
@@ -232,7 +232,7 @@ impl Applying {
         let made = made.into_iter().map(|made| {
             let rewrite = made?;
             let edit = self.edit(&program.sources, &rewrite, edits);
-            let gone = || Refusal::NotUnderstood("the text has just changed".to_owned());
+            let gone = || Refusal::NotUnderstood("the code has just changed".to_owned());
             Ok((edit.ok_or_else(gone)?, rewrite))
         });
         Ok(made.collect())
@@ -297,10 +297,10 @@ impl Applying {
         let mut made = rewrites(&program.sources, &program.entry, &wanted).into_iter();
         let found = placed.iter().map(|(finding, line)| {
             let edit = finding.fix.map(|_| match line {
-                None => Err("the line reads differently than when it was measured".to_owned()),
+                None => Err("the line has changed since it was measured".to_owned()),
                 Some(_) => match made.next() {
                     Some(made) => made.map(|_| ()).map_err(|refusal| refusal.to_string()),
-                    None => Err("there are many findings before it".to_owned()),
+                    None => Err("too many findings before it".to_owned()),
                 },
             });
             panel::Found { finding: (*finding).clone(), edit }
@@ -315,33 +315,33 @@ impl Applying {
         at: &[(String, u32)],
         edits: Edits,
     ) -> Result<(WorkspaceEdit, Rewrite), String> {
-        let kind = EditKind::of_name(name)
-            .ok_or_else(|| format!("There is no edit that makes `{name}`."))?;
+        let kind =
+            EditKind::of_name(name).ok_or_else(|| format!("`{name}` has no automatic edit."))?;
         let program = self.program(None)?;
         let made = if at.is_empty() {
             self.all(&program, &[kind]).pop()
         } else {
             let lines = at.iter().map(|(path, line)| {
-                let today = self.today(&program.sources, path, *line).ok_or_else(|| {
-                    format!("{path}:{line} reads differently than when it was measured.")
-                })?;
+                let today = self
+                    .today(&program.sources, path, *line)
+                    .ok_or_else(|| format!("{path}:{line} has changed since it was measured."))?;
                 Ok((path.as_str(), today))
             });
             let lines: Vec<(&str, u32)> = lines.collect::<Result<_, String>>()?;
             let request = Request { kind, lines: &lines, count: Some(worker_count()) };
             rewrites(&program.sources, &program.entry, &[request]).pop()
         };
-        let rewrite = match made.ok_or("Nothing was asked for.")? {
+        let rewrite = match made.ok_or("No edit was requested.")? {
             Ok(rewrite) => rewrite,
-            Err(Refusal::Done(what)) => return Err(format!("It is there already: {what}.")),
+            Err(Refusal::Done(what)) => return Err(format!("Already applied: {what}.")),
             Err(Refusal::NotUnderstood(why)) => {
-                return Err(format!("It cannot be edited in: {why}."));
+                return Err(format!("Could not apply the edit: {why}."));
             }
         };
         // The person typed on while this was looked for.
         let edit = self.edit(&program.sources, &rewrite, edits);
         let is_current = self.open.iter().all(|(_, open)| open.is_current());
-        let edit = edit.filter(|_| is_current).ok_or("The text has just changed.")?;
+        let edit = edit.filter(|_| is_current).ok_or("The code has just changed. Try again.")?;
         Ok((edit, rewrite))
     }
 }
@@ -429,7 +429,7 @@ fn gain(study: &Study, kind: EditKind) -> Option<Gain> {
     Some(Gain { speedup: factor, text })
 }
 
-/// `Ridgeline: train in bfloat16` for `Train in bfloat16`: beside the actions of other servers.
+/// `Ridgeline: use the fused optimizer` for `Use the fused optimizer`: beside the actions of other servers.
 pub(super) fn named(title: &str) -> String {
     let mut letters = title.chars();
     let first = letters.next().map(|first| first.to_ascii_lowercase());
@@ -471,8 +471,8 @@ impl GlobalState {
     ) {
         let to_client = self.to_client.clone();
         let Some(name) = name else {
-            let message = "ridgeline.applyWhatIf takes the optimization as `name` of its argument; code \
-                           actions at the training loop offer some.";
+            let message = "ridgeline.applyWhatIf takes the optimization in the `name` argument; \
+                the code actions at the training loop list some.";
             to_client.show_message(Importance::Info, message);
             // The client may have cancelled.
             let _ = reply.send(Ok(None));
@@ -489,7 +489,7 @@ impl GlobalState {
             match made.await {
                 Ok(notes) if notes.is_empty() => {}
                 Ok(notes) => {
-                    let message = format!("It is edited in; {}.", notes.join("; "));
+                    let message = format!("Edit applied; {}.", notes.join("; "));
                     to_client.show_message(Importance::Info, &message);
                 }
                 Err(why) => to_client.show_message(Importance::Warning, &why),
@@ -512,10 +512,10 @@ impl GlobalState {
         let name = name.to_owned();
         async move {
             if !client.applies_edits {
-                return Err("This editor takes no edits from outside.".to_owned());
+                return Err("This editor does not accept edits from the server.".to_owned());
             }
             let sought = tokio::task::spawn_blocking(move || applying.make(&name, &at, edits));
-            sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?
+            sought.await.map_err(|error| format!("internal error of Ridgeline: {error}"))?
         }
     }
 }

@@ -162,7 +162,7 @@ impl GlobalState {
         reply: Reply<Done>,
     ) {
         let Some(workspace) = self.workspaces.find(id) else {
-            let gone = RequestError::Invalid("there is no such workspace".to_owned());
+            let gone = RequestError::Invalid("unknown workspace".to_owned());
             let _ = reply.send(Err(gone));
             return;
         };
@@ -196,8 +196,8 @@ impl GlobalState {
     ) {
         let to_client = self.to_client.clone();
         let Some(value) = value else {
-            let message = "ridgeline.setBatchSize takes the number as `batch` of its argument; code \
-                           actions at the training loop offer some.";
+            let message = "ridgeline.setBatchSize takes the number in the `batch` argument; the \
+                code actions at the training loop offer some.";
             to_client.show_message(Importance::Info, message);
             // The client may have cancelled.
             let _ = reply.send(Ok(None));
@@ -226,14 +226,15 @@ impl GlobalState {
         let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
         async move {
             if !(1..=MOST).contains(&value) {
-                return Err(format!("A batch size is a number from 1 to {MOST}."));
+                return Err(format!("The batch size must be a number from 1 to {MOST}."));
             }
-            let batch = batch.ok_or("It is not known yet where the batch size is written.")?;
+            let batch =
+                batch.ok_or("The location of the batch size in the code is not known yet.")?;
             if !client.applies_edits {
-                return Err("This editor takes no edits from outside.".to_owned());
+                return Err("This editor does not accept edits from the server.".to_owned());
             }
             let sought = tokio::task::spawn_blocking(move || found(&batch, value, edits));
-            sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?
+            sought.await.map_err(|error| format!("internal error of Ridgeline: {error}"))?
         }
     }
 }
@@ -261,10 +262,13 @@ fn found(batch: &BatchView, value: u64, edits: Edits) -> Result<Option<Workspace
     if site.value == value {
         return Ok(None);
     }
-    let edit = edit(batch, &sources, &site, value, edits).ok_or("The text has just changed.")?;
+    let edit = edit(batch, &sources, &site, value, edits).ok_or(
+        "The code has just changed. Try \
+        again.",
+    )?;
     // The person typed on while this was looked for.
     if batch.open.iter().any(|(_, open)| !open.is_current()) {
-        return Err("The text has just changed.".to_owned());
+        return Err("The code has just changed. Try again.".to_owned());
     }
     Ok(Some(edit))
 }

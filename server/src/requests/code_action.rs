@@ -63,7 +63,7 @@ pub(super) fn code_actions(
     }
     let mut found = Vec::new();
     if consent_is_wanted {
-        found.push((command::TRUST, "Ridgeline: allow this workspace to run"));
+        found.push((command::TRUST, "Ridgeline: trust this workspace"));
     }
     let wanted = LensOptions {
         memory: false,
@@ -81,7 +81,7 @@ pub(super) fn code_actions(
         }
         found.extend(match lens.command {
             Some(command::PROFILE) => Some((command::PROFILE, "Ridgeline: profile now")),
-            Some(command::OPEN_PANEL) => Some((command::OPEN_PANEL, "Ridgeline: open the panel")),
+            Some(command::OPEN_PANEL) => Some((command::OPEN_PANEL, "Ridgeline: open panel")),
             _ => None,
         });
         let is_last = lens.command == Some(command::OPEN_PANEL);
@@ -89,7 +89,7 @@ pub(super) fn code_actions(
             .costs()
             .is_some_and(|(profile, _)| profile.device.kind != "cpu" && profile.estimate.is_none());
         if is_last && !on_gpu {
-            found.push((command::SELECT_TARGET_GPU, "Ridgeline: estimate for a GPU…"));
+            found.push((command::SELECT_TARGET_GPU, "Ridgeline: select target GPU…"));
         }
     }
     let argument = json!({"uri": view.document.uri});

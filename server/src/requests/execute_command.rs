@@ -33,7 +33,7 @@ pub(super) fn execute(state: &mut GlobalState, params: ExecuteCommandParams, rep
     let argument = path_argument(&params.arguments);
     let known = command::ALL.iter().any(|(name, _)| *name == params.command);
     let answer = if !known {
-        Err(RequestError::Invalid(format!("there is no command {}", params.command)))
+        Err(RequestError::Invalid(format!("unknown command {}", params.command)))
     } else {
         match state.target_workspace(argument.clone()) {
             Some(id) if params.command == command::SET_BATCH_SIZE => {
@@ -65,8 +65,7 @@ pub(super) fn execute(state: &mut GlobalState, params: ExecuteCommandParams, rep
                 Ok(None)
             }
             None => {
-                let message =
-                    "No workspace folder or Python file is open, so there is nothing to do.";
+                let message = "No workspace folder or Python file is open.";
                 state.to_client.show_message(Importance::Info, message);
                 Ok(None)
             }
@@ -147,7 +146,7 @@ fn explore_batch_size(state: &mut GlobalState, id: WorkspaceId) {
     if state.workspaces[id].measured.is_empty() {
         let message = match state.scheduler.run_of(id) {
             Some(_) => "The first run has not ended yet. Try again when it has.",
-            None => "Nothing of this workspace was measured yet: profile it first.",
+            None => "This workspace has not been profiled yet. Profile it first.",
         };
         state.to_client.show_message(Importance::Info, message);
     }
@@ -158,12 +157,12 @@ fn show_output(state: &mut GlobalState, id: WorkspaceId) {
     let log = state.workspaces[id].log.clone();
     match log.filter(|log| state.disk.is_file(log)) {
         Some(log) => {
-            let told = format!("What the program printed is in {}", log.display());
+            let told = format!("The program's output is in {}", log.display());
             let can_show = state.client.shows_documents;
             state.to_client.show_or_tell(&uri_text(&log), false, can_show, told);
         }
         None => {
-            let message = "There is no output: no run of this workspace has printed anything yet.";
+            let message = "No output yet: no run of this workspace has printed anything.";
             state.to_client.show_message(Importance::Info, message);
         }
     }
@@ -176,7 +175,7 @@ fn show_report(state: &mut GlobalState, id: WorkspaceId) {
         (workspace.findings.of(generation).cloned(), what_ifs, profiled)
     });
     let (Some((kept, what_ifs, profiled)), Some(store)) = (newest, state.store.clone()) else {
-        let message = "There is no report: nothing of this workspace was measured yet.";
+        let message = "No report yet: this workspace has not been profiled.";
         return state.to_client.show_message(Importance::Info, message);
     };
     let (to_client, can_show) = (state.to_client.clone(), state.client.shows_documents);
@@ -192,7 +191,7 @@ fn show_report(state: &mut GlobalState, id: WorkspaceId) {
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };
-        to_client.show_message(Importance::Error, &format!("The report was not written: {why}"));
+        to_client.show_message(Importance::Error, &format!("Could not write the report: {why}"));
     });
 }
 
@@ -228,7 +227,7 @@ fn select_script(state: &mut GlobalState, id: WorkspaceId, argument: Option<Path
             let (store, root) = (state.store.clone(), root.clone());
             let forgotten = state.disk.ask(move || store.map(|store| store.forget_script(&root)));
             if let Some(Some(Err(error))) = forgotten {
-                let message = format!("The choice of before was not forgotten: {error}");
+                let message = format!("Could not clear the saved choice: {error}");
                 state.to_client.show_message(Importance::Warning, &message);
             }
             state.workspaces[id].script = None;

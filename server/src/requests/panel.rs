@@ -38,7 +38,7 @@ impl GlobalState {
         let uri = match self.panel() {
             Ok(panel) => panel.uri(id),
             Err(error) => {
-                let message = format!("The panel cannot be served on this machine: {error}");
+                let message = format!("Could not start the panel server on this machine: {error}");
                 return self.to_client.show_message(Importance::Error, &message);
             }
         };
@@ -152,8 +152,8 @@ impl GlobalState {
     fn consented(&mut self, id: WorkspaceId) -> Done {
         match self.gate.decision(id) {
             Decision::Allowed => Done::yes(),
-            Decision::Unknown => Done::no("The editor asks whether it may run."),
-            Decision::Refused => Done::no("You said that nothing of this workspace may run."),
+            Decision::Unknown => Done::no("Your editor is asking for permission to run."),
+            Decision::Refused => Done::no("You chose never to run code of this workspace."),
         }
     }
 
@@ -247,7 +247,7 @@ impl GlobalState {
 
     fn mark(&self, id: WorkspaceId, line: Option<Line>, reply: Reply<Done>) {
         if !self.client.highlights {
-            let _ = reply.send(Ok(Done::no("This editor cannot mark a line.")));
+            let _ = reply.send(Ok(Done::no("This editor cannot highlight a line.")));
             return;
         }
         let mine = self.marks.fetch_add(1, Ordering::AcqRel) + 1;
@@ -330,7 +330,7 @@ async fn last_recorded(store: Option<Store>) -> Option<SystemTime> {
 }
 
 fn no_workspace() -> RequestError {
-    RequestError::Invalid("there is no such workspace".to_owned())
+    RequestError::Invalid("unknown workspace".to_owned())
 }
 
 /// A recorded line that is looked for in today's text.
@@ -352,7 +352,7 @@ impl Sought {
         let (uri, range) = match found {
             Ok(Ok(found)) => found,
             Ok(Err(why)) => return Done::no(why),
-            Err(error) => return Done::no(format!("a defect of Ridgeline: {error}")),
+            Err(error) => return Done::no(format!("internal error of Ridgeline: {error}")),
         };
         // A cursor, and nothing selected that the next key would replace.
         let cursor = Range::new(range.start, range.start);
@@ -361,7 +361,7 @@ impl Sought {
         }
         let place = format!("{name}:{}", range.start.line + 1);
         to_client.show_message(Importance::Info, &place);
-        Done::no(format!("The editor cannot be moved from here: {place}"))
+        Done::no(format!("The panel cannot open a location in this editor: {place}"))
     }
 
     fn name(&self) -> String {
@@ -379,14 +379,14 @@ impl Sought {
             }
             None => {
                 let text = text_on_disk(&self.path)
-                    .ok_or_else(|| format!("{} cannot be read any more.", self.name()))?;
+                    .ok_or_else(|| format!("{} can no longer be read.", self.name()))?;
                 let lines = Lines::new(&text);
                 (uri_text(&self.path), text, lines)
             }
         };
         let place = LineMap::new(ran, lines.checksums()).place(self.line);
         let place = place.ok_or_else(|| {
-            format!("Line {} of {} is not in today's text.", self.line, self.name())
+            format!("Line {} of {} is not in the current code.", self.line, self.name())
         })?;
         Ok((uri, line_range(&text, &lines, self.encoding, place.line)))
     }

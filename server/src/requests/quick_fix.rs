@@ -111,7 +111,7 @@ fn silencing(
         },
     };
     Some(CodeActionOrCommand::CodeAction(CodeAction {
-        title: format!("Ridgeline: silence `{rule}` here"),
+        title: format!("Ridgeline: ignore `{rule}` here"),
         kind: Some(CodeActionKind::QUICKFIX),
         diagnostics: Some(vec![shown(view, placed, given)]),
         edit: Some(edit),

@@ -41,9 +41,9 @@ impl fmt::Display for Reason {
         };
         match self {
             Reason::Saved(file) => write!(f, "{} was saved", name(file)),
-            Reason::ChangedOutside(file) => write!(f, "{} was changed outside", name(file)),
-            Reason::Asked(_) => f.write_str("asked for"),
-            Reason::WhatIf(name, _) => write!(f, "measuring what {name} brings"),
+            Reason::ChangedOutside(file) => write!(f, "{} changed on disk", name(file)),
+            Reason::Asked(_) => f.write_str("on request"),
+            Reason::WhatIf(name, _) => write!(f, "measuring the speedup of {name}"),
         }
     }
 }
@@ -188,7 +188,7 @@ impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Work::Run(reason) => return reason.fmt(f),
-            Work::Estimate(_) => "estimating the text",
+            Work::Estimate(_) => "estimating unsaved code",
             Work::Findings(_) => "looking for findings",
             Work::Probes(_) => "timing single operators",
             Work::WhatIfs(_) => "predicting speedups",

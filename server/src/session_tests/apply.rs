@@ -85,7 +85,7 @@ async fn actions_at_the_loop_and_at_the_lines_that_they_change() {
     let mut session = measured().await;
     let at_loop = rewrites(&mut session, 5).await;
     let at_loop = titles(&at_loop);
-    assert!(at_loop.contains(&"Ridgeline: train in bfloat16 (autocast)"), "{at_loop:?}");
+    assert!(at_loop.contains(&"Ridgeline: use mixed precision (bf16 autocast)"), "{at_loop:?}");
     assert!(at_loop.contains(&"Ridgeline: compile the model (torch.compile)"), "{at_loop:?}");
     // The program has no loader and no pictures.
     assert!(!at_loop.iter().any(|title| title.contains("num_workers")), "{at_loop:?}");
@@ -96,7 +96,7 @@ async fn actions_at_the_loop_and_at_the_lines_that_they_change() {
     assert_eq!(new_texts(edit), [", fused=True"]);
     assert_eq!(
         titles(&rewrites(&mut session, 1).await),
-        ["Ridgeline: multiply float32 in TF32 (set_float32_matmul_precision)"]
+        ["Ridgeline: use TF32 for float32 matrix multiplications"]
     );
     session.client.goodbye().await;
 }
@@ -126,7 +126,7 @@ async fn nothing_is_offered_unasked() {
 async fn the_command_edits_todays_text() {
     let mut session = opened(editing()).await;
     let params = applied(&mut session, "foreach-optimizer").await;
-    assert_eq!(params["label"], "Step all parameters together (foreach=True)");
+    assert_eq!(params["label"], "Use the foreach optimizer (foreach=True)");
     assert_eq!(params["edit"]["documentChanges"][0]["textDocument"]["version"], 1);
     // A line comes in above, which nobody saved: the edit is a line further down.
     let start = json!({"line": 0, "character": 0});
@@ -158,7 +158,7 @@ async fn what_should_be_known_of_an_edit_is_said() {
     assert_eq!(said["type"], 3);
     let said = said["message"].as_str().unwrap_or_default();
     assert!(
-        said.starts_with("It is edited in; without `if __name__") && said.ends_with('.'),
+        said.starts_with("Edit applied; without `if __name__") && said.ends_with('.'),
         "{said}"
     );
     session.client.goodbye().await;
@@ -168,17 +168,17 @@ async fn what_should_be_known_of_an_edit_is_said() {
 async fn what_cannot_be_edited_is_said() {
     let mut session = opened(editing()).await;
     let said = refused(&mut session, "loader-workers").await;
-    assert_eq!(said, "It cannot be edited in: no DataLoader was found in the program.");
+    assert_eq!(said, "Could not apply the edit: no DataLoader was found in the program.");
     let said = refused(&mut session, "zero-grad-none").await;
-    assert_eq!(said, "It is there already: train.py:7 sets gradients to none already.");
+    assert_eq!(said, "Already applied: train.py:7 already sets gradients to None.");
     let said = refused(&mut session, "p3").await;
-    assert_eq!(said, "There is no edit that makes `p3`.");
+    assert_eq!(said, "`p3` has no automatic edit.");
     session.client.command("ridgeline.applyWhatIf", json!([])).await.expect("done");
     let said = session.client.notification("window/showMessage").await;
     assert!(said["message"].as_str().is_some_and(|said| said.contains("`name`")), "{said}");
     session.client.change(&session.uri("train.py"), 2, json!([{"text": "import torch\n"}])).await;
     let said = refused(&mut session, "tf32").await;
-    assert!(said.starts_with("It is not known which script trains here"), "{said}");
+    assert!(said.starts_with("The training script is unknown"), "{said}");
     session.client.goodbye().await;
 }
 
@@ -186,7 +186,7 @@ async fn what_cannot_be_edited_is_said() {
 async fn an_editor_that_takes_no_edits_is_told() {
     let mut session = opened(json!({})).await;
     let said = refused(&mut session, "tf32").await;
-    assert_eq!(said, "This editor takes no edits from outside.");
+    assert_eq!(said, "This editor does not accept edits from the server.");
     session.client.goodbye().await;
 }
 

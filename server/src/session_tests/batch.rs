@@ -157,10 +157,10 @@ async fn what_the_editor_refuses_is_said() {
     for (reply, said) in [
         (
             json!({"applied": false, "failureReason": "read-only"}),
-            "The editor did not make the edit: read-only",
+            "The editor did not apply the edit: read-only",
         ),
-        (json!({"applied": false}), "The editor did not make the edit."),
-        (json!(null), "The editor did not make the edit."),
+        (json!({"applied": false}), "The editor did not apply the edit."),
+        (json!(null), "The editor did not apply the edit."),
     ] {
         let (answer, ()) = tokio::join!(panel.post("/api/batch", &body), async {
             let (id, _) = session.client.asked("workspace/applyEdit").await;
@@ -180,15 +180,15 @@ async fn what_cannot_be_set_is_not_asked_of_the_editor() {
         panel.post("/api/batch", &body).await.json()["message"].clone()
     };
     assert_eq!(refused(generation + 1, 48).await, "The panel shows an older measurement.");
-    assert_eq!(refused(generation, 0).await, "A batch size is a number from 1 to 16777216.");
+    assert_eq!(refused(generation, 0).await, "The batch size must be a number from 1 to 16777216.");
     let said = refused(generation, 1 << 30).await;
-    assert_eq!(said, "A batch size is a number from 1 to 16777216.");
+    assert_eq!(said, "The batch size must be a number from 1 to 16777216.");
     // The number that is there already is no edit.
     assert_eq!(refused(generation, 32).await, Value::Null);
     // The number is gone.
     session.client.change(&session.uri("train.py"), 2, json!([{"text": "import torch\n"}])).await;
     let said = refused(generation, 48).await;
-    assert!(said.as_str().is_some_and(|said| said.contains("no loader")), "{said}");
+    assert!(said.as_str().is_some_and(|said| said.contains("no DataLoader")), "{said}");
     assert!(!session.client.has_unread("workspace/applyEdit").await);
     session.client.goodbye().await;
 }
@@ -199,7 +199,7 @@ async fn an_editor_that_takes_no_edits_is_not_sent_any() {
     let generation = panel.document().await["generation"].clone();
     let body = json!({"workspace": 0, "generation": generation, "batch": 48});
     let answer = panel.post("/api/batch", &body).await.json();
-    assert_eq!(answer["message"], "This editor takes no edits from outside.");
+    assert_eq!(answer["message"], "This editor does not accept edits from the server.");
     session.client.goodbye().await;
 }
 
@@ -265,7 +265,7 @@ async fn nothing_measured_is_nothing_to_try() {
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let said = session.client.notification("window/showMessage").await;
     assert!(
-        said["message"].as_str().is_some_and(|said| said.contains("profile it first")),
+        said["message"].as_str().is_some_and(|said| said.contains("Profile it first")),
         "{said}"
     );
     session.client.goodbye().await;
@@ -332,7 +332,7 @@ async fn nothing_is_tried_while_something_else_needs_the_machine() {
     session.open_and_save().await;
     session.begun().await.end.send(session.measured()).expect("waiting");
     let status = session.client.status("background").await;
-    assert_eq!(status["message"], "waiting, because the machine is busy");
+    assert_eq!(status["message"], "waiting: the machine is busy");
     assert!(!session.is_exploring().await);
     // Who asks does not wait.
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");

@@ -29,8 +29,8 @@ async fn shown(session: &mut Session) -> Vec<String> {
 async fn costs_are_remarked_on_where_hints_are_not_refreshed() {
     let mut session = profiled(json!({"textDocument": {"publishDiagnostics": {}}})).await;
     let headline = "3 1: 320 samples/s · 100 ms";
-    let costliest = "4 3: costliest line: 60 ms · 60%";
-    let second = "4 2: 2nd costliest line: 40 ms · 40%";
+    let costliest = "4 3: most expensive line: 60 ms · 60%";
+    let second = "4 2: 2nd most expensive line: 40 ms · 40%";
     assert_eq!(shown(&mut session).await, [headline, second, costliest]);
 
     let script = session.uri("train.py");
@@ -44,8 +44,8 @@ async fn costs_are_remarked_on_where_hints_are_not_refreshed() {
     ]);
     session.client.change(&script, 2, edit).await;
     let moved = shown(&mut session).await;
-    assert_eq!(moved[1], "4 3: 2nd costliest line: 40 ms · 40%");
-    assert_eq!(moved[2], "4 4: costliest line: was 60 ms · 60%");
+    assert_eq!(moved[1], "4 3: 2nd most expensive line: 40 ms · 40%");
+    assert_eq!(moved[2], "4 4: most expensive line: was 60 ms · 60%");
 
     session.client.command("ridgeline.clear", json!([])).await.expect("done");
     assert_eq!(shown(&mut session).await, Vec::<String>::new());

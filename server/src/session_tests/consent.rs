@@ -170,7 +170,7 @@ async fn an_answer_to_an_old_question_runs_nothing() {
     session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
     session.client.reply(&id, json!({"title": "train.py"})).await;
     let message = session.client.notification("window/showMessage").await;
-    assert!(message["message"].as_str().is_some_and(|text| text.contains("out of date")));
+    assert!(message["message"].as_str().is_some_and(|text| text.contains("outdated")));
     assert!(!session.is_begun().await);
     session.client.goodbye().await;
 }
@@ -304,7 +304,7 @@ async fn runs_at_other_batch_sizes_show_progress_that_can_be_cancelled() {
     let exploring = session.exploring().await;
     let (id, params) = session.client.asked("window/workDoneProgress/create").await;
     session.client.reply(&id, Value::Null).await;
-    let stage = "running a batch of 64 (up to 5 runs to come)".to_owned();
+    let stage = "running batch size 64 (up to 5 runs left)".to_owned();
     let event = crate::profiler::ProgressEvent { stage: stage.clone(), share: None };
     exploring.progress.send(event).await.expect("shown");
     loop {

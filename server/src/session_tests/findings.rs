@@ -13,7 +13,7 @@ use super::what_if::recorded;
 use crate::profiler::{ProfileOutcome, Profiled};
 
 /// The quick fix of [`finding`].
-const MENDED: &str = "Ridgeline: multiply float32 in TF32 (set_float32_matmul_precision)";
+const MENDED: &str = "Ridgeline: use TF32 for float32 matrix multiplications";
 
 /// The line of the recorded script that goes back, counted from 1.
 fn line_of(text: &str, part: &str) -> u32 {
@@ -200,7 +200,7 @@ async fn quick_fixes_mend_and_silence() {
     let context = json!({"diagnostics": shown, "triggerKind": 2});
     let found = actions(&mut session, line, context).await;
     let titles: Vec<&str> = found.iter().filter_map(|one| one["title"].as_str()).collect();
-    assert_eq!(titles, [MENDED, "Ridgeline: silence `hidden-sync` here"]);
+    assert_eq!(titles, [MENDED, "Ridgeline: ignore `hidden-sync` here"]);
     for action in &found {
         assert_eq!(action["kind"], "quickfix");
         assert_eq!(action["diagnostics"], json!(shown));

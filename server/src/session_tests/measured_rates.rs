@@ -57,7 +57,9 @@ async fn a_gpu_is_measured_when_the_person_agrees() {
     run(&mut session, "cuda").await;
     let (id, params) = session.client.asked("window/showMessageRequest").await;
     let message = params["message"].as_str().expect("a text");
-    assert!(message.contains("NVIDIA H200") && message.contains("no code of your project"));
+    assert!(
+        message.contains("NVIDIA H200") && message.contains("does not run your project's code")
+    );
     assert_eq!(params["actions"], json!([{"title": "Measure"}, {"title": "Never"}]));
     assert!(!session.is_measuring_gpu().await);
     session.client.reply(&id, json!({"title": "Measure"})).await;

@@ -269,8 +269,8 @@ async fn places_that_are_not_there() {
     for (body, why) in [
         (json!({"workspace": 0, "file": 1, "line": 3}), "not on this machine"),
         (json!({"workspace": 0, "file": u32::MAX, "line": u32::MAX}), "not on this machine"),
-        (json!({"workspace": 0, "file": 0, "line": 99}), "not in today's text"),
-        (json!({"workspace": 0, "file": 0, "line": 0}), "not in today's text"),
+        (json!({"workspace": 0, "file": 0, "line": 99}), "not in the current code"),
+        (json!({"workspace": 0, "file": 0, "line": 0}), "not in the current code"),
         (json!({"workspace": 0, "file": 0, "line": 3, "generation": generation + 1}), "older"),
     ] {
         let answer = panel.post("/api/jump", &body).await.json();
@@ -283,7 +283,7 @@ async fn places_that_are_not_there() {
     session.client.change(&script, 2, json!([{"text": without}])).await;
     session.client.command("ridgeline.resume", json!([])).await.expect("it was changed");
     let answer = panel.post("/api/jump", &line(3)).await.json();
-    assert_eq!(answer["message"], "Line 3 of train.py is not in today's text.");
+    assert_eq!(answer["message"], "Line 3 of train.py is not in the current code.");
     for body in [json!({}), json!([]), json!({"workspace": 0}), json!({"workspace": -1})] {
         assert_eq!(panel.post("/api/jump", &body).await.status, 422, "{body}");
     }
@@ -358,7 +358,7 @@ async fn nothing_runs_from_the_panel_without_consent() {
     session.client.reply(&id, never.cloned().expect("a way to say no")).await;
     session.client.status("idle").await;
     let answer = panel.post("/api/command", &profile).await.json();
-    assert_eq!(answer["message"], "You said that nothing of this workspace may run.");
+    assert_eq!(answer["message"], "You chose never to run code of this workspace.");
     session.client.notification("window/showMessage").await;
     assert!(!session.is_begun().await);
     session.client.goodbye().await;

@@ -192,7 +192,7 @@ async fn a_run_that_panics_before_it_begins_keeps_no_other_from_beginning() {
         if is_first {
             let said = session.client.notification("window/showMessage").await;
             let said = said["message"].as_str().expect("a text");
-            assert!(said.starts_with("Ridgeline had an internal error and went on."), "{said}");
+            assert!(said.starts_with("Ridgeline hit an internal error and recovered."), "{said}");
         }
         session.client.command("ridgeline.profile", json!([])).await.expect("alive");
         let run = session.begun().await;
@@ -314,5 +314,5 @@ async fn a_client_that_answers_nothing_gets_its_hints() {
 #[test]
 fn reasons_are_told_in_words() {
     assert_eq!(Reason::Saved("/w/a.py".into()).to_string(), "a.py was saved");
-    assert_eq!(Reason::ChangedOutside("/w/a.py".into()).to_string(), "a.py was changed outside");
+    assert_eq!(Reason::ChangedOutside("/w/a.py".into()).to_string(), "a.py changed on disk");
 }

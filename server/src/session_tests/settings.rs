@@ -60,7 +60,7 @@ async fn the_report_is_shown_or_said() {
         Session::greeted(json!({"window": {"showDocument": {"support": true}}}), true).await;
     session.client.command("ridgeline.showReport", json!([])).await.expect("done");
     let message = session.client.notification("window/showMessage").await;
-    assert!(message["message"].as_str().unwrap_or_default().contains("no report"));
+    assert!(message["message"].as_str().unwrap_or_default().contains("No report"));
     session.open_and_save().await;
     session.begun().await.end.send(session.measured()).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}

@@ -70,7 +70,7 @@ async fn a_code_action_allows_a_run_that_waits() {
     let id = asked(&mut session).await;
     session.client.status("waiting_for_trust").await;
     let plain = json!({"diagnostics": []});
-    let allow = ("Ridgeline: allow this workspace to run".to_owned(), "ridgeline.trust".to_owned());
+    let allow = ("Ridgeline: trust this workspace".to_owned(), "ridgeline.trust".to_owned());
     assert_eq!(actions(&mut session, 0, plain.clone()).await, [allow]);
     // Nobody asked for these: the editor looks by itself, or on every save.
     for unasked in [

@@ -132,7 +132,7 @@ async fn what_was_measured_is_looked_at() {
         .iter()
         .filter(|row| row["research"] == false)
         .any(|row| row["speedup"]["value"].as_f64().is_some_and(|value| value > 1.02));
-    assert_eq!(told.contains("What would make it faster"), faster, "{told}");
+    assert_eq!(told.contains("Optimizations"), faster, "{told}");
     // What is predicted for other devices comes with a measurement, too.
     let devices = panel.document().await["predictions"]["devices"]["rows"].clone();
     let fastest = devices[0]["name"].as_str().expect("a device");
@@ -196,7 +196,7 @@ async fn what_is_computed_again_is_chosen_by_its_lines() {
     // Not a part of them.
     let many = json!(vec![step["lines"][0].clone(); 65]);
     let answer = panel.post("/api/whatif", &asked(&many)).await.json();
-    assert_eq!(answer["message"], "One edit is made at 64 lines at the most.");
+    assert_eq!(answer["message"], "One edit can change at most 64 lines.");
     session.client.goodbye().await;
 }
 
@@ -208,7 +208,7 @@ async fn without_a_recording_it_is_said_why_there_is_nothing() {
     session.begun().await.end.send(session.measured()).expect("waiting");
     let panel = opened(&mut session).await;
     let what_ifs = shown(&panel, |what_ifs| {
-        what_ifs["message"].as_str().is_some_and(|message| message.contains("cannot be told"))
+        what_ifs["message"].as_str().is_some_and(|message| message.contains("not available"))
     });
     assert_eq!(what_ifs.await["rows"], json!([]));
     session.client.goodbye().await;
@@ -269,14 +269,14 @@ async fn a_measurement_can_be_stopped_and_can_fail() {
 async fn what_cannot_be_measured_is_said() {
     let (mut session, panel) = known().await;
     measure(&mut session, "warp-speed").await;
-    assert_eq!(said(&mut session).await, "There is no optimization called warp-speed.");
+    assert_eq!(said(&mut session).await, "Unknown optimization warp-speed.");
     measure(&mut session, "data-parallel").await;
-    assert!(said(&mut session).await.contains("no small edit makes it"));
+    assert!(said(&mut session).await.contains("no automatic edit"));
     session.client.command("ridgeline.measureWhatIf", json!([])).await.expect("done");
-    assert!(said(&mut session).await.contains("as `name` of its argument"));
+    assert!(said(&mut session).await.contains("in the `name` argument"));
     session.client.command("ridgeline.clear", json!([])).await.expect("done");
     measure(&mut session, NAME).await;
-    assert!(said(&mut session).await.contains("profile it first"));
+    assert!(said(&mut session).await.contains("Profile it first"));
     assert!(panel.document().await["what_ifs"].is_null());
     session.client.goodbye().await;
 }
@@ -293,7 +293,7 @@ async fn nothing_is_measured_without_consent() {
     shown(&panel, |what_ifs| !what_ifs["before"].is_null()).await;
     let asked = json!({"workspace": 0, "name": NAME, "action": "measure"});
     let answer = panel.post("/api/whatif", &asked).await.json();
-    assert_eq!(answer["message"], "The editor asks whether it may run.");
+    assert_eq!(answer["message"], "Your editor is asking for permission to run.");
     let (id, params) = session.client.asked("window/showMessageRequest").await;
     assert!(!session.is_measuring().await);
     let once = params["actions"].as_array().and_then(|actions| actions.first());

@@ -70,7 +70,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         let Some(start) = find_header(&self.buffer) else {
             // Headers of other names may be under way, so nothing goes before they are too long.
             if self.buffer.len() > HEADER_LIMIT {
-                self.skip(self.buffer.len() - HEADER_LINE_LIMIT, "text that is no message");
+                self.skip(self.buffer.len() - HEADER_LINE_LIMIT, "text that is not a message");
             }
             return Step::NeedMore;
         };
@@ -80,7 +80,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             if is_headers(before) {
                 self.buffer.drain(..start);
             } else {
-                self.skip(start, "text that is no message");
+                self.skip(start, "text that is not a message");
             }
             return Step::Again;
         }
@@ -90,7 +90,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         let window = self.buffer.get(..self.buffer.len().min(HEADER_LIMIT)).unwrap_or_default();
         let Some((headers, body_start)) = split_headers(window) else {
             if self.buffer.len() >= HEADER_LIMIT {
-                self.skip(HEADER_NAME.len(), "a header that does not end");
+                self.skip(HEADER_NAME.len(), "an unterminated header");
                 return Step::Again;
             }
             return Step::NeedMore;
@@ -103,7 +103,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             Ok(length) if length > BODY_LIMIT => {
                 self.skip(
                     body_start,
-                    &format!("a message of {length} bytes; {BODY_LIMIT} is the limit"),
+                    &format!("a message of {length} bytes; the limit is {BODY_LIMIT}"),
                 );
                 Step::Again
             }
@@ -208,10 +208,10 @@ fn content_length(headers: &[u8]) -> Result<usize, String> {
             Err(_) if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 usize::MAX
             }
-            Err(_) => return Err("a Content-Length that is no number".to_owned()),
+            Err(_) => return Err("an invalid Content-Length".to_owned()),
         };
         if found.is_some_and(|before| before != length) {
-            return Err("two Content-Length headers that disagree".to_owned());
+            return Err("two conflicting Content-Length headers".to_owned());
         }
         found = Some(length);
     }
@@ -307,7 +307,7 @@ mod tests {
         check(
             b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}Content-Length: 4\r\n\r\nnull",
             expect![[r#"
-                ! two Content-Length headers that disagree
+                ! two conflicting Content-Length headers
                 null
             "#]],
         );
@@ -318,9 +318,9 @@ mod tests {
         check(
             b"hello\r\n\r\nContent-Length: 2\r\n\r\n{}\xff\x00 noiseContent-Length: 4\r\n\r\nnull\r\nContent-Length: 1\r\n\r\n1",
             expect![[r#"
-                ! text that is no message
+                ! text that is not a message
                 {}
-                ! text that is no message
+                ! text that is not a message
                 null
                 1
             "#]],
@@ -332,8 +332,8 @@ mod tests {
         check(
             b"Content-Length: 99999999999999999999999999\r\n\r\nContent-Length: 18446744073709551615\r\n\r\n{}Content-Length: 2\r\n\r\n{}",
             expect![[r#"
-                ! a message of 18446744073709551615 bytes; 67108864 is the limit
-                ! a message of 18446744073709551615 bytes; 67108864 is the limit
+                ! a message of 18446744073709551615 bytes; the limit is 67108864
+                ! a message of 18446744073709551615 bytes; the limit is 67108864
                 {}
             "#]],
         );
@@ -344,8 +344,8 @@ mod tests {
         check(
             b"Content-Length: -5\r\n\r\nContent-Length: two\r\n\r\nContent-Length: 2\r\n\r\n{}",
             expect![[r#"
-                ! a Content-Length that is no number
-                ! a Content-Length that is no number
+                ! an invalid Content-Length
+                ! an invalid Content-Length
                 {}
             "#]],
         );
@@ -369,7 +369,7 @@ mod tests {
         check(
             &input,
             expect![[r#"
-            ! a header that does not end
+            ! an unterminated header
             null
         "#]],
         );

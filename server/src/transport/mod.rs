@@ -78,9 +78,9 @@ pub(crate) async fn serve<S: LanguageServer>(
             match timeout(WRITE_LIMIT, write).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    return tracing::warn!("the client cannot be written to: {error}");
+                    return tracing::warn!("cannot write to the client: {error}");
                 }
-                Err(_) => return tracing::warn!("the client reads nothing; giving up"),
+                Err(_) => return tracing::warn!("the client is not reading; giving up"),
             }
         }
     });
@@ -123,12 +123,12 @@ async fn read(
         let body = match frames.next().await {
             Ok(Some(Frame::Body(body))) => body,
             Ok(Some(Frame::Garbage(why))) => {
-                refuse(&outbox, -32700, &format!("the stream held {why}")).await;
+                refuse(&outbox, -32700, &format!("invalid input: {why}")).await;
                 continue;
             }
             Ok(None) => return Ended::InputClosed,
             Err(error) => {
-                tracing::warn!("standard input cannot be read: {error}");
+                tracing::warn!("cannot read standard input: {error}");
                 return Ended::InputClosed;
             }
         };
@@ -150,7 +150,7 @@ async fn read(
                     if let Some(swallowed) = &swallowed {
                         frames.push_back(swallowed);
                     }
-                    refuse(&outbox, -32700, "a message that is no JSON").await;
+                    refuse(&outbox, -32700, "a message that is not JSON").await;
                 }
             }
         }

@@ -12,7 +12,10 @@ const INTERVAL: Duration = Duration::from_millis(400);
 pub(super) async fn watch(id: i32, gone: CancellationToken) {
     // A process that was never there (an id out of another container) says nothing about the client.
     if !is_alive(id) {
-        tracing::info!("the client's process {id} is not visible from here, so it is not watched");
+        tracing::info!(
+            "the client's process {id} is not visible from this machine, so it is not \
+            monitored"
+        );
         return;
     }
     while is_alive(id) {

@@ -67,13 +67,13 @@ pub(super) fn screen(body: Vec<u8>) -> Vec<Screened> {
         return vec![Screened::NotJson];
     }
     if shape.elements.is_empty() || shape.elements.len() > BATCH_LIMIT {
-        return vec![refused(None, -32600, "an array of no messages, or of too many")];
+        return vec![refused(None, -32600, "an empty batch, or one with too many messages")];
     }
     let elements = shape.elements.iter().filter_map(|range| text.get(range.clone()));
     elements
         .map(|element| {
             if element.trim_start().starts_with('[') {
-                refused(None, -32600, "an array of arrays is no batch")
+                refused(None, -32600, "nested batches are not allowed")
             } else {
                 screen_one(element.to_owned(), shape.depth.saturating_sub(1))
             }
@@ -85,14 +85,14 @@ fn screen_one(text: String, depth: usize) -> Screened {
     let head: Head = match serde_json::from_str(&text) {
         Ok(head) => head,
         Err(error) if error.is_data() => {
-            return refused(None, -32600, "this is JSON, and no message of JSON-RPC");
+            return refused(None, -32600, "this is JSON, but not a JSON-RPC message");
         }
         Err(_) => return Screened::NotJson,
     };
     let id = head.id.filter(|id| !id.is_null());
     if depth > DEPTH_LIMIT {
         return if head.method.is_some() && id.is_none() {
-            Screened::Dropped("a notification that is nested too deeply")
+            Screened::Dropped("a notification nested too deeply")
         } else {
             refused(id, -32600, "this message is nested too deeply")
         };
@@ -103,7 +103,7 @@ fn screen_one(text: String, depth: usize) -> Screened {
             if let Some(id) = &id
                 && !(id.is_string() || id.is_i64())
             {
-                return refused(None, -32600, "an id is a string or an integer");
+                return refused(None, -32600, "an id must be a string or an integer");
             }
             match repaired_params(&text, head.params.is_some()) {
                 Ok(params) => Screened::Call(request(method, id, params)),
@@ -112,7 +112,7 @@ fn screen_one(text: String, depth: usize) -> Screened {
         }
         // A result of null is no `result` to serde; an answer with an id alone is read the same.
         (None, Some(id)) => answer(id, &text),
-        (None, None) if is_answer => Screened::Dropped("an answer without an id"),
+        (None, None) if is_answer => Screened::Dropped("a response without an id"),
         (None, None) => refused(None, -32600, "neither a method nor an id"),
     }
 }
@@ -379,13 +379,13 @@ mod tests {
             expect![[r#"
                 {"jsonrpc":"2.0","method":"a","params":[1,2]}
                 {"jsonrpc":"2.0","method":"b","id":1}
-                refused {"error":{"code":-32600,"message":"this is JSON, and no message of JSON-RPC"},"id":null,"jsonrpc":"2.0"}
-                refused {"error":{"code":-32600,"message":"an array of arrays is no batch"},"id":null,"jsonrpc":"2.0"}"#]],
+                refused {"error":{"code":-32600,"message":"this is JSON, but not a JSON-RPC message"},"id":null,"jsonrpc":"2.0"}
+                refused {"error":{"code":-32600,"message":"nested batches are not allowed"},"id":null,"jsonrpc":"2.0"}"#]],
         );
         check(
             "[]",
             expect![[
-                r#"refused {"error":{"code":-32600,"message":"an array of no messages, or of too many"},"id":null,"jsonrpc":"2.0"}"#
+                r#"refused {"error":{"code":-32600,"message":"an empty batch, or one with too many messages"},"id":null,"jsonrpc":"2.0"}"#
             ]],
         );
     }
@@ -407,13 +407,13 @@ mod tests {
         check(
             "17",
             expect![[
-                r#"refused {"error":{"code":-32600,"message":"this is JSON, and no message of JSON-RPC"},"id":null,"jsonrpc":"2.0"}"#
+                r#"refused {"error":{"code":-32600,"message":"this is JSON, but not a JSON-RPC message"},"id":null,"jsonrpc":"2.0"}"#
             ]],
         );
         check(
             r#"{"id":1.5,"method":"m"}"#,
             expect![[
-                r#"refused {"error":{"code":-32600,"message":"an id is a string or an integer"},"id":null,"jsonrpc":"2.0"}"#
+                r#"refused {"error":{"code":-32600,"message":"an id must be a string or an integer"},"id":null,"jsonrpc":"2.0"}"#
             ]],
         );
     }

@@ -23,8 +23,8 @@ impl GlobalState {
     /// Measures what an optimization brings, by command.
     pub(crate) fn measure_by_command(&mut self, id: WorkspaceId, name: Option<&Value>) {
         let Some(name) = name.and_then(Value::as_str) else {
-            let message = "ridgeline.measureWhatIf takes the optimization as `name` of its argument, such \
-                           as `compile`; the panel lists them.";
+            let message = "ridgeline.measureWhatIf takes the optimization in the `name` argument, \
+                such as `compile`; the panel lists them.";
             return self.to_client.show_message(Importance::Info, message);
         };
         if let Err(why) = self.measure_what_if(id, name) {
@@ -38,9 +38,9 @@ impl GlobalState {
     /// Why there is nothing to measure: a sentence.
     pub(crate) fn measure_what_if(&mut self, id: WorkspaceId, name: &str) -> Result<(), String> {
         let known = study::optimization(name);
-        let known = known.ok_or_else(|| format!("There is no optimization called {name}."))?;
+        let known = known.ok_or_else(|| format!("Unknown optimization {name}."))?;
         if known.edit().is_none() {
-            return Err(format!("{} cannot be measured: no small edit makes it.", known.title()));
+            return Err(format!("{} cannot be measured: it has no automatic edit.", known.title()));
         }
         let workspace = &self.workspaces[id];
         predicted(workspace, name)?;
@@ -78,10 +78,10 @@ impl GlobalState {
     pub(crate) fn compared(&mut self, id: WorkspaceId, pair: &Pair, not_kept: Option<String>) {
         let title = study::optimization(&pair.name).map_or(pair.name.as_str(), |one| one.title());
         let told = what_ifs::pair(pair);
-        let told = told.unwrap_or_else(|| "the runs took no time to compare".to_owned());
+        let told = told.unwrap_or_else(|| "the runs were too short to compare".to_owned());
         let mut message = format!("{title}: {told}");
         if let Some(why) = not_kept {
-            message += &format!(". It is not kept: {why}");
+            message += &format!(". Not saved: {why}");
         }
         self.to_client.show_message(Importance::Info, &message);
         self.what_if_changed(id, None);
@@ -114,16 +114,16 @@ impl GlobalState {
 fn predicted(workspace: &Workspace, name: &str) -> Result<(Arc<Profiled>, Arc<Study>), String> {
     let newest = workspace.measured.first();
     let (generation, measured) =
-        newest.ok_or("Nothing of this workspace was measured yet: profile it first.")?;
+        newest.ok_or("This workspace has not been profiled yet. Profile it first.")?;
     let study = match workspace.what_if.of(*generation) {
         Some(Ok(study)) => study,
-        Some(Err(why)) => return Err(format!("Nothing can be predicted: {why}.")),
-        None => return Err("What optimizations would bring is still being worked out.".to_owned()),
+        Some(Err(why)) => return Err(format!("No prediction available: {why}.")),
+        None => return Err("Speedups are still being estimated. Try again in a moment.".to_owned()),
     };
     if study.prediction(name).is_none() {
         let refused = study.what_ifs.refusals.iter().find(|refused| refused.name == name);
-        let why = refused.map_or("nothing is predicted of it", |refused| refused.why.as_str());
-        return Err(format!("{name} does not apply: {why}."));
+        let why = refused.map_or("no prediction available", |refused| refused.why.as_str());
+        return Err(format!("{name} is not applicable: {why}."));
     }
     Ok((measured.clone(), study.clone()))
 }

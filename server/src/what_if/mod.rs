@@ -95,7 +95,7 @@ pub(crate) fn worker_count() -> u32 {
 pub(crate) fn subject(profiled: &Profiled) -> Result<Subject, String> {
     let read = || -> Result<Iteration, String> {
         let folder = profiled.recording.as_deref();
-        let folder = folder.ok_or_else(|| "its recording is not kept".to_owned())?;
+        let folder = folder.ok_or_else(|| "its recording was not kept".to_owned())?;
         let recording = pipeline::load(folder).map_err(|error| error.to_string())?;
         Ok(Iteration::of(recording, &profiled.profile))
     };

@@ -45,7 +45,7 @@ async function journey(vsix) {
       await window.picture("21-package");
     });
     await step(window, "the first steps are there, with their pictures", async () => {
-      await window.command("Ridgeline: Show the First Steps");
+      await window.command("Ridgeline: Get Started");
       await page.locator(".getting-started-step.expanded", { hasText: "Open a training project" }).waitFor();
       const picture = page.locator(".getting-started-media img").first();
       await picture.waitFor();

@@ -53,7 +53,7 @@ async function onSimulatedGpu() {
         await window.lineShows("local = self.local(images)", COST);
       });
       await step(window, "its panel shows the GPU's timeline beside the text", async () => {
-        await window.command("Ridgeline: Open the Panel");
+        await window.command("Ridgeline: Open Panel");
         const timeline = window.panel.locator("#timeline");
         await timeline.getByText("The GPU is simulated").waitFor();
         await window.panel.getByText(/^all of /).waitFor();
@@ -107,12 +107,12 @@ async function onProcessor() {
       await page.keyboard.press("Control+b");
       await window.goTo(44, 1);
       await window.lineShows("return self.proj(y)", COST);
-      await page.locator(".codelens-decoration", { hasText: "at peak" }).filter({ visible: true }).first().waitFor();
+      await page.locator(".codelens-decoration", { hasText: "of peak memory" }).filter({ visible: true }).first().waitFor();
       await window.picture("readme", { x: 0, y: 36, width: 1100, height: 744 });
       copyFileSync(join(pictures, "vscode-readme.png"), join(folder, "editor.png"));
     });
     await step(window, "its panel opens", async () => {
-      await window.command("Ridgeline: Open the Panel");
+      await window.command("Ridgeline: Open Panel");
       await window.panel.getByRole("heading", { name: "Timeline" }).waitFor();
       await withPanel(window, opened, ridgeline, { width: 1100, height: 1240 }, (panel) => panel.screenshot({ path: join(folder, "panel.png") }));
     });

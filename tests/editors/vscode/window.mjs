@@ -67,7 +67,7 @@ await session({ home, trusted: true }, async (window, home) => {
     await window.save();
     const question = window.notification("to profile it?");
     await question.waitFor();
-    await window.statusShows("allow a run?");
+    await window.statusShows("allow run?");
     assert.deepEqual(processes(home).filter(({ line }) => line.includes("ridgeline_agent")), []);
     await window.picture("03-consent");
     await window.picture("first-steps-consent", CORNER);
@@ -117,11 +117,11 @@ await session({ home, trusted: true }, async (window, home) => {
 
   await step(window, "the status bar tells more, and offers what can be done", async () => {
     await window.status.hover();
-    const tooltip = page.locator(".monaco-hover:not(.hidden)", { hasText: "Nothing runs" });
+    const tooltip = page.locator(".monaco-hover:not(.hidden)", { hasText: "Idle" });
     await tooltip.waitFor();
     await window.picture("07-status");
     await window.status.locator("a").click();
-    await page.locator(".quick-input-list .monaco-list-row", { hasText: "Open the panel" }).waitFor();
+    await page.locator(".quick-input-list .monaco-list-row", { hasText: "Open panel" }).waitFor();
     await window.picture("08-actions");
     await window.picture("first-steps-status", LIST);
     await page.keyboard.press("Escape");
@@ -185,7 +185,7 @@ await session({ home, trusted: true }, async (window, home) => {
   });
 
   await step(window, "a run that was asked for can be cancelled, also while saves start none", async () => {
-    await window.command("Ridgeline: Pause (Saves Start No Run)");
+    await window.command("Ridgeline: Pause Profiling on Save");
     await window.status.locator(".codicon-debug-pause").waitFor();
     // So slow that nobody could miss the button.
     await window.goTo(23, 30);
@@ -204,7 +204,7 @@ await session({ home, trusted: true }, async (window, home) => {
     await page.keyboard.press("Control+1");
     await page.keyboard.press("Control+Shift+K");
     await window.save();
-    await window.command("Ridgeline: Resume (Saves Start Runs Again)");
+    await window.command("Ridgeline: Resume Profiling on Save");
     await window.status.locator(".codicon-pulse").waitFor();
   });
 
@@ -239,7 +239,7 @@ await session({ home: { ...home, folders: 2 } }, async (window) => {
     const question = window.notification(/Run a few training steps of .*second/);
     await question.getByRole("button", { name: "Run once" }).click();
     await window.statusShows("samples/s");
-    await window.command("Ridgeline: Open the Panel");
+    await window.command("Ridgeline: Open Panel");
     await page.locator(".tab", { hasText: "Ridgeline: second" }).waitFor();
     await window.panel.locator("#headline li").first().waitFor();
     await page.keyboard.press("Control+1");
@@ -252,7 +252,7 @@ await session({ home: { ...home, folders: 2 } }, async (window) => {
 await session({ home: { ...home, project: PLANTED } }, async (window) => {
   const { page } = window;
   const FAULT = "set_detect_anomaly(True)";
-  const found = page.locator(".monaco-hover:not(.hidden) .hover-contents", { hasText: "Anomaly detection is on" }).first();
+  const found = page.locator(".monaco-hover:not(.hidden) .hover-contents", { hasText: "Anomaly detection is enabled" }).first();
 
   await step(window, "a fault of the text shows at its line without a run", async () => {
     await window.open("train.py");
@@ -274,7 +274,7 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
     await window.statusShows("samples/s");
     await page.locator(".squiggly-warning, .squiggly-info").first().waitFor({ timeout: RUN_LIMIT });
     await window.hover(FAULT, "set_detect_anomaly");
-    assert.match(await found.innerText(), /Anomaly detection is on: \d[\d.]* ms of an iteration \(\d+%\)\.\n/);
+    assert.match(await found.innerText(), /Anomaly detection is enabled: \d[\d.]* ms per iteration \(\d+%\)\.\n/);
     await window.picture("22-measured-finding");
     await page.keyboard.press("Escape");
     await page.mouse.move(10, 850);
@@ -283,7 +283,7 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
   await step(window, "the quick fix mends it, and it is gone after the next run", async () => {
     await window.goTo(Number(await window.lineNumber(FAULT)), 4);
     await page.keyboard.press("Control+.");
-    await page.locator(".action-widget .monaco-list-row", { hasText: "Ridgeline: switch anomaly detection off" }).first().waitFor();
+    await page.locator(".action-widget .monaco-list-row", { hasText: "Ridgeline: disable anomaly detection" }).first().waitFor();
     await window.picture("23-fixes");
     await page.keyboard.press("Enter");
     await window.line(FAULT).waitFor({ state: "detached" });
@@ -305,7 +305,7 @@ await session({ home: without }, async (window) => {
   await step(window, "without a server, it says what to do", async () => {
     await window.open("train.py");
     await window.statusShows("no server");
-    const problem = window.notification("names /nowhere/ridgeline, and no program can be started there");
+    const problem = window.notification("is /nowhere/ridgeline, which cannot be executed");
     await problem.waitFor();
     await window.picture("19-no-server");
     await problem.getByRole("button", { name: "How to Install" }).click();

@@ -19,7 +19,7 @@ impl Rule for AnomalyDetection {
     }
 
     fn title(&self) -> &'static str {
-        "Anomaly detection is on"
+        "Anomaly detection enabled"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -52,9 +52,9 @@ fn finding(at: Place, cost: Option<Cost>) -> Finding {
     Finding {
         rule: "anomaly-detection",
         at,
-        message: "Anomaly detection is on".to_owned(),
-        why: "Every operator of the forward pass keeps Python's stack, and every gradient is searched for \
-              NaNs. That is for finding one, not for training."
+        message: "Anomaly detection is enabled".to_owned(),
+        why: "Every forward op records a Python stack trace, and every gradient is checked for \
+            NaN. Use it to debug a NaN, not for training."
             .to_owned(),
         cost,
         fix: Some(EditKind::RemoveAnomalyDetection),

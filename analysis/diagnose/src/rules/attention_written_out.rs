@@ -54,7 +54,7 @@ impl Rule for AttentionWrittenOut {
     }
 
     fn title(&self) -> &'static str {
-        "Attention that is written out"
+        "Unfused attention"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -84,9 +84,10 @@ fn finding(at: Place) -> Finding {
     Finding {
         rule: "attention-written-out",
         at,
-        message: "Attention is written out: the scores of all pairs go through memory".to_owned(),
-        why: "`torch.nn.functional.scaled_dot_product_attention(q, k, v, …)` computes the same, with mask, \
-              scale and dropout, in one operator that keeps no scores."
+        message: "Unfused attention materializes the score matrix".to_owned(),
+        why: "`torch.nn.functional.scaled_dot_product_attention(q, k, v, …)` computes the same \
+            result, with mask, scale and dropout, in one fused kernel that does not store the \
+            scores."
             .to_owned(),
         ..Finding::default()
     }

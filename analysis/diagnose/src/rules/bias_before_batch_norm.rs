@@ -25,7 +25,7 @@ impl Rule for BiasBeforeBatchNorm {
     }
 
     fn title(&self) -> &'static str {
-        "Biases that batch norm takes away again"
+        "Redundant bias before batch norm"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -50,11 +50,11 @@ fn finding(at: Place) -> Finding {
     Finding {
         rule: "bias-before-batch-norm",
         at,
-        message: "The batch norm behind this layer takes its bias away again".to_owned(),
-        why: "Batch norm subtracts the mean of each channel, and the bias is part of that. With `bias=False` \
-              the model computes the same without adding it and without its gradient. What was \
-              saved before still has the biases: load it with `strict=False`, and take each from the \
-              running mean of its batch norm."
+        message: "The bias of this layer is redundant before batch norm".to_owned(),
+        why: "Batch norm subtracts the mean of each channel, which removes any bias. With \
+            `bias=False` the model computes the same result without the bias and its gradient. \
+            Existing checkpoints still contain the biases: load them with `strict=False`, and \
+            subtract each bias from the running mean of its batch norm."
             .to_owned(),
         fix: Some(EditKind::WithoutBias),
         ..Finding::default()

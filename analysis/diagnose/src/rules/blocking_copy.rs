@@ -29,7 +29,7 @@ impl Rule for BlockingCopy {
     }
 
     fn title(&self) -> &'static str {
-        "A copy from pinned memory makes the host wait"
+        "Blocking copy from pinned memory"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -50,9 +50,10 @@ impl Rule for BlockingCopy {
             (saved_ns > 0.0 && saved_ns >= LEAST_SHARE * evidence.iteration_ns()).then(|| Finding {
                 rule: "blocking-copy",
                 at: evidence.place(file, line),
-                message: "The host waits for this copy, though its memory is pinned".to_owned(),
-                why: "The batch is in pinned memory, from which the GPU can fetch it while the host goes \
-                      on. Without `non_blocking=True` the host waits until it is there."
+                message: "Blocking copy to the GPU, although the batch is in pinned memory"
+                    .to_owned(),
+                why: "The batch is in pinned memory, so the GPU can copy it asynchronously. \
+                    Without `non_blocking=True` the CPU waits until the copy has finished."
                     .to_owned(),
                 cost: Some(Cost::time(saved_ns).predicted()),
                 fix: Some(EditKind::NonBlockingCopy),

@@ -24,7 +24,7 @@ impl Rule for ChannelsLastMissed {
     }
 
     fn title(&self) -> &'static str {
-        "Pictures reordered for each convolution"
+        "NCHW/NHWC conversion on every convolution"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -54,11 +54,11 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         rule: "channels-last-missed",
         at: evidence.place(file, line),
         related: others
-            .map(|((file, line), _)| (evidence.place(*file, *line), "reordered, too".into()))
+            .map(|((file, line), _)| (evidence.place(*file, *line), "also converted here".into()))
             .collect(),
-        message: "Pictures are reordered before and after convolutions".to_owned(),
-        why: "Convolutions on tensor cores read the channels of a point side by side. With model and input in \
-              `memory_format=torch.channels_last` they lie so from the start, and these kernels are gone."
+        message: "Tensors are converted between NCHW and NHWC around convolutions".to_owned(),
+        why: "Tensor core convolutions need NHWC data. With the model and its input in \
+            `memory_format=torch.channels_last`, these conversion kernels disappear."
             .to_owned(),
         cost: Some(cost),
         fix: Some(EditKind::ChannelsLast),

@@ -21,7 +21,7 @@ impl Rule for CudnnBenchmarkChanging {
     }
 
     fn title(&self) -> &'static str {
-        "cudnn.benchmark with batches of changing shapes"
+        "cudnn.benchmark enabled with varying input shapes"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -44,12 +44,9 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     (shapes >= FEWEST).then(|| Finding {
         rule: "cudnn-benchmark-changing",
         at: evidence.place(file, line),
-        message: format!(
-            "cudnn.benchmark is on, and batches came in {shapes} different shapes"
-        ),
-        why: "For each shape that it has not seen, cuDNN tries all of its algorithms before it goes on. \
-              Without `torch.backends.cudnn.benchmark = True`, or with batches that are padded to a few \
-              shapes, it does not."
+        message: format!("cudnn.benchmark is enabled, but batches have {shapes} different shapes"),
+        why: "cuDNN benchmarks all its algorithms again for every new shape. Remove \
+            `torch.backends.cudnn.benchmark = True`, or pad batches to a few fixed shapes."
             .to_owned(),
         cost: is_told.then(|| Cost::time(tried_ns).predicted()),
         ..Finding::default()

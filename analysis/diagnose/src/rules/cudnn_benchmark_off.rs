@@ -22,7 +22,7 @@ impl Rule for CudnnBenchmarkOff {
     }
 
     fn title(&self) -> &'static str {
-        "Convolutions of fixed sizes without cudnn.benchmark"
+        "cudnn.benchmark disabled with fixed input shapes"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -77,16 +77,17 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let ((file, line), _) = *saved.first().or(lines.first())?;
     let told = match is_tried {
-        true => "The cost is what the same convolutions save so, run by themselves.",
-        false => "What that brings differs by GPU and sizes; only a run tells.",
+        true => "The cost is the measured saving of the same convolutions, run in isolation.",
+        false => "The saving depends on the GPU and the shapes; measure it with a run.",
     };
     Some(Finding {
         rule: "cudnn-benchmark-off",
         at: evidence.place(file, line),
-        message: "cuDNN does not try which of its algorithms is the fastest here".to_owned(),
+        message: "cudnn.benchmark is disabled, so cuDNN does not search for the fastest algorithm"
+            .to_owned(),
         why: format!(
-            "All batches have one shape, so `torch.backends.cudnn.benchmark = True` lets it try them once \
-             and keep the best. {told}"
+            "All batches have the same shape, so with `torch.backends.cudnn.benchmark = True` \
+            cuDNN benchmarks its algorithms once and keeps the fastest. {told}"
         ),
         cost: is_tried.then(|| Cost::time(saved_ns).predicted()),
         fix: Some(EditKind::CudnnBenchmark),

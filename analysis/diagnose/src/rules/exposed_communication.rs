@@ -21,7 +21,7 @@ impl Rule for ExposedCommunication {
     }
 
     fn title(&self) -> &'static str {
-        "Communication that nothing hides"
+        "Exposed communication"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -38,17 +38,17 @@ impl Rule for ExposedCommunication {
         }
         let (message, why) = if line.in_backward {
             (
-                "The exchange of gradients outlasts the backward pass",
-                "Only what the backward pass leaves time for is hidden behind it. Exchange less \
-                 often (`no_sync` while gradients are accumulated), exchange fewer bytes (a \
-                 compression hook, bf16 gradients), or give each rank a larger batch.",
+                "The gradient all-reduce does not overlap fully with the backward pass",
+                "Communication is hidden only while the backward pass computes. Synchronize less \
+                often (`no_sync` during gradient accumulation), send fewer bytes (a compression \
+                hook, bf16 gradients), or use a larger batch per rank.",
             )
         } else {
             (
-                "The rank waits for communication outside of the backward pass",
-                "Nothing is computed while it waits. Let DistributedDataParallel exchange gradients \
-                 beside the backward pass, join many small exchanges into one, or ask with \
-                 `async_op=True` and wait where the result is needed.",
+                "The rank waits for communication outside the backward pass",
+                "The GPU computes nothing while it waits. Let DistributedDataParallel overlap the \
+                all-reduce with the backward pass, merge many small collectives into one, or pass \
+                `async_op=True` and wait where the result is needed.",
             )
         };
         let others = exchange.lines.iter().skip(1);
@@ -57,7 +57,7 @@ impl Rule for ExposedCommunication {
             rule: self.name(),
             at: evidence.place(line.file, line.line),
             related: others
-                .map(|other| (evidence.place(other.file, other.line), "waits, too".to_owned()))
+                .map(|other| (evidence.place(other.file, other.line), "also waits here".to_owned()))
                 .collect(),
             message: message.to_owned(),
             why: why.to_owned(),
@@ -122,11 +122,14 @@ for batch in batches:
     #[test]
     fn what_nothing_hides_is_found_where_it_is_waited_for() {
         let found = case("exchange", 30.0).finds(&ExposedCommunication, "exchange");
-        assert!(found.message.contains("outside of the backward pass"), "{}", found.message);
+        assert!(found.message.contains("outside the backward pass"), "{}", found.message);
         assert_eq!(found.cost, Some(Cost::time(30e6)));
         let on_gpu = case("backward", 30.0).on_gpu();
         let found = on_gpu.finds(&ExposedCommunication, "backward");
-        assert_eq!(found.message, "The exchange of gradients outlasts the backward pass");
+        assert_eq!(
+            found.message,
+            "The gradient all-reduce does not overlap fully with the backward pass"
+        );
         // A processor computes and exchanges with the same cores.
         case("backward", 30.0).finds_nothing(&ExposedCommunication);
     }

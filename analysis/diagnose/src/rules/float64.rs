@@ -30,7 +30,7 @@ impl Rule for Float64 {
     }
 
     fn title(&self) -> &'static str {
-        "Computing with 64 bits where nobody asked for it"
+        "Unintended float64 computation"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -72,16 +72,17 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let (file, line) = begin.or(lines.first().map(|(line, _)| *line))?;
     let mut related = origins(evidence);
     let others = lines.iter().filter(|(other, _)| *other != (file, line)).take(3);
-    related.extend(
-        others.map(|((file, line), _)| (evidence.place(*file, *line), "computes with it".into())),
-    );
+    related.extend(others.map(|((file, line), _)| {
+        (evidence.place(*file, *line), "also computes in float64".into())
+    }));
     Some(Finding {
         rule: "float64",
         at: evidence.place(file, line),
         related,
-        message: "This computes with 64-bit numbers (float64)".to_owned(),
-        why: "NumPy makes float64 unless told otherwise, and a tensor of it turns all that it meets into \
-              float64. `.float()`, or `dtype=torch.float32` where it is made, keeps training in 32 bits."
+        message: "This line computes in float64".to_owned(),
+        why: "NumPy arrays are float64 by default, and a float64 tensor promotes every result to \
+            float64. Convert the data with `.float()` or `dtype=torch.float32` where it is created \
+            to keep training in float32."
             .to_owned(),
         cost: Some(Cost::time(total_ns).predicted()),
         ..Finding::default()
@@ -158,13 +159,13 @@ fn origins(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
         let text = program.module(module);
         let written = text.text(&call.span);
         let said = match call.name() {
-            "double" => "`.double()` makes it float64",
-            "from_numpy" => "what NumPy made is float64 unless told otherwise",
+            "double" => "`.double()` converts it to float64",
+            "from_numpy" => "NumPy arrays are float64 by default",
             "tensor" | "as_tensor" if written.contains("np.") || written.contains("numpy.") => {
-                "what NumPy made is float64 unless told otherwise"
+                "NumPy arrays are float64 by default"
             }
             _ if written.contains("torch.float64") || written.contains("torch.double") => {
-                "its type is float64"
+                "its dtype is float64"
             }
             _ => continue,
         };

@@ -23,7 +23,7 @@ impl Rule for Fp32WithoutTf32 {
     }
 
     fn title(&self) -> &'static str {
-        "FP32 products that could run on tensor cores (TF32)"
+        "FP32 matrix multiplications without TF32"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -61,12 +61,14 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         rule: "fp32-without-tf32",
         at: evidence.place(file, line),
         related: others
-            .map(|((file, line), _)| (evidence.place(*file, *line), "multiplies FP32, too".into()))
+            .map(|((file, line), _)| {
+                (evidence.place(*file, *line), "also multiplies in FP32".into())
+            })
             .collect(),
-        message: "Matrix products of FP32 numbers run outside of tensor cores".to_owned(),
-        why: "This GPU multiplies FP32 numbers many times as fast in TF32, which rounds the factors to 10 \
-              bits and keeps the range and sums in FP32. Training is rarely the worse for it: \
-              `torch.set_float32_matmul_precision(\"high\")`."
+        message: "FP32 matrix multiplications run without tensor cores".to_owned(),
+        why: "With TF32 this GPU multiplies FP32 matrices several times faster. TF32 rounds the \
+            inputs to a 10-bit mantissa and keeps the FP32 range and FP32 accumulation, which \
+            rarely affects training. Enable it with `torch.set_float32_matmul_precision(\"high\")`."
             .to_owned(),
         cost: Some(Cost::time(saved_ns).predicted()),
         fix: Some(EditKind::Tf32),

@@ -23,7 +23,7 @@ impl Rule for GpuSlowed {
     }
 
     fn title(&self) -> &'static str {
-        "The GPU is slowed down by heat, power or another process"
+        "GPU throttled or shared with another process"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -49,14 +49,14 @@ fn limited(evidence: &Evidence<'_>, state: &GpuState, at: &Place) -> Option<Find
     let share = now / highest;
     let by = |reason: &str| state.limited_by.iter().any(|one| one == reason);
     let (reason, what) = if by("heat") && share < SLOWED {
-        ("Heat", "Look after its cooling: air, dust, neighbours in the case.")
+        ("Heat", "Check the cooling: airflow, dust and other cards in the case.")
     } else if by("hardware") && share < SLOWED {
         (
-            "Its hardware",
-            "Its power supply or its cooling is too weak: ask `nvidia-smi -q -d PERFORMANCE`.",
+            "A hardware limit",
+            "The power supply or the cooling is insufficient: check `nvidia-smi -q -d PERFORMANCE`.",
         )
     } else if by("power") && share < SLOWED_BY_POWER {
-        ("Its power limit", "Ask `nvidia-smi -q -d POWER` whether somebody lowered it.")
+        ("The power limit", "Check `nvidia-smi -q -d POWER` for a lowered power limit.")
     } else {
         return None;
     };
@@ -68,10 +68,10 @@ fn limited(evidence: &Evidence<'_>, state: &GpuState, at: &Place) -> Option<Find
     Some(Finding {
         rule: "gpu-slowed",
         at: at.clone(),
-        message: format!("{reason} slows the GPU down to {} of its highest clock", percent(share)),
+        message: format!("{reason} throttles the GPU to {} of its maximum clock", percent(share)),
         why: format!(
-            "It ran at {now:.0} of {highest:.0} MHz while it was timed, and the driver names this as the \
-             reason. {what} The times told here are those of the slowed GPU."
+            "It ran at {now:.0} of {highest:.0} MHz while it was timed, and the driver reports \
+            this reason. {what} All times shown are those of the throttled GPU."
         ),
         cost: (time_ns > 0.0).then(|| Cost::time(time_ns).predicted()),
         ..Finding::default()
@@ -81,20 +81,20 @@ fn limited(evidence: &Evidence<'_>, state: &GpuState, at: &Place) -> Option<Find
 fn shared(state: &GpuState, at: &Place) -> Option<Finding> {
     let others = state.other_processes.filter(|others| *others > 0)?;
     let processes = if others == 1 {
-        "Another process computes".to_owned()
+        "Another process is using".to_owned()
     } else {
-        format!("{others} other processes compute")
+        format!("{others} other processes are using")
     };
     let held = state.other_bytes.filter(|held| *held > 0);
     let held = held
-        .map_or(String::new(), |held| format!(" They hold {} of its memory.", bytes(held as f64)));
+        .map_or(String::new(), |held| format!(" They use {} of its memory.", bytes(held as f64)));
     Some(Finding {
         rule: "gpu-slowed",
         at: at.clone(),
-        message: format!("{processes} on the same GPU"),
+        message: format!("{processes} the same GPU"),
         why: format!(
-            "The GPU takes turns between processes, so that times are longer than those of this program \
-             alone, and vary.{held} What that costs cannot be told from here."
+            "The GPU is time-sliced between processes, so times are longer than without them, and \
+            vary.{held} How much slower is unknown."
         ),
         ..Finding::default()
     })
@@ -126,11 +126,11 @@ mod tests {
     #[test]
     fn a_hot_gpu_takes_longer_by_its_clock() {
         let found = clocked(1600, "heat").finds(&GpuSlowed, "loop");
-        assert!(found.message.starts_with("Heat slows"), "{}", found.message);
+        assert!(found.message.starts_with("Heat throttles"), "{}", found.message);
         let cost = found.cost.expect("a cost");
         assert!((cost.time_ns - 1e6).abs() < 1.0 && cost.is_predicted, "{cost:?}");
         let found = clocked(1400, "power").finds(&GpuSlowed, "loop");
-        assert!(found.message.starts_with("Its power limit"), "{}", found.message);
+        assert!(found.message.starts_with("The power limit"), "{}", found.message);
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         let found = case.finds(&GpuSlowed, "loop");
         assert_eq!(
             (found.cost, found.message.as_str()),
-            (None, "Another process computes on the same GPU")
+            (None, "Another process is using the same GPU")
         );
         case.manifest.observed.gpu.as_mut().expect("a state").other_processes = Some(0);
         case.finds_nothing(&GpuSlowed);

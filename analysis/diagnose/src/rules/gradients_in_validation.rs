@@ -18,7 +18,7 @@ impl Rule for GradientsInValidation {
     }
 
     fn title(&self) -> &'static str {
-        "Validation builds graphs for a backward pass that never comes"
+        "Gradients enabled during validation"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -46,9 +46,10 @@ fn finding(at: Place, cost: Option<Cost>) -> Finding {
     Finding {
         rule: "gradients-in-validation",
         at,
-        message: "Validation runs with gradients on".to_owned(),
-        why: "Every layer keeps what a backward pass would need, and none comes. Under \
-              `torch.no_grad()` or `torch.inference_mode()` that memory is free, and a larger batch fits."
+        message: "Validation runs with gradients enabled".to_owned(),
+        why: "Every layer saves its activations for a backward pass that never runs. \
+            `torch.no_grad()` or `torch.inference_mode()` frees that memory and leaves room for a \
+            larger batch."
             .to_owned(),
         cost,
         fix: Some(EditKind::NoGradInValidation),

@@ -21,7 +21,7 @@ impl Rule for GraphBreak {
     }
 
     fn title(&self) -> &'static str {
-        "Lines that break a compiled graph"
+        "Graph breaks in compiled code"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -38,11 +38,12 @@ impl Rule for GraphBreak {
             rule: "graph-break",
             at: evidence.place(FileId(file), line),
             cost: cost(evidence, &frames),
-            message: "torch.compile gives up the graph here and goes back to Python".to_owned(),
+            message: "torch.compile breaks the graph here".to_owned(),
             why: format!(
-                "{}What stands before and after becomes two graphs, between which nothing is fused and \
-                 Python runs. The cost is what lies between their operators. Moved out of the compiled \
-                 function, or written in tensor operations, the line leaves one graph.",
+                "{}The code before and after this line becomes two graphs: nothing is fused across \
+                them, and Python runs in between. The cost is the time between their ops. To avoid \
+                the break, move this line out of the compiled function or rewrite it with tensor \
+                ops.",
                 quoted(reason)
             ),
             ..Finding::default()
@@ -89,7 +90,7 @@ mod tests {
         let breaks = [(4, 1, "builtin print"), (4, 2, "again"), (5, 1, "Tensor.item")];
         let found = example(&breaks).measured(&GraphBreak);
         assert_eq!(found.iter().map(|one| one.at.line).collect::<Vec<_>>(), [4, 5]);
-        assert!(found[0].why.starts_with("torch says: builtin print. "), "{}", found[0].why);
+        assert!(found[0].why.starts_with("torch reports: builtin print. "), "{}", found[0].why);
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Rule for GraphKept {
     }
 
     fn title(&self) -> &'static str {
-        "A value is kept over iterations with its graph"
+        "Autograd graph retained across iterations"
     }
 
     fn affects_correctness(&self) -> bool {
@@ -100,18 +100,19 @@ fn is_left_by_model(evidence: &Evidence<'_>, block: &Block) -> bool {
 }
 
 fn finding(at: Place, kept: &Kept, summed: Option<Place>, left: Option<Left>) -> Finding {
-    let grows = left.map_or("Memory grows with every iteration.".to_owned(), |left| {
-        format!("Memory grows by {} with every iteration.", bytes(left.each))
+    let grows = left.map_or("Memory grows every iteration.".to_owned(), |left| {
+        format!("Memory grows by {} every iteration.", bytes(left.each))
     });
-    let of = if kept.is_part { "what it holds" } else { "it" };
+    let of = if kept.is_part { "the value" } else { "it" };
     Finding {
         rule: "graph-kept",
         at,
-        related: summed.map(|at| (at, "it is added up here".to_owned())).into_iter().collect(),
-        message: format!("`{}` keeps the graph of every iteration alive", kept.what),
+        related: summed.map(|at| (at, "accumulated here".to_owned())).into_iter().collect(),
+        message: format!("`{}` retains the autograd graph of every iteration", kept.what),
         why: format!(
-            "The value holds the graph that made it, with all that no backward pass has freed of it, \
-             for as long as the sum or list is there. {grows} Add `.item()` or `.detach()` of {of} instead."
+            "The value holds a reference to its autograd graph and the tensors saved in it, for as \
+            long as the sum or list exists. {grows} Accumulate `.item()` or `.detach()` of {of} \
+            instead."
         ),
         cost: left.map(|left| Cost::bytes(left.all)),
         fix: (!kept.is_part).then_some(EditKind::DetachAccumulated),
@@ -646,6 +647,6 @@ train(model, loader)
         let found = case.finds(&GraphKept, "kept");
         assert_eq!(found.cost, Some(Cost::bytes(12e6)));
         assert!(found.why.contains("grows by 4.0 MB"), "{}", found.why);
-        assert!(found.message.starts_with("`total` keeps"), "{}", found.message);
+        assert!(found.message.starts_with("`total` retains"), "{}", found.message);
     }
 }

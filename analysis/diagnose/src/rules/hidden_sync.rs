@@ -35,7 +35,7 @@ impl Rule for HiddenSync {
     }
 
     fn title(&self) -> &'static str {
-        "The host waits for the GPU within the loop"
+        "Synchronization in the training loop"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -70,7 +70,7 @@ fn finding(evidence: &Evidence<'_>, line: &Line, time_ns: f64) -> Finding {
     Finding {
         rule: "hidden-sync",
         at: evidence.place(line.at.0, line.at.1),
-        message: format!("{} waits for the GPU in every iteration", line.what.shown()),
+        message: format!("{} synchronizes with the GPU every iteration", line.what.shown()),
         why: line.what.why().to_owned(),
         cost: Some(Cost::time(time_ns).predicted()),
         ..Finding::default()
@@ -104,35 +104,35 @@ impl What {
             What::Read(name) | What::Nonzero(name) | What::Explicit(name) => format!("`{name}`"),
             What::Condition => "A condition on a tensor".to_owned(),
             What::Mask => "Indexing with a mask".to_owned(),
-            What::Upload => "A copy to the GPU that blocks".to_owned(),
+            What::Upload => "A blocking copy to the GPU".to_owned(),
         }
     }
 
     fn why(&self) -> &'static str {
         match self {
             What::Read(_) => {
-                "The host stops until the GPU has computed the value, and meanwhile launches nothing \
-                 more, so that the GPU is idle after it. Keep the tensor (detached), and read it once \
-                 in many iterations or at the end."
+                "The CPU waits until the GPU has computed the value and launches nothing \
+                meanwhile, so the GPU then idles. Keep a detached tensor, and read it every N \
+                iterations or at the end."
             }
             What::Condition => {
-                "Python has to know the value to go on, so the host stops until the GPU has computed \
-                 it, and launches nothing meanwhile. `torch.where` decides on the GPU; a check can be \
-                 made once in many iterations."
+                "Python needs the value, so the CPU waits until the GPU has computed it and \
+                launches nothing meanwhile. Use `torch.where` to decide on the GPU, or run the \
+                check only every N iterations."
             }
             What::Nonzero(_) | What::Mask => {
-                "How many elements there are depends on the data, so the host stops until the GPU has \
-                 counted them, and launches nothing meanwhile. `torch.where` or a multiplication with \
-                 the mask keep the size."
+                "The number of elements depends on the data, so the CPU waits until the GPU has \
+                counted them and launches nothing meanwhile. `torch.where`, or multiplying by the \
+                mask, keeps the shape fixed."
             }
             What::Upload => {
-                "The host waits until all that the GPU was given before is done and the copy is made. \
-                 Make the tensor on the GPU (`device=…`) or once before the loop, or copy it from \
-                 pinned memory with `non_blocking=True`."
+                "The CPU waits until all queued GPU work and the copy have finished. Create the \
+                tensor on the GPU (`device=…`) or once before the loop, or copy it from pinned \
+                memory with `non_blocking=True`."
             }
             What::Explicit(_) => {
-                "The host stops until the GPU is done with everything, and launches nothing meanwhile. \
-                 It is needed to measure times by hand, not to train."
+                "The CPU waits until the GPU has finished all queued work, and launches nothing \
+                meanwhile. Explicit synchronization is needed for manual timing, not for training."
             }
         }
     }

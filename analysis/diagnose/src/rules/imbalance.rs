@@ -23,7 +23,7 @@ impl Rule for Imbalance {
     }
 
     fn title(&self) -> &'static str {
-        "Ranks with different amounts of work"
+        "Uneven work across ranks"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -33,10 +33,10 @@ impl Rule for Imbalance {
         let rank = found.rank;
         let message = match found.cause {
             Cause::LargerBatch(own, theirs) => {
-                format!("Rank {rank} gets batches of {own} samples, the others of {theirs}")
+                format!("Rank {rank} gets batches of {own} samples, the others {theirs}")
             }
             Cause::MoreCalls(own, theirs) => format!(
-                "Rank {rank} runs this {} times in an iteration, the others {} times",
+                "Rank {rank} runs this {} times per iteration, the others {} times",
                 times(own),
                 times(theirs)
             ),
@@ -58,9 +58,9 @@ impl Rule for Imbalance {
             });
             found.lines.splice(0..0, at_loop);
         }
-        let why = "The ranks with less work wait for it in every exchange. Divide the data so that \
-                   each rank gets the same amount: the same number of samples, and of tokens where \
-                   sequences differ in length (sort or pack them by length before dividing).";
+        let why = "Ranks with less work wait for this one in every collective. Split the data \
+            evenly: the same number of samples per rank, and the same number of tokens if sequence \
+            lengths differ (sort or pack by length before splitting).";
         let cost = Cost::time(found.beyond_mean_ns);
         finding(evidence, self.name(), &found, cost, message, why).into_iter().collect()
     }

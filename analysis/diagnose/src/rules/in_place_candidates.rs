@@ -54,7 +54,7 @@ impl Rule for InPlaceCandidates {
     }
 
     fn title(&self) -> &'static str {
-        "Activation functions that keep a copy of their input"
+        "Activation functions that could run in place"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -123,10 +123,10 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
         (bytes >= LEAST_BYTES && bytes >= LEAST * now).then(|| Finding {
             rule: "in-place-candidates",
             at: evidence.place(file, line),
-            message: "This activation function keeps its input beside its output".to_owned(),
+            message: "This activation function could run in place".to_owned(),
             why: format!(
-                "Nothing but this function needs what the layer before gave. With `inplace=True` it writes \
-                 over it, and the peak is {} lower.",
+                "Nothing else uses the output of the previous layer. With `inplace=True` the \
+                activation overwrites it, which lowers peak memory by {}.",
                 units::bytes(bytes)
             ),
             cost: Some(Cost::bytes(bytes).predicted()),

@@ -37,7 +37,7 @@ impl Rule for IterationVaries {
     }
 
     fn title(&self) -> &'static str {
-        "Iterations take unequally long because of one line"
+        "Iteration time varies because of one line"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -83,10 +83,11 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
             duration(own.high),
             duration(own.low)
         ),
-        why: "What runs elsewhere on the machine slows all lines down, but the others are steady here: this \
-              one has more to do at times. Spread its work evenly, do it less often, or beside the training. \
-              The cost is what it takes on average beyond its quick iterations."
-            .to_owned(),
+        why:
+            "Other load on the machine would slow down all lines, but the other lines are steady: \
+            this line sometimes does more work. Spread that work evenly, do it less often, or move \
+            it to a background thread. The cost is its average time above a fast iteration."
+                .to_owned(),
         cost: Some(Cost::time((mean_ns - own.low).max(0.0))),
         ..Finding::default()
     })

@@ -31,7 +31,7 @@ impl Rule for LayoutCopies {
     }
 
     fn title(&self) -> &'static str {
-        "Copies that nothing needs"
+        "Redundant layout copies"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -69,13 +69,13 @@ fn finding(evidence: &Evidence<'_>, line: crate::tally::Line, kind: Copy, time_n
     let (message, why) = match kind {
         Copy::Transposed | Copy::TransposedOfThree => (
             "`.contiguous()` copies a transposed matrix that is only multiplied",
-            "Products read a matrix in either order at the same speed. Without `.contiguous()` the transpose \
-             is a view, and nothing is copied.",
+            "Matrix multiplications read transposed inputs at full speed. Without `.contiguous()` \
+            the transpose is a view, and nothing is copied.",
         ),
         Copy::Unchanged => (
-            "`.clone()` copies a tensor that nobody changes",
-            "A copy is needed where one of the two is changed in place. Here neither is, and the tensor \
-             itself would do.",
+            "`.clone()` copies a tensor that is never modified",
+            "A copy is only needed if one of the two tensors is modified in place. Neither is, so \
+            the original can be used.",
         ),
     };
     Finding {

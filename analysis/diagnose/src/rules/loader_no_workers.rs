@@ -22,7 +22,7 @@ impl Rule for LoaderNoWorkers {
     }
 
     fn title(&self) -> &'static str {
-        "The loop loads its own batches and waits for them"
+        "Data loading in the training process"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -45,10 +45,11 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
     Some(Finding {
         rule: "loader-no-workers",
         at: place(evidence, loader)?,
-        message: "The loader has no workers, and the loop waits while it loads".to_owned(),
+        message: "The DataLoader has no workers, so the loop waits for data".to_owned(),
         why: format!(
-            "An iteration spends {} on loading, in the process that trains. With `num_workers` other \
-             processes load the next batches meanwhile; the cost is what they would hide.",
+            "Data loading takes {} per iteration in the training process. With `num_workers`, \
+            other processes load the next batches in parallel. The cost is the time that workers \
+            would hide.",
             duration(loading_ns)
         ),
         cost: Some(Cost::time(saved_ns).predicted()),

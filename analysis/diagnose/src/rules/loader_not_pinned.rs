@@ -21,7 +21,7 @@ impl Rule for LoaderNotPinned {
     }
 
     fn title(&self) -> &'static str {
-        "Batches are copied to the GPU from memory that is not pinned"
+        "Batches not in pinned memory"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -42,11 +42,11 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
         rule: "loader-not-pinned",
         at: place(evidence, loader)?,
         related: copies(evidence).into_iter().map(|at| (at, "the copy".to_owned())).collect(),
-        message: "The loader's batches are not in pinned memory, so that their copies block".to_owned(),
-        why: "From ordinary memory a copy to the GPU goes through a buffer of the driver's, and the host \
-              waits for it. With `pin_memory=True` and copies with `non_blocking=True` the GPU fetches \
-              the batch itself while the host goes on."
-            .to_owned(),
+        message: "The DataLoader does not pin memory, so copies to the GPU block".to_owned(),
+        why:
+            "Copies from pageable memory go through a staging buffer, and the CPU waits for them. \
+            With `pin_memory=True` and `non_blocking=True` the GPU copies the batch asynchronously."
+                .to_owned(),
         cost: Some(Cost::time(evidence.saved_by("pinned-memory", Bound::Likely)?).predicted()),
         fix: Some(EditKind::PinnedMemory),
         ..Finding::default()

@@ -31,7 +31,7 @@ impl Rule for LoaderTransform {
     }
 
     fn title(&self) -> &'static str {
-        "Decoding or augmentation takes longer than training"
+        "Preprocessing slower than training"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -65,22 +65,22 @@ fn in_the_loop(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
     let of_library = || {
         let loop_ns = in_libraries_ns(evidence).filter(|ns| dominates(*ns))?;
         let (at, transform) = made_by_library(evidence, loader)?;
-        Some((at, transform, loop_ns, "of this data set"))
+        Some((at, transform, loop_ns, "in this dataset"))
     };
     let (at, related, line_ns, which) = of_line.or_else(of_library)?;
     let with = if workers == 1 {
-        "a worker".to_owned()
+        "one worker".to_owned()
     } else {
-        format!("the {workers} workers that there are cores for")
+        format!("{workers} workers (one per core)")
     };
     Some(Finding {
         rule: "loader-transform",
         at,
         related,
-        message: format!("Making the samples {which} takes longer than training on them"),
+        message: format!("Preprocessing {which} takes longer than training"),
         why: format!(
-            "Of an iteration {} go into loading and {} into training, so that {with} cannot hide it. Do \
-             it once before training, for a whole batch at a time, or on the GPU.",
+            "Per iteration, loading takes {} and training {}, more than {with} can hide. \
+            Preprocess once before training, in whole batches, or on the GPU.",
             duration(loading_ns),
             duration(training_ns)
         ),
@@ -128,7 +128,7 @@ fn made_by_library(
     let transform = program.arguments(one.module, dataset)?.named("transform");
     let transform = transform.and_then(|it| value_of(program, one.module, it));
     let related = transform.and_then(|it| at(one.module, it));
-    let related = related.map(|at| (at, "its transform is made here".to_owned()));
+    let related = related.map(|at| (at, "its transform is created here".to_owned()));
     Some((at(one.module, dataset)?, related.into_iter().collect()))
 }
 
@@ -152,13 +152,14 @@ fn despite_workers(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Op
     if waited_ns < LEAST_SHARE * evidence.iteration_ns() || waited_ns <= 0.0 {
         return None;
     }
-    let (s, keep) = if workers == 1 { ("", "does") } else { ("s", "do") };
+    let s = if workers == 1 { "" } else { "s" };
     Some(Finding {
         rule: "loader-transform",
         at: place(evidence, loader)?,
-        message: format!("{workers} worker{s} {keep} not load as fast as the loop trains"),
-        why: "The loop waits for batches although workers load them. More workers help where cores are \
-              idle; else decode and augment less, once before training, or on the GPU."
+        message: format!("{workers} worker{s} cannot keep up with training"),
+        why: "The loop waits for batches even with workers. Use more workers if cores are idle. \
+            Otherwise reduce decoding and augmentation, do it once before training, or move it to \
+            the GPU."
             .to_owned(),
         cost: Some(Cost::time(waited_ns)),
         ..Finding::default()

@@ -21,7 +21,7 @@ impl Rule for LoaderWorkersRestarted {
     }
 
     fn title(&self) -> &'static str {
-        "The loader's workers are started anew for every epoch"
+        "DataLoader workers restarted every epoch"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -47,10 +47,11 @@ fn finding(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
     Some(Finding {
         rule: "loader-workers-restarted",
         at: place(evidence, loader)?,
-        message: format!("{workers} worker{are} started anew for every epoch"),
+        message: format!("{workers} worker{are} restarted every epoch"),
         why: format!(
-            "Each epoch waits {} for processes that end and start. With `persistent_workers=True` they stay. The \
-             cost is that of an epoch over its iterations.",
+            "Every epoch waits {} for worker processes to stop and start. \
+            `persistent_workers=True` keeps them alive. The cost is that time divided by the \
+            iterations per epoch.",
             duration(each_ns)
         ),
         cost: Some(Cost::time(time_ns)),

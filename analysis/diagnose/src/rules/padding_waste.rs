@@ -23,7 +23,7 @@ impl Rule for PaddingWaste {
     }
 
     fn title(&self) -> &'static str {
-        "Batches of which much is padding"
+        "Batches with much padding"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -50,17 +50,16 @@ fn find(evidence: &Evidence<'_>, one: &Padding) -> Option<Finding> {
         .sum();
     let cost_ns = share * time_ns;
     // That nothing names the padding is worth telling: attention and losses take it for words.
-    let unnamed =
-        "It is the same token at the ends of rows of several lengths, and is nowhere else. ";
+    let unnamed = "Padding is inferred: the same token fills the end of rows of different lengths and \
+        appears nowhere else. ";
     let unnamed = if is_unnamed { unnamed } else { "" };
     (evidence.share(cost_ns) >= LEAST).then(|| Finding {
         rule: "padding-waste",
         at: evidence.place(ridgeline_profile::FileId(one.at.file), one.at.line),
-        message: format!("{:.0}% of the tokens that come here are padding", 100.0 * share),
+        message: format!("{:.0}% of the tokens processed here are padding", 100.0 * share),
         why: format!(
-            "{unnamed}Padding costs as much as words do. There is less of it in batches of sentences of \
-             about one length (sorted, or in buckets by length), and with several sentences packed into \
-             one row."
+            "{unnamed}Padding tokens cost as much as real ones. Group sequences of similar length \
+            into a batch (length bucketing), or pack several sequences into one row."
         ),
         cost: Some(Cost::time(cost_ns).predicted()),
         ..Finding::default()
@@ -182,7 +181,7 @@ mod tests {
         // A quarter is not enough for what is only guessed.
         assert!(unnamed(250).is_empty() && example(250).measured(&PaddingWaste).len() == 1);
         let found = unnamed(400);
-        assert!(found[0].why.starts_with("It is the same token"), "{}", found[0].why);
+        assert!(found[0].why.starts_with("Padding is inferred"), "{}", found[0].why);
     }
 
     #[test]

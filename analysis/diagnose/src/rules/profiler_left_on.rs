@@ -30,7 +30,7 @@ impl Rule for ProfilerLeftOn {
     }
 
     fn title(&self) -> &'static str {
-        "A profiler of the program's own is on while it trains"
+        "Profiler left enabled during training"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -69,10 +69,11 @@ fn finding(at: Place, name: &str) -> Finding {
     Finding {
         rule: "profiler-left-on",
         at,
-        message: format!("{name} is on while the program trains"),
-        why: "It records every operator or line, which slows each iteration down, and what it records is \
-              held in memory. Give it a schedule of a few iterations, or take it out."
-            .to_owned(),
+        message: format!("{name} is enabled during training"),
+        why:
+            "It records every op or line, which slows down each iteration, and keeps the recorded \
+            events in memory. Limit it to a few iterations with a schedule, or remove it."
+                .to_owned(),
         ..Finding::default()
     }
 }
@@ -153,7 +154,7 @@ mod tests {
         let found = case.finds(&ProfilerLeftOn, "start");
         assert_eq!(
             (found.cost, found.message.as_str()),
-            (None, "cProfile is on while the program trains")
+            (None, "cProfile is enabled during training")
         );
         case.manifest.observed.profilers[0].at = None;
         case.finds(&ProfilerLeftOn, "loop");

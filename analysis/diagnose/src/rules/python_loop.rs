@@ -31,7 +31,7 @@ impl Rule for PythonLoop {
                 .map(|found| (found, instead(one.rounds)));
             let (found, instead) = own.or_else(|| {
                 let found = samples::rounds(evidence, &one, FEWEST)?;
-                Some((found, "The model takes all of them in one call, as a batch."))
+                Some((found, "The model can process all of them in one call, as a batch."))
             })?;
             let is_worth = evidence.share(found.saved_ns) >= LEAST;
             is_worth.then(|| finding(evidence, &found, instead))
@@ -44,16 +44,16 @@ impl Rule for PythonLoop {
 fn instead(kind: loops::Rounds) -> &'static str {
     match kind {
         loops::Rounds::Cell => {
-            "All inputs of the cell are there before the loop: `nn.LSTM`, `nn.GRU` or `nn.RNN` takes all \
-             steps in one call, and with `num_layers` those of cells one on the other."
+            "All inputs are available before the loop: `nn.LSTM`, `nn.GRU` or `nn.RNN` processes \
+            all time steps in one call, and `num_layers` stacks cells."
         }
         loops::Rounds::Branching => {
-            "No round needs what another one made, so that the same operators can take all of them at \
-             once, with one dimension more: what an `if` decides of each becomes a mask or `torch.where`."
+            "The loop iterations are independent, so the same ops can process all of them at once \
+            with an extra dimension. Replace `if` by a mask or `torch.where`."
         }
         loops::Rounds::Independent | loops::Rounds::Parameters => {
-            "No round needs what another one made, so that the same operators can take all of them at \
-             once, with one dimension more."
+            "The loop iterations are independent, so the same ops can process all of them at once \
+            with an extra dimension."
         }
     }
 }
@@ -63,10 +63,13 @@ fn finding(evidence: &Evidence<'_>, found: &Rounds, instead: &str) -> Finding {
         rule: "python-loop",
         at: evidence.place(found.at.0, found.at.1),
         message: format!(
-            "A Python loop runs the same operators {:.0} times, where one call could do all of it",
+            "A Python loop runs the same ops {:.0} times; one batched call could replace it",
             found.trips
         ),
-        why: format!("Each round pays for Python and for its calls anew. {instead}"),
+        why: format!(
+            "Every iteration of the loop pays for Python and for launching its ops. \
+            {instead}"
+        ),
         cost: Some(Cost::time(found.saved_ns).predicted()),
         ..Finding::default()
     }

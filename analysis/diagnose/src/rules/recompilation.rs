@@ -18,7 +18,7 @@ impl Rule for Recompilation {
     }
 
     fn title(&self) -> &'static str {
-        "Functions that are compiled again and again"
+        "Repeated recompilation"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -28,11 +28,11 @@ impl Rule for Recompilation {
         let found = again.map(|one| Finding {
             rule: "recompilation",
             at: evidence.place(ridgeline_profile::FileId(one.at.file), one.at.line),
-            message: format!("torch.compile compiled this {} times more", one.count),
+            message: format!("torch.compile recompiled this {} times", one.count),
             why: format!(
-                "{}Compiling once takes as long as thousands of iterations may save. Mark sizes that change \
-                 with `torch._dynamo.mark_dynamic` or `dynamic=True`, and give numbers that change as \
-                 tensors.",
+                "{}One compilation can take longer than thousands of iterations save. Mark varying \
+                sizes with `torch._dynamo.mark_dynamic` or `dynamic=True`, and pass varying \
+                numbers as tensors.",
                 quoted(&one.reason)
             ),
             // Over the whole run, spread over the iterations in which it happened.
@@ -49,7 +49,11 @@ impl Rule for Recompilation {
 pub(super) fn quoted(reason: &str) -> String {
     let first = reason.lines().map(str::trim).find(|line| !line.is_empty());
     let short: String = first.unwrap_or_default().chars().take(LONGEST).collect();
-    if short.is_empty() { short } else { format!("torch says: {}. ", short.trim_end_matches('.')) }
+    if short.is_empty() {
+        short
+    } else {
+        format!("torch reports: {}. ", short.trim_end_matches('.'))
+    }
 }
 
 #[cfg(test)]
@@ -82,7 +86,7 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 3);
         assert_eq!(found[0].cost, Some(Cost::time(2e6)));
-        let begin = "torch says: tensor 'x' size mismatch at index 0. Compiling";
+        let begin = "torch reports: tensor 'x' size mismatch at index 0. One compilation";
         assert!(found[0].why.starts_with(begin), "{}", found[0].why);
     }
 

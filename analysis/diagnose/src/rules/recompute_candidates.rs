@@ -23,7 +23,7 @@ impl Rule for RecomputeCandidates {
     }
 
     fn title(&self) -> &'static str {
-        "Activations to make again where memory is short"
+        "Candidates for activation recomputation"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -50,12 +50,12 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         rule: "recompute-candidates",
         at: evidence.place(file, line),
         related: others
-            .map(|(file, line)| (evidence.place(*file, *line), "the same there".to_owned()))
+            .map(|(file, line)| (evidence.place(*file, *line), "also applies here".to_owned()))
             .collect(),
-        message: "Activations made here can be dropped, and made again in the backward pass".to_owned(),
+        message: "Activation recomputation (checkpointing) could save memory here".to_owned(),
         why: format!(
-            "The peak takes {:.0}% of the GPU's memory. With `torch.utils.checkpoint` around these calls it \
-             is about {} lower, and an iteration takes about {:.0}% longer.",
+            "Peak memory is {:.0}% of the GPU's memory. With `torch.utils.checkpoint` around these \
+            calls it would be about {} lower, and iterations about {:.0}% slower.",
             100.0 * peak / capacity,
             units::bytes(bytes),
             100.0 * added

@@ -30,7 +30,7 @@ impl Rule for RepeatedCasts {
     }
 
     fn title(&self) -> &'static str {
-        "The same tensor cast again and again"
+        "Repeated cast of the same tensor"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -61,9 +61,11 @@ fn finding(evidence: &Evidence<'_>, line: Line, name: &str) -> Option<Finding> {
     (evidence.share(time_ns) >= LEAST).then(|| Finding {
         rule: "repeated-casts",
         at: evidence.place(line.0, line.1),
-        message: format!("`{name}` is cast to another type {calls} times in an iteration"),
-        why: "It is the same tensor each time. Cast it once, in front of the loop or where the model is made."
-            .to_owned(),
+        message: format!("`{name}` is cast to another dtype {calls} times per iteration"),
+        why:
+            "The tensor is the same each time. Cast it once before the loop or where the model is \
+            created."
+                .to_owned(),
         cost: Some(Cost { bytes: kept(evidence, line), ..Cost::time(time_ns) }),
         ..Finding::default()
     })

@@ -17,7 +17,7 @@ impl Rule for Straggler {
     }
 
     fn title(&self) -> &'static str {
-        "One rank that the others wait for"
+        "Straggler rank"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -31,21 +31,21 @@ impl Rule for Straggler {
         let rank = found.rank;
         let (message, why) = match found.cause {
             Cause::Alone => (
-                format!("Only rank {rank} runs this, and the others wait for it"),
-                "The other ranks are done earlier and wait in the next exchange. Do it less often, \
-                 give every rank a part of it, or do it beside the training: on another thread, or \
-                 after the loop.",
+                format!("Only rank {rank} runs this, and the other ranks wait for it"),
+                "The other ranks finish earlier and wait in the next collective. Do this less \
+                often, distribute it over all ranks, or move it to a background thread or after \
+                the loop.",
             ),
             Cause::Slower if found.lines.is_empty() => (
-                format!("Rank {rank} is slower than the others on all of its lines"),
-                "It does the same work and takes longer for it, so the reason is not in the text: \
-                 its processor or GPU may be shared, slowed by heat or power, or fed by another \
-                 memory. The other ranks wait for it in every exchange.",
+                format!("Rank {rank} is slower than the others on all lines"),
+                "It does the same work, so the cause is not in the code: its CPU or GPU may be \
+                shared, throttled, or attached to slower memory. The other ranks wait for it in \
+                every collective.",
             ),
             Cause::Slower => (
-                format!("Rank {rank} takes longer here than the others, who wait for it"),
-                "The rank does the same work here and takes longer: slower storage or a shared \
-                 processor may be the reason. The other ranks wait for it in the next exchange.",
+                format!("Rank {rank} is slower here, and the other ranks wait for it"),
+                "The rank does the same work more slowly, for example because of slower storage or \
+                a shared CPU. The other ranks wait for it in the next collective.",
             ),
             Cause::LargerBatch(..) | Cause::MoreCalls(..) | Cause::MoreOperations(..) => {
                 return Vec::new();
@@ -162,7 +162,7 @@ for step in steps:  # loop
         let both = ("forward", 1.0, 40.0, 1e9);
         let case = case(&[&[both, ("alone", 1.0, 30.0, 0.0)], &[both]]);
         let found = case.finds(&Straggler, "alone");
-        assert_eq!(found.message, "Only rank 0 runs this, and the others wait for it");
+        assert_eq!(found.message, "Only rank 0 runs this, and the other ranks wait for it");
         assert_eq!(found.cost, Some(Cost::time(30e6)));
         case.finds_nothing(&Imbalance);
     }
@@ -177,7 +177,7 @@ for step in steps:  # loop
         case.finds_nothing(&Straggler);
         let case = case.on_gpu();
         let found = case.finds(&Straggler, "loop");
-        assert_eq!(found.message, "Rank 1 is slower than the others on all of its lines");
+        assert_eq!(found.message, "Rank 1 is slower than the others on all lines");
         case.finds_nothing(&Imbalance);
     }
 
@@ -185,7 +185,7 @@ for step in steps:  # loop
     fn one_line_that_is_much_slower_is_found_on_processors_too() {
         let at = |ms: f64| [("loop", 1.0, ms, 0.0), ("forward", 1.0, 5.0, 1e9)];
         let found = case(&[&at(1.0), &at(51.0)]).finds(&Straggler, "loop");
-        assert_eq!(found.message, "Rank 1 takes longer here than the others, who wait for it");
+        assert_eq!(found.message, "Rank 1 is slower here, and the other ranks wait for it");
         assert_eq!(found.cost, Some(Cost::time(50e6)));
     }
 
@@ -222,7 +222,7 @@ for step in steps:  # loop
     fn more_turns_of_a_loop_are_found_there() {
         let case = case(&[&[("forward", 2.0, 30.0, 1e9)], &[("forward", 4.0, 70.0, 2e9)]]);
         let found = case.finds(&Imbalance, "forward");
-        assert_eq!(found.message, "Rank 1 runs this 4 times in an iteration, the others 2 times");
+        assert_eq!(found.message, "Rank 1 runs this 4 times per iteration, the others 2 times");
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Rule for SyncEachAccumulationStep {
     }
 
     fn title(&self) -> &'static str {
-        "Gradients are exchanged in every accumulation step"
+        "Gradients synchronized on every accumulation step"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -61,14 +61,14 @@ fn finding_of_recording(evidence: &Evidence<'_>) -> Option<Finding> {
 
 fn finding(at: Place, each: Option<f64>, cost: Option<Cost>) -> Finding {
     let times = each.map_or("after every backward pass".to_owned(), |each| {
-        format!("{each:.0} times for each step of the optimizer")
+        format!("{each:.0} times per optimizer step")
     });
     Finding {
         rule: "sync-each-accumulation-step",
         at,
-        message: format!("Gradients are exchanged between the ranks {times}"),
-        why: "Only their sum is needed when the optimizer steps. Run all backward passes but the last of \
-              each step under `with model.no_sync():`, and they are exchanged once."
+        message: format!("Gradients are synchronized between ranks {times}"),
+        why: "Only the accumulated gradients are needed for the optimizer step. Run all backward \
+            passes except the last under `with model.no_sync():` to synchronize them once."
             .to_owned(),
         cost,
         fix: Some(EditKind::NoSyncInAccumulation),

@@ -26,7 +26,7 @@ impl Rule for TensorCoreSizes {
     }
 
     fn title(&self) -> &'static str {
-        "Sizes off the multiples that tensor cores want"
+        "Dimensions not aligned for tensor cores"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -63,10 +63,10 @@ fn of_products(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
         (evidence.share(cost_ns) >= LEAST).then(|| Finding {
             rule: "tensor-core-sizes",
             at: evidence.place(file, line),
-            message: format!("A matrix has a size of {size}, which is no multiple of {wanted}"),
+            message: format!("A matrix dimension of {size} is not a multiple of {wanted}"),
             why: format!(
-                "Tensor cores read rows in pieces of 16 bytes. With a size of {} (or the next multiple of \
-                 64) this product runs at full speed; keep what is added out of the results.",
+                "Tensor cores need 16-byte aligned rows. With a size of {} (or the next multiple \
+                of 64) this GEMM runs at full speed; ignore the padding in the results.",
                 size.next_multiple_of(wanted)
             ),
             cost: Some(Cost::time(cost_ns).predicted()),
@@ -106,10 +106,10 @@ fn of_convolutions(evidence: &Evidence<'_>) -> Vec<Finding> {
         Some(Finding {
             rule: "tensor-core-sizes",
             at: evidence.place(file, line),
-            message: format!("A convolution has {channels} channels, which is no multiple of {wanted}"),
+            message: format!("{channels} convolution channels are not a multiple of {wanted}"),
             why: format!(
-                "Tensor cores read channels in pieces of 16 bytes. With {} the library's fastest kernels \
-                 can be taken as it is; otherwise it fills the channels up, or takes others.",
+                "Tensor cores need 16-byte aligned channels. With {} channels cuDNN can use its \
+                fastest kernels without padding.",
                 channels.next_multiple_of(wanted)
             ),
             ..Finding::default()

@@ -31,7 +31,7 @@ impl Rule for TinyKernels {
     }
 
     fn title(&self) -> &'static str {
-        "Many small operators that take longer to start than to run"
+        "Many small kernels dominated by launch overhead"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -49,11 +49,11 @@ fn parameters(evidence: &Evidence<'_>) -> Vec<Finding> {
         (evidence.share(found.saved_ns) >= LEAST).then(|| Finding {
             rule: "tiny-kernels",
             at: evidence.place(found.at.0, found.at.1),
-            message: format!("{:.0} parameters are changed one by one", found.trips),
-            why: "Each change of a small tensor takes longer to call than to compute. `torch._foreach_mul_`, \
-                  `torch._foreach_add_`, `torch._foreach_lerp_` and their like take all of them in one \
-                  call; of averages of weights `torch.optim.swa_utils.AveragedModel` does so with \
-                  `get_ema_multi_avg_fn`."
+            message: format!("{:.0} parameters are updated one by one", found.trips),
+            why: "Launching each update takes longer than computing it. `torch._foreach_mul_`, \
+                `torch._foreach_add_`, `torch._foreach_lerp_` and similar functions update all \
+                tensors in one call. For weight averaging, use \
+                `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`."
                 .to_owned(),
             cost: Some(Cost::time(found.saved_ns).predicted()),
             ..Finding::default()
@@ -100,12 +100,12 @@ fn launches(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
             rule: "tiny-kernels",
             at: evidence.place(line.0, line.1),
             message: format!(
-                "{kernels:.0} kernels of {:.1} µs on average are started from here",
+                "{kernels:.0} kernels of {:.1} µs on average are launched here",
                 of(&line, &time) / kernels / 1e3
             ),
-            why: "The GPU is done with each before the host has started the next, and waits. `torch.compile` \
-                  joins them (with `mode=\"reduce-overhead\"` it starts all at once), and a larger batch \
-                  gives each more to do."
+            why: "The GPU finishes each kernel before the CPU has launched the next one, and \
+                idles. `torch.compile` fuses them (`mode=\"reduce-overhead\"` launches them as one \
+                CUDA graph), and a larger batch makes each of them bigger."
                 .to_owned(),
             cost: Some(Cost::time(cost_ns).predicted()),
             fix: Some(EditKind::Compile),

@@ -19,7 +19,7 @@ impl Rule for TrainModeInValidation {
     }
 
     fn title(&self) -> &'static str {
-        "Validation runs with the model in training mode"
+        "Model in training mode during validation"
     }
 
     fn affects_correctness(&self) -> bool {
@@ -76,9 +76,9 @@ fn finding(at: Place, cost: Option<Cost>) -> Finding {
         rule: "train-mode-in-validation",
         at,
         message: "Validation runs with the model in training mode".to_owned(),
-        why: "Dropout drops activations, and batch norm takes its statistics from the validation's \
-              batches and learns from them. The result is another one than the model would give. Call \
-              `model.eval()` before and `model.train()` after."
+        why: "Dropout is active, and batch norm uses and updates its statistics with validation \
+            batches, so the results are wrong. Call `model.eval()` before validation and \
+            `model.train()` after it."
             .to_owned(),
         cost,
         fix: Some(EditKind::EvalModeInValidation),

@@ -26,7 +26,7 @@ impl Rule for UnfusedOptimizer {
     }
 
     fn title(&self) -> &'static str {
-        "Optimizer steps of many small operators"
+        "Unfused optimizer"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -69,11 +69,10 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         rule: "unfused-optimizer",
         at: evidence.place(file, line),
         related: made_at(evidence),
-        message: format!("The step of {} runs as many small operators", names.join(" and ")),
+        message: format!("{} is not fused: many small kernels", names.join(" and ")),
         why: format!(
-            "Each parameter's update is several operators, and each of them reads and writes all of it. \
-             With `{argument}` where the optimizer is made they are joined; the numbers stay the same \
-             but for rounding."
+            "Each parameter is updated by several ops, and each op reads and writes all of its \
+            data. Pass `{argument}` to the optimizer to fuse them; same results up to rounding."
         ),
         cost: Some(Cost::time(found.time_ns).predicted()),
         fix: Some(fix),
@@ -96,7 +95,7 @@ fn made_at(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
         program.calls().filter(|(module, call)| makes_optimizer(program, *module, &call.callee));
     let places = made.filter_map(|(module, call)| {
         let (file, line) = evidence.ran(module, program.module(module).line(call.span.start))?;
-        Some((evidence.place(file, line), "the optimizer is made here".to_owned()))
+        Some((evidence.place(file, line), "the optimizer is created here".to_owned()))
     });
     places.take(4).collect()
 }

@@ -69,22 +69,20 @@ impl Plan {
     /// Where the recording is not of one GPU, or does not tell its gradients.
     pub fn new(graph: &Graph, facts: &Facts<'_>) -> Result<Plan, String> {
         if !facts.is_gpu() {
-            return Err("it needs a recording of a GPU, and a processor ran this".to_owned());
+            return Err("requires a GPU recording; this was a CPU run".to_owned());
         }
         let talks = |task: &Task| task.kind == TaskKind::Communication && !task.is_removed;
         if graph.tasks.iter().any(talks) {
-            return Err("the recorded program trains on several GPUs already".to_owned());
+            return Err("the recorded program already trains on several GPUs".to_owned());
         }
         if facts.cluster.gpus < 2 {
-            return Err("it takes two GPUs or more".to_owned());
+            return Err("requires at least two GPUs".to_owned());
         }
         let all: Vec<(usize, Gradient)> = graph.gradients.iter().copied().enumerate().collect();
         let (topology, mut notes) = links::topology(facts);
         let gradients = of_the_last_pass(&all, facts, &mut notes);
         if gradients.is_empty() {
-            return Err(
-                "the recording does not tell the shapes of the parameters' gradients".to_owned()
-            );
+            return Err("the recording has no shapes of parameter gradients".to_owned());
         }
         Ok(Plan {
             topology,
@@ -349,7 +347,9 @@ fn of_the_last_pass(
     if passes < 2 || !all.len().is_multiple_of(passes) {
         return all.to_vec();
     }
-    notes.push(format!("gradients are exchanged after the last of {passes} backward passes alone"));
+    notes.push(format!(
+        "gradients are synchronized only after the last of {passes} backward passes"
+    ));
     all.iter().skip(all.len() - all.len() / passes).copied().collect()
 }
 
@@ -384,7 +384,7 @@ pub fn touched(facts: &Facts<'_>, plan: &Plan) -> Touched {
     touched.lines.extend(facts.profile.iteration.loop_line);
     let mebibytes = plan.bytes() / (1024.0 * 1024.0);
     touched.notes.push(format!(
-        "{} GPUs exchange {mebibytes:.0} MiB of gradients in a step; each takes a batch of its own",
+        "{} GPUs, {mebibytes:.0} MiB of gradients per step; each GPU has its own batch",
         plan.topology.gpus
     ));
     touched

@@ -215,11 +215,11 @@ pub fn topology(facts: &Facts<'_>) -> (Topology, Vec<String>) {
     };
     if topology.machines() > 1 {
         notes.push(format!(
-            "{} machines of {} GPUs; their network moves {:.1} GB/s{}",
+            "{} machines with {} GPUs each; network bandwidth {:.1} GB/s{}",
             topology.machines(),
             topology.local(),
             network.bandwidth / 1e9,
-            if given_network.is_none() { ", which is assumed" } else { "" }
+            if given_network.is_none() { " (assumed)" } else { "" }
         ));
     }
     (topology, notes)

@@ -19,7 +19,7 @@ impl Optimization for Accumulate {
     }
 
     fn title(&self) -> &'static str {
-        "Data-parallel, gradients exchanged every 4 batches"
+        "Data parallel with gradient accumulation (4 batches)"
     }
 
     fn source(&self) -> &'static str {
@@ -54,7 +54,7 @@ impl Optimization for Accumulate {
         exchange::add_bucket_memory(graph, plan.bytes());
         let mut touched = exchange::touched(facts, &plan);
         touched.notes.push(format!(
-            "the optimizer steps once in {BATCHES} batches, on the gradients of all of them"
+            "the optimizer steps once per {BATCHES} batches, on their accumulated gradients"
         ));
         Ok(touched)
     }

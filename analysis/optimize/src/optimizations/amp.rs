@@ -42,7 +42,7 @@ impl Optimization for MixedPrecision {
     }
 
     fn title(&self) -> &'static str {
-        if self.is_float16() { "Mixed precision (float16)" } else { "Mixed precision (bfloat16)" }
+        if self.is_float16() { "Mixed precision (fp16)" } else { "Mixed precision (bf16)" }
     }
 
     fn source(&self) -> &'static str {
@@ -57,11 +57,12 @@ impl Optimization for MixedPrecision {
             unscale(graph, facts, &calls);
         }
         let touched = lowered.iter().filter_map(|place| calls.get(*place));
-        let mut notes = vec![format!("{casts} casts are added")];
+        let mut notes = vec![format!("adds {casts} casts")];
         notes.push(if self.is_float16() {
-            "float16 ends at 65,504: the scaler skips a step where a gradient is larger".to_owned()
+            "float16 overflows above 65,504: the gradient scaler skips steps with larger gradients"
+                .to_owned()
         } else {
-            "bfloat16 has 8 bits of precision: results change a little".to_owned()
+            "bfloat16 has 8 bits of precision: results change slightly".to_owned()
         });
         Ok(Touched { lines: lines::of_calls(graph, touched), notes, ..Touched::default() })
     }
@@ -83,7 +84,7 @@ fn applies(
     calls: &[Call],
 ) -> Result<(), String> {
     if calls.is_empty() {
-        return Err("the recording has no shapes of operators".to_owned());
+        return Err("the recording has no operator shapes".to_owned());
     }
     // Of the many calls of an operator one.
     let mut seen = vec![false; graph.operators.len()];
@@ -99,10 +100,10 @@ fn applies(
     let settings = facts.manifest.map(|manifest| &manifest.settings);
     let casts_to = settings.and_then(|settings| settings.autocast.as_ref()?.first());
     if let Some(name) = casts_to {
-        return Err(format!("the program runs under autocast already, in {name}"));
+        return Err(format!("the program already runs under autocast in {name}"));
     }
     if products().any(|it| takes(it, ElementType::BFloat16) || takes(it, ElementType::Float16)) {
-        return Err("products run in 16 bits already".to_owned());
+        return Err("matrix multiplications already run in 16 bits".to_owned());
     }
     let on_gpu = has_kernels(graph);
     let is_untold = |call: &&Call| {
@@ -110,10 +111,10 @@ fn applies(
         is_lower && call.operator(graph).is_some_and(|operator| work(operator).is_none())
     };
     if calls.iter().any(is_untold) {
-        return Err("the recording does not tell the settings of convolutions".to_owned());
+        return Err("the recording has no convolution settings".to_owned());
     }
     if !products().any(|it| takes(it, ElementType::Float32)) {
-        return Err("no product runs in FP32".to_owned());
+        return Err("no matrix multiplication runs in FP32".to_owned());
     }
     let capability = facts.device.capability();
     if !on_gpu {
@@ -124,8 +125,8 @@ fn applies(
         } else {
             let native = settings.and_then(|settings| settings.bf16_native);
             let why = match native {
-                Some(false) => "this processor has no instructions for 16 bits",
-                _ => "what this processor makes of 16 bits was not probed",
+                Some(false) => "this CPU has no 16-bit instructions",
+                _ => "16-bit speed on this CPU is unknown",
             };
             Err(why.to_owned())
         };
@@ -138,7 +139,7 @@ fn applies(
     } else {
         let is_old = capability.is_some_and(|capability| capability < (8, 0));
         if is_old || facts.device.peaks.bf16.is_none() {
-            return Err("this GPU has no bfloat16".to_owned());
+            return Err("this GPU does not support bfloat16".to_owned());
         }
     }
     Ok(())
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn a_processor_does_what_its_probes_say() {
         let iteration = layers(Iteration::on_cpu());
-        let why = "what this processor makes of 16 bits was not probed";
+        let why = "16-bit speed on this CPU is unknown";
         assert_eq!(iteration.refusal(&cpu(), &BFLOAT16), why);
         let mut probes = Probes::default();
         for place in 0..4 {
@@ -226,11 +227,11 @@ mod tests {
     #[test]
     fn why_not() {
         let iteration = layers(Iteration::on_gpu());
-        assert_eq!(iteration.refusal(&gpu("7.0"), &BFLOAT16), "this GPU has no bfloat16");
+        assert_eq!(iteration.refusal(&gpu("7.0"), &BFLOAT16), "this GPU does not support bfloat16");
         assert_eq!(iteration.refusal(&gpu("6.1"), &FLOAT16), "this GPU has no tensor cores");
         let mut again = layers(Iteration::on_gpu());
         again.graph = iteration.changed(&gpu("8.0"), &BFLOAT16);
-        let why = "products run in 16 bits already";
+        let why = "matrix multiplications already run in 16 bits";
         assert_eq!(again.refusal(&gpu("8.0"), &FLOAT16), why);
     }
 }

@@ -25,7 +25,7 @@ impl Optimization for BatchNorm {
     }
 
     fn title(&self) -> &'static str {
-        "Batch norms fused with their neighbours"
+        "Batch norm fused with adjacent layers"
     }
 
     fn source(&self) -> &'static str {
@@ -40,12 +40,12 @@ impl Optimization for BatchNorm {
         let calls: Vec<Call> =
             calls(graph).iter().filter(|call| !call.work.is_empty()).cloned().collect();
         if calls.is_empty() {
-            return Err("the recording has no shapes of operators".to_owned());
+            return Err("the recording has no operator shapes".to_owned());
         }
         let trains = |call: &&Call| call.operator(graph).is_some_and(trains);
         let norms: Vec<&Call> = calls.iter().filter(trains).collect();
         if norms.is_empty() {
-            return Err("the model has no batch norm that trains".to_owned());
+            return Err("the model has no trainable batch norm".to_owned());
         }
         // Forward the activation follows its norm, backward it comes before.
         let pairs = calls.windows(2).filter_map(|pair| {
@@ -62,7 +62,7 @@ impl Optimization for BatchNorm {
         for call in activations {
             call.remove(graph);
         }
-        let notes = vec!["needs kernels that PyTorch does not ship".to_owned()];
+        let notes = vec!["requires custom kernels".to_owned()];
         Ok(Touched { lines, notes, ..Touched::default() })
     }
 
@@ -124,6 +124,6 @@ mod tests {
     #[test]
     fn without_norms_there_is_nothing_to_fuse() {
         let sum = Iteration::on_cpu().call(Phase::Forward, operator("add", &[SIZE, SIZE]), 10.0);
-        assert_eq!(sum.refusal(&cpu(), &BatchNorm), "the model has no batch norm that trains");
+        assert_eq!(sum.refusal(&cpu(), &BatchNorm), "the model has no trainable batch norm");
     }
 }

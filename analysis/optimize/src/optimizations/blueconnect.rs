@@ -16,7 +16,7 @@ impl Optimization for BlueConnect {
     }
 
     fn title(&self) -> &'static str {
-        "Data-parallel with all-reduce in stages (BlueConnect)"
+        "Data parallel with hierarchical all-reduce (BlueConnect)"
     }
 
     fn source(&self) -> &'static str {
@@ -31,12 +31,16 @@ impl Optimization for BlueConnect {
         let plan = Plan::new(graph, facts)?;
         if plan.topology.machines() < 2 {
             return Err(format!(
-                "{} GPUs share one machine, so there is one stage; it is for several machines",
+                "all {} GPUs are in one machine; hierarchical all-reduce is for several machines",
                 plan.topology.gpus
             ));
         }
         if plan.topology.local() < 2 {
-            return Err("each machine has one GPU, so there is one stage".to_owned());
+            return Err(
+                "each machine has one GPU; hierarchical all-reduce needs several GPUs per \
+                machine"
+                    .to_owned(),
+            );
         }
         let topology = plan.topology_at(bound);
         let between = Topology {
@@ -94,6 +98,6 @@ mod tests {
     fn one_machine_has_one_stage() {
         let known = Known::on("NVIDIA H200");
         let why = BlueConnect.apply(&mut step(&[1.0]), &known.facts(8, 8, 1e9), Bound::Likely);
-        assert!(why.expect_err("one machine").contains("share one machine"));
+        assert!(why.expect_err("one machine").contains("in one machine"));
     }
 }

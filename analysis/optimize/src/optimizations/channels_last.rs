@@ -21,7 +21,7 @@ impl Optimization for ChannelsLast {
     }
 
     fn title(&self) -> &'static str {
-        "Channels last"
+        "Use channels_last memory format"
     }
 
     fn source(&self) -> &'static str {
@@ -35,27 +35,27 @@ impl Optimization for ChannelsLast {
             operators.filter(|it| ConvolutionKind::of(it).is_some())
         };
         if calls.is_empty() {
-            return Err("the recording has no shapes of operators".to_owned());
+            return Err("the recording has no operator shapes".to_owned());
         }
         let takes_images = |shape: Option<&[u64]>| shape.is_some_and(|shape| shape.len() == 4);
         if !convolutions().any(|it| takes_images(it.shape(0))) {
             let is_told = !calls.iter().any(|call| call.name(graph).contains("conv"));
             let why = if is_told {
-                "the model has no convolution of images"
+                "the model has no 2D convolution"
             } else {
-                "the recording does not tell the settings of convolutions"
+                "the recording has no convolution settings"
             };
             return Err(why.to_owned());
         }
         if convolutions().flat_map(|it| it.input_tensors()).any(Tensor::is_channels_last) {
-            return Err("convolutions run with channels last already".to_owned());
+            return Err("convolutions already use channels_last".to_owned());
         }
         let is_probed = |call: &Call| {
             let recorded = graph.recorded_as(call.operator);
             facts.probes.ratio(recorded, Variant::ChannelsLast).is_some()
         };
         if !facts.is_gpu() && !calls.iter().any(is_probed) {
-            return Err("what this processor makes of channels last was not probed".to_owned());
+            return Err("channels_last speed on this CPU is unknown".to_owned());
         }
         let machine = Machine { device: facts.device, options: facts.options };
         let factors = factors::channels_last();
@@ -73,8 +73,9 @@ impl Optimization for ChannelsLast {
             (is_image && (known || facts.is_gpu()))
                 .then(|| (layout::channels_last(operator), ratio))
         });
-        let notes =
-            vec!["what turns tensors around by hand (`view`, `permute`) may copy then".to_owned()];
+        let notes = vec![
+            "code that reshapes tensors manually (`view`, `permute`) may then copy".to_owned(),
+        ];
         let of_convolutions = changed.into_iter().filter(|call| {
             graph
                 .operators
@@ -112,11 +113,11 @@ mod tests {
 
     #[test]
     fn why_not() {
-        let why = "what this processor makes of channels last was not probed";
+        let why = "channels_last speed on this CPU is unknown";
         assert_eq!(convolution().refusal(&cpu(), &ChannelsLast), why);
         let product = operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]);
         let product = Iteration::on_gpu().call(Phase::Forward, product, 10.0);
-        let why = "the model has no convolution of images";
+        let why = "the model has no 2D convolution";
         assert_eq!(product.refusal(&gpu("8.0"), &ChannelsLast), why);
     }
 }

@@ -50,7 +50,7 @@ impl Optimization for Compile {
 
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         if is_compiled(graph, facts) {
-            return Err("the model is compiled already".to_owned());
+            return Err("the model is already compiled".to_owned());
         }
         let calls = calls(graph);
         // Without modules nobody knows what of the forward pass is the model's.
@@ -62,7 +62,7 @@ impl Optimization for Compile {
         };
         let passes = [of_pass(Phase::Forward), of_pass(Phase::Backward)];
         if passes.iter().all(Vec::is_empty) {
-            return Err("the recording has no shapes of operators".to_owned());
+            return Err("the recording has no operator shapes".to_owned());
         }
         let region: Vec<&Call> = passes.iter().flatten().copied().collect();
         let lines = lines::of_calls(graph, region.iter().copied());
@@ -71,7 +71,7 @@ impl Optimization for Compile {
             leave_python(graph, pass, knows_modules, bound);
         }
         let notes = vec![
-            "compiling takes a while in the first iterations, and again for other shapes"
+            "compilation slows down the first iterations, and happens again for new shapes"
                 .to_owned(),
         ];
         Ok(Touched { lines, notes, ..Touched::default() })
@@ -232,10 +232,10 @@ mod tests {
 
     #[test]
     fn why_not() {
-        let why = "the recording has no shapes of operators";
+        let why = "the recording has no operator shapes";
         assert_eq!(Iteration::on_cpu().refusal(&cpu(), &Compile), why);
         let mut compiled = elementwise();
         compiled.graph.name("triton_poi_fused_add_0");
-        assert_eq!(compiled.refusal(&gpu("8.0"), &Compile), "the model is compiled already");
+        assert_eq!(compiled.refusal(&gpu("8.0"), &Compile), "the model is already compiled");
     }
 }

@@ -27,7 +27,7 @@ impl Optimization for CudaGraphs {
     }
 
     fn title(&self) -> &'static str {
-        "CUDA graph of the iteration"
+        "CUDA graph of the whole iteration"
     }
 
     fn source(&self) -> &'static str {
@@ -36,11 +36,11 @@ impl Optimization for CudaGraphs {
 
     fn apply(&self, graph: &mut Graph, _: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         if !has_kernels(graph) {
-            return Err("there is no GPU whose launches could be saved".to_owned());
+            return Err("not applicable: no GPU launches in a CPU run".to_owned());
         }
-        let host = graph.find(&Resource::Host).ok_or("the recording shows no host")?;
+        let host = graph.find(&Resource::Host).ok_or("the recording has no CPU activity")?;
         if largest_launch(graph) >= A_GRAPH {
-            return Err("kernels are launched as a graph already".to_owned());
+            return Err("kernels are already launched as a graph".to_owned());
         }
         let order: Vec<TaskId> = graph.on(host).collect();
         let is_part =
@@ -64,12 +64,12 @@ impl Optimization for CudaGraphs {
         let captured = captured.unwrap_or_default();
         if captured.iter().any(|id| kind(id) == Some(TaskKind::Wait)) {
             return Err(
-                "the host waits for the GPU within the iteration, which a graph cannot hold"
+                "the iteration synchronizes with the GPU, which a CUDA graph cannot contain"
                     .to_owned(),
             );
         }
         let Some(first) = captured.first().copied() else {
-            return Err("no kernel is launched".to_owned());
+            return Err("no kernels are launched".to_owned());
         };
         let nodes = graph.select(|task| !task.kind.is_host() && is_part(task));
         for id in part {
@@ -95,8 +95,8 @@ impl Optimization for CudaGraphs {
             if is_gone { edge.lag_ns.min(0.0) } else { edge.lag_ns }
         });
         let notes = vec![
-            "every iteration has to have the same shapes and the same operators".to_owned(),
-            "inputs are copied to one place, and memory of the graph is not shared".to_owned(),
+            "every iteration must have the same shapes and operators".to_owned(),
+            "inputs are copied to static buffers, and the graph's memory is not shared".to_owned(),
         ];
         Ok(Touched { notes, ..Touched::default() })
     }
@@ -144,9 +144,9 @@ mod tests {
         let host = waits.graph.find(&Resource::Host).unwrap();
         waits.graph.push(host, Task::new(TaskKind::Wait, 0.0, Phase::Forward));
         let waits = waits.call(Phase::Backward, operator("neg", &[&[10], &[10]]), 5.0);
-        let why = "the host waits for the GPU within the iteration, which a graph cannot hold";
+        let why = "the iteration synchronizes with the GPU, which a CUDA graph cannot contain";
         assert_eq!(waits.refusal(&gpu("8.0"), &CudaGraphs), why);
-        let why = "there is no GPU whose launches could be saved";
+        let why = "not applicable: no GPU launches in a CPU run";
         assert_eq!(Iteration::on_cpu().refusal(&cpu(), &CudaGraphs), why);
     }
 }

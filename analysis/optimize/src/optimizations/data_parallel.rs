@@ -14,7 +14,7 @@ impl Optimization for DataParallel {
     }
 
     fn title(&self) -> &'static str {
-        "Data-parallel training"
+        "Data parallel"
     }
 
     fn source(&self) -> &'static str {

@@ -23,7 +23,7 @@ impl Optimization for Fp8 {
     }
 
     fn title(&self) -> &'static str {
-        "Linear layers in FP8"
+        "FP8 linear layers (Transformer Engine)"
     }
 
     fn source(&self) -> &'static str {
@@ -33,11 +33,11 @@ impl Optimization for Fp8 {
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         let is_old = facts.device.capability().is_some_and(|capability| capability < (8, 9));
         if !has_kernels(graph) || is_old || facts.device.peaks.fp8.is_none() {
-            return Err("this device has no FP8".to_owned());
+            return Err("this device does not support FP8".to_owned());
         }
         let calls = calls(graph);
         if calls.is_empty() {
-            return Err("the recording has no shapes of operators".to_owned());
+            return Err("the recording has no operator shapes".to_owned());
         }
         let of_machine = overhead::of_machine(graph, facts, &calls);
         let host_ns = overhead::launch_ns(graph);
@@ -48,7 +48,7 @@ impl Optimization for Fp8 {
             Some((then, ratio))
         });
         if changed.is_empty() {
-            return Err(format!("no linear layer has sizes that are multiples of {MULTIPLE}"));
+            return Err(format!("no linear layer has dimensions that are multiples of {MULTIPLE}"));
         }
         // Each product's inputs are cast where they were made or taken, by kernels of their own.
         let mut inserter = Inserter::new(graph);
@@ -65,8 +65,8 @@ impl Optimization for Fp8 {
             }
         }
         let notes = vec![
-            "FP8 has 3 bits of precision: the loss has to be watched".to_owned(),
-            "layers have to be those of Transformer Engine".to_owned(),
+            "FP8 has 3 bits of precision: monitor the loss".to_owned(),
+            "layers must be Transformer Engine layers".to_owned(),
         ];
         Ok(Touched { lines: lines::of_calls(graph, changed), notes, ..Touched::default() })
     }
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn why_not() {
-        assert_eq!(layer(4096).refusal(&gpu("8.0"), &Fp8), "this device has no FP8");
-        let why = "no linear layer has sizes that are multiples of 16";
+        assert_eq!(layer(4096).refusal(&gpu("8.0"), &Fp8), "this device does not support FP8");
+        let why = "no linear layer has dimensions that are multiples of 16";
         assert_eq!(layer(4100).refusal(&gpu("9.0"), &Fp8), why);
     }
 }

@@ -29,7 +29,7 @@ impl Optimization for FusedAttention {
     }
 
     fn title(&self) -> &'static str {
-        "Attention in one kernel"
+        "Fused attention (scaled_dot_product_attention)"
     }
 
     fn source(&self) -> &'static str {
@@ -39,7 +39,7 @@ impl Optimization for FusedAttention {
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         let calls = calls(graph);
         if calls.is_empty() {
-            return Err("the recording has no shapes of operators".to_owned());
+            return Err("the recording has no operator shapes".to_owned());
         }
         let mut found = attentions(graph, &calls);
         let is_written_out = !found.is_empty();
@@ -47,11 +47,11 @@ impl Optimization for FusedAttention {
         if found.is_empty() {
             let is_fused = calls.iter().any(|it| it.name(graph).contains("scaled_dot_product"));
             let why = if is_written_out {
-                "attention with dropout is not one kernel on a processor"
+                "attention with dropout is not fused on CPU"
             } else if is_fused {
-                "attention runs in one kernel already"
+                "attention is already fused"
             } else {
-                "the model has no attention that is written out"
+                "the model has no unfused attention"
             };
             return Err(why.to_owned());
         }
@@ -73,7 +73,7 @@ impl Optimization for FusedAttention {
             fuse(attention, graph, bound.within_factor(ratio, spread));
         }
         free_scores(graph, &found);
-        let notes = vec!["masks and dropout have to be ones that the kernel knows".to_owned()];
+        let notes = vec!["requires masks and dropout that the kernel supports".to_owned()];
         Ok(Touched { lines, notes, ..Touched::default() })
     }
 }
@@ -172,7 +172,7 @@ mod tests {
         let graph = written_out().changed(&device, &FusedAttention);
         assert_eq!(graph.select(|task| !task.kind.is_host()).len(), 3);
         let again = Iteration::on_gpu();
-        assert!(again.refusal(&device, &FusedAttention).contains("no shapes"));
+        assert!(again.refusal(&device, &FusedAttention).contains("no operator shapes"));
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
             .call(Phase::Forward, one("softmax"), 800.0)
             .call(Phase::Forward, operator("linear", &[ROWS, &[64, 64], ROWS]), 50.0)
             .call(Phase::Forward, operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0);
-        let why = "the model has no attention that is written out";
+        let why = "the model has no unfused attention";
         assert_eq!(iteration.refusal(&gpu("8.0"), &FusedAttention), why);
     }
 
@@ -210,7 +210,7 @@ mod tests {
     fn a_softmax_alone_is_no_attention() {
         let softmax = operator("softmax", &[SCORES, SCORES]);
         let iteration = Iteration::on_cpu().call(Phase::Forward, softmax, 10.0);
-        let why = "the model has no attention that is written out";
+        let why = "the model has no unfused attention";
         assert_eq!(iteration.refusal(&cpu(), &FusedAttention), why);
     }
 }

@@ -35,7 +35,7 @@ impl Optimization for FusedOptimizer {
     }
 
     fn title(&self) -> &'static str {
-        if self.mode == Mode::Fused { "Fused optimizer" } else { "Optimizer over lists (foreach)" }
+        if self.mode == Mode::Fused { "Fused optimizer" } else { "Foreach optimizer" }
     }
 
     fn source(&self) -> &'static str {
@@ -44,15 +44,15 @@ impl Optimization for FusedOptimizer {
 
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         let calls = calls(graph);
-        let found = update(graph, facts, &calls).ok_or("the recording shows no optimizer")?;
+        let found = update(graph, facts, &calls).ok_or("the recording has no optimizer")?;
         if found.mode == self.mode || found.mode == Mode::Fused {
-            return Err(format!("the optimizer runs as {} already", found.mode.name()));
+            return Err(format!("the optimizer already runs as {}", found.mode.name()));
         }
         let name = found.name.clone().unwrap_or_else(|| "this optimizer".to_owned());
         let names = facts.optimizer_names();
         let unable = names.iter().find(|name| !takes_foreach(name));
         if let Some(unable) = unable.filter(|_| self.mode == Mode::Foreach) {
-            return Err(format!("{unable} is not known to take foreach"));
+            return Err(format!("{unable} has no known foreach implementation"));
         }
         let lines = lines::of_calls(graph, found.calls.iter().copied());
         let algorithm = match (self.mode, found.algorithm) {
@@ -60,10 +60,10 @@ impl Optimization for FusedOptimizer {
             (_, algorithm) => algorithm,
         };
         if self.mode == Mode::Fused && is_complex(graph) {
-            return Err("PyTorch's fused optimizers take real numbers alone".to_owned());
+            return Err("PyTorch's fused optimizers do not support complex parameters".to_owned());
         }
         if found.parameters.is_empty() {
-            return Err("the recording has no sizes of parameters".to_owned());
+            return Err("the recording has no parameter sizes".to_owned());
         }
         if let Some(ratio) = probed(facts, found.mode, self.mode).filter(|_| !has_kernels(graph)) {
             let ratio = bound.of(ratio);
@@ -84,7 +84,7 @@ impl Optimization for FusedOptimizer {
             replace(graph, facts, &found, steps, of_machine, call_ns, listing);
         }
         self.temporaries(graph, &found);
-        let notes = vec!["the same numbers but for rounding".to_owned()];
+        let notes = vec!["same results up to rounding".to_owned()];
         Ok(Touched { lines, notes, ..Touched::default() })
     }
 
@@ -263,11 +263,11 @@ mod tests {
     fn why_not() {
         let step = operator("_fused_adam_", &[&[1000], &[1000], &[1000]]);
         let fused = Iteration::on_gpu().call(Phase::Optimizer, step, 10.0);
-        let why = "the optimizer runs as fused already";
+        let why = "the optimizer already runs as fused";
         assert_eq!(fused.refusal(&gpu("8.0"), &FUSED), why);
         assert_eq!(fused.refusal(&gpu("8.0"), &FOREACH), why);
         let product = operator("mm", &[&[8, 8], &[8, 8], &[8, 8]]);
         let none = Iteration::on_cpu().call(Phase::Forward, product, 10.0);
-        assert_eq!(none.refusal(&cpu(), &FUSED), "the recording shows no optimizer");
+        assert_eq!(none.refusal(&cpu(), &FUSED), "the recording has no optimizer");
     }
 }

@@ -32,7 +32,7 @@ impl Optimization for Gist {
     }
 
     fn title(&self) -> &'static str {
-        "Activations stored small (Gist)"
+        "Activation compression (Gist)"
     }
 
     fn source(&self) -> &'static str {
@@ -69,7 +69,7 @@ impl Optimization for Gist {
             encoder.store(graph, &order, stash, form, bytes);
         }
         if counts.is_empty() {
-            return Err("no activation of 32 bits waits for the backward pass".to_owned());
+            return Err("no float32 activation is saved for the backward pass".to_owned());
         }
         lines.sort_unstable();
         lines.dedup();
@@ -145,23 +145,28 @@ fn notes(counts: &HashMap<Form, usize>, unmeasured: usize) -> Vec<String> {
     let mut notes = Vec::new();
     let lossless = count(Form::Bits) + count(Form::Places);
     if lossless > 0 {
-        notes.push(format!("{lossless} before or of a pooling are stored in bits, without a loss"));
+        notes.push(format!("{lossless} before ReLU or pooling are stored as bits, losslessly"));
     }
     if count(Form::Sparse) > 0 {
-        notes.push(format!("{} are stored without their zeros, as measured", count(Form::Sparse)));
+        notes.push(format!(
+            "{} are stored without zeros, using measured sparsity",
+            count(Form::Sparse)
+        ));
     }
     if unmeasured > 0 {
-        notes
-            .push(format!("sparsity was not measured: {unmeasured} of ReLU are stored with zeros"));
+        notes.push(format!(
+            "sparsity was not measured: {unmeasured} ReLU outputs are stored \
+                uncompressed"
+        ));
     }
     if count(Form::Half) + count(Form::Sparse) > 0 {
         notes.push(
-            "stored values are rounded to 16 bits, which changes gradients a little; the paper's \
-             networks trained as well"
+            "stored activations are rounded to 16 bits, which changes gradients slightly; the \
+            paper reports no loss of accuracy"
                 .to_owned(),
         );
     }
-    notes.push("PyTorch has no such storage: it takes kernels of one's own".to_owned());
+    notes.push("requires custom kernels: PyTorch has no compressed activation storage".to_owned());
     notes
 }
 
@@ -304,6 +309,6 @@ mod tests {
     #[test]
     fn what_has_no_type_is_left_alone() {
         let refused = refusal(&step(4, false), &processor(), &Gist);
-        assert_eq!(refused, "no activation of 32 bits waits for the backward pass");
+        assert_eq!(refused, "no float32 activation is saved for the backward pass");
     }
 }

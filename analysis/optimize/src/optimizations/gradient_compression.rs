@@ -27,7 +27,7 @@ impl Optimization for GradientCompression {
     }
 
     fn title(&self) -> &'static str {
-        "Data-parallel with the largest gradients alone (0.1%)"
+        "Data parallel with gradient sparsification (top 0.1%)"
     }
 
     fn source(&self) -> &'static str {
@@ -45,8 +45,8 @@ impl Optimization for GradientCompression {
         exchange::add_bucket_memory(graph, 2.0 * plan.bytes());
         let mut touched = exchange::touched(facts, &plan);
         touched.notes.push(format!(
-            "{:.1}% of the gradients are sent, the others later: it changes training, and the paper \
-             raises the share slowly over the first epochs",
+            "{:.1}% of the gradients are sent per step, the rest later: this changes training. The \
+            paper increases sparsity gradually over the first epochs",
             SENT * 100.0
         ));
         Ok(touched)

@@ -29,7 +29,7 @@ impl Optimization for HorizontalFusion {
     }
 
     fn title(&self) -> &'static str {
-        "Several copies of the model trained at once"
+        "Train several model copies at once (HFTA)"
     }
 
     fn source(&self) -> &'static str {
@@ -50,11 +50,11 @@ impl Optimization for HorizontalFusion {
         let host_ns = graph.time_of(|task| task.kind.is_host());
         let work = Work::new(graph);
         let mut best = (1, 1.0 / host_ns.max(work.time_ns(|_| 1.0)));
-        let mut full = "the GPU trains no more of them at once in the same time";
+        let mut full = "the GPU has no spare capacity for another copy";
         let mut copies = 2;
         while copies <= MOST_COPIES {
             if changes.peak(&graph.memory, |block| fused_bytes(block, copies)) > capacity {
-                full = "more of them do not fit into its memory";
+                full = "another copy does not fit in GPU memory";
                 break;
             }
             let ratios = ratios(graph, facts, copies, Bound::Likely);
@@ -68,14 +68,16 @@ impl Optimization for HorizontalFusion {
         }
         let (copies, _) = best;
         if copies == 1 {
-            return Err(format!("2 copies are no faster together than in turn: {full}"));
+            return Err(format!(
+                "2 copies together are no faster than one after the other: {full}"
+            ));
         }
         fuse(graph, facts, copies, bound);
         let each = changes.peak(&graph.memory, |block| block.bytes) / copies as f64;
         let notes = vec![
             format!("{copies} copies at once; {full}"),
-            format!("{:.2} GB a copy, against {:.2} GB by itself", each / 1e9, one / 1e9),
-            "all copies train on the same batches, as in a search of learning rates".to_owned(),
+            format!("{:.2} GB per copy, {:.2} GB for a single one", each / 1e9, one / 1e9),
+            "all copies train on the same batches, as in a learning-rate sweep".to_owned(),
         ];
         Ok(Touched { notes, samples_factor: copies as f64, ..Touched::default() })
     }
@@ -88,14 +90,11 @@ impl Optimization for HorizontalFusion {
 
 fn applies(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     if !facts.is_gpu() {
-        return Err(
-            "a processor works off copies one after another: nothing of it is left idle by one"
-                .to_owned(),
-        );
+        return Err("not applicable: CPU run, where one copy leaves no spare capacity".to_owned());
     }
     one_gpu(graph)?;
     if !graph.memory.is_known {
-        return Err("the recording does not tell of memory".to_owned());
+        return Err("the recording has no memory data".to_owned());
     }
     let all_ns = graph.time_of(|task| task.kind == TaskKind::Kernel);
     let known_ns = graph.time_of(|task| {
@@ -103,7 +102,7 @@ fn applies(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
             && graph.operator_of(task).is_some_and(|operator| work(operator).is_some())
     });
     if known_ns < LEAST_KNOWN * all_ns || all_ns <= 0.0 {
-        return Err("the recording has too few shapes of operators".to_owned());
+        return Err("the recording has too few operator shapes".to_owned());
     }
     Ok(())
 }
@@ -348,13 +347,13 @@ mod tests {
     #[test]
     fn what_fills_the_gpu_or_its_memory_is_refused() {
         let full = refusal(&products(16384), gpu(), &HorizontalFusion);
-        assert!(full.starts_with("2 copies are no faster together than in turn"), "{full}");
+        assert!(full.starts_with("2 copies together are no faster"), "{full}");
         let mut large = products(64);
         large.profile.memory.capacity_bytes = Some(500);
         let full = refusal(&large, gpu(), &HorizontalFusion);
-        assert!(full.ends_with("more of them do not fit into its memory"), "{full}");
-        assert!(refusal(&products(64), &processor(), &HorizontalFusion).starts_with("a processor"));
+        assert!(full.ends_with("another copy does not fit in GPU memory"), "{full}");
+        assert!(refusal(&products(64), &processor(), &HorizontalFusion).contains("CPU run"));
         let no_shapes = refusal(&step(4, true), gpu(), &HorizontalFusion);
-        assert_eq!(no_shapes, "the recording has too few shapes of operators");
+        assert_eq!(no_shapes, "the recording has too few operator shapes");
     }
 }

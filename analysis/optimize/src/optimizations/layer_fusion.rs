@@ -19,7 +19,7 @@ impl Optimization for LayerFusion {
     }
 
     fn title(&self) -> &'static str {
-        "Neighbouring layers as one"
+        "Layer fusion"
     }
 
     fn source(&self) -> &'static str {
@@ -34,12 +34,12 @@ impl Optimization for LayerFusion {
         let is_step = |call: &Call| call.phase == Phase::Forward && !call.work.is_empty();
         let calls: Vec<Call> = calls(graph).iter().filter(|call| is_step(call)).cloned().collect();
         if calls.is_empty() {
-            return Err("the recording has no shapes of operators".to_owned());
+            return Err("the recording has no operator shapes".to_owned());
         }
         let merged = siblings(graph, &calls);
         let epilogues = epilogues(graph, &calls);
         if merged.is_empty() && epilogues.is_empty() {
-            return Err("no neighbouring layers can be one".to_owned());
+            return Err("no adjacent layers can be fused".to_owned());
         }
         let products = merged.iter().flat_map(|products| products.iter());
         let lines = lines::of_calls(graph, epilogues.iter().copied().chain(products));
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn layers_apart_stay_apart() {
         let iteration = Iteration::on_cpu().call(Phase::Forward, linear(), 100.0);
-        let why = "no neighbouring layers can be one";
+        let why = "no adjacent layers can be fused";
         assert_eq!(iteration.refusal(&cpu(), &LayerFusion), why);
     }
 }

@@ -17,7 +17,7 @@ impl Optimization for LoaderWorkers {
     }
 
     fn title(&self) -> &'static str {
-        "Data loaded by workers"
+        "DataLoader workers"
     }
 
     fn source(&self) -> &'static str {
@@ -40,7 +40,7 @@ impl Optimization for LoaderWorkers {
             cores.shared_ns(own_ns, loading.on_a_core_ns, f64::from(count), bound)
         });
         // Workers load on while the loop computes; it waits where they are slower.
-        let resource = graph.resource(&Resource::Added("loader workers".to_owned()));
+        let resource = graph.resource(&Resource::Added("DataLoader workers".to_owned()));
         let pace_ns = each_ns.max(if shared_ns > own_ns { shared_ns } else { 0.0 });
         let batch = graph.push(resource, Task::new(TaskKind::HostGap, pace_ns, Phase::Data));
         if let Some(first) = loading.tasks.first() {
@@ -54,7 +54,7 @@ impl Optimization for LoaderWorkers {
         let s = if count == 1 { "" } else { "s" };
         touched.notes.push(match cores {
             Some(cores) => format!("{count} worker{s} on {:.0} cores", cores.all),
-            None => format!("{count} worker{s}, assumed to find cores that are idle"),
+            None => format!("{count} worker{s}, assuming idle cores"),
         });
         Ok(touched)
     }
@@ -126,7 +126,7 @@ mod tests {
             apply(&mut step(load_ns), &manifest(8, workers)).expect_err("it should not apply")
         };
         assert!(refused(0.5e6, 0).contains("0.5%"));
-        assert!(refused(30e6, 2).contains("2 workers load already"));
+        assert!(refused(30e6, 2).contains("already uses 2 workers"));
         let mut nothing = Graph::default();
         let host = nothing.resource(&Resource::Host);
         nothing.push(host, Task::new(TaskKind::HostGap, 1e6, Phase::Forward));

@@ -12,10 +12,10 @@ pub(super) const MEMORY_NAMES: [&str; 3] = ["recompute", "gist", "offload"];
 /// Refuses a graph whose activations cannot be told, or are made again already.
 pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     if !graph.memory.is_known {
-        return Err("the recording does not tell of memory".to_owned());
+        return Err("the recording has no memory data".to_owned());
     }
     if facts.profile.modules.is_empty() {
-        return Err("the recording does not tell of modules".to_owned());
+        return Err("the recording has no module data".to_owned());
     }
     one_gpu(graph)?;
     let activations =
@@ -25,10 +25,10 @@ pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
         made_by.is_some_and(|task| task.phase == Phase::Backward)
     });
     if is_made_again {
-        return Err("activations are made again in the backward pass already".to_owned());
+        return Err("activations are already recomputed in the backward pass".to_owned());
     }
     if activations().next().is_none() {
-        return Err("no activation is kept for the backward pass".to_owned());
+        return Err("no activation is saved for the backward pass".to_owned());
     }
     Ok(())
 }
@@ -44,7 +44,7 @@ pub(super) fn one_gpu(graph: &Graph) -> Result<(), String> {
         })
         .collect();
     if gpus.len() > 1 {
-        return Err("the recording is of several GPUs".to_owned());
+        return Err("the recording covers several GPUs".to_owned());
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ impl Optimization for Offload {
     }
 
     fn title(&self) -> &'static str {
-        "Activations in the host's memory (vDNN)"
+        "Offload activations to host memory (vDNN)"
     }
 
     fn source(&self) -> &'static str {
@@ -40,7 +40,9 @@ impl Optimization for Offload {
 
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         if !facts.is_gpu() {
-            return Err("a processor's activations are in the host's memory already".to_owned());
+            return Err(
+                "not applicable: CPU run, activations are already in host memory".to_owned()
+            );
         }
         memory_facts::needed(graph, facts)?;
         let link = Link::of(facts.device, bound)?;
@@ -50,7 +52,7 @@ impl Optimization for Offload {
             .filter(|stash| feeds_product(graph, stash))
             .collect();
         if moved.is_empty() {
-            return Err("no convolution or product keeps an activation".to_owned());
+            return Err("no convolution or matrix multiplication saves an activation".to_owned());
         }
         let bytes: f64 = moved.iter().map(|stash| stash.bytes).sum();
         let mut lines: Vec<_> =
@@ -59,13 +61,13 @@ impl Optimization for Offload {
             link: &link,
             launch_ns: launch_ns(graph),
             kernels: Kernels::new(graph),
-            stream: graph.resource(&Resource::Added("copies of activations".to_owned())),
+            stream: graph.resource(&Resource::Added("activation copies".to_owned())),
         };
         let back = copier.copy_out(graph, &order, &moved);
         copier.copy_in(graph, &order, &moved, &back);
         lines.sort_unstable();
         lines.dedup();
-        let copied = format!("{:.1} GB are copied out and back in each iteration", bytes / 1e9);
+        let copied = format!("{:.1} GB are copied to the host and back per iteration", bytes / 1e9);
         Ok(Touched { lines, notes: vec![link.note.clone(), copied], ..Touched::default() })
     }
 
@@ -95,19 +97,17 @@ impl Link {
         if let Some((out, back, day)) = measured.filter(|(out, back, _)| *out > 0.0 && *back > 0.0)
         {
             let note = format!(
-                "copies to the host reach {} and copies back {}, measured on this GPU on {day}",
+                "copy bandwidth: {} to the host and {} back, measured on this GPU on {day}",
                 units::rate(out, "B/s"),
                 units::rate(back, "B/s")
             );
             return Ok(Link { out, back, note });
         }
         let (generation, rate) =
-            pcie(device).ok_or("it is not known how fast this GPU copies to the host's memory")?;
+            pcie(device).ok_or("the copy bandwidth between this GPU and the host is unknown")?;
         // The shortest time is that of the fastest link.
         let rate = REACHED * rate / bound.within_factor(1.0, ASSUMED_FACTOR);
-        let note = format!(
-            "copies to the host were assumed to reach 80% of a PCIe {generation} link of 16 lanes"
-        );
+        let note = format!("assumes copies at 80% of PCIe {generation} x16 bandwidth");
         Ok(Link { out: rate, back: rate, note })
     }
 }
@@ -261,12 +261,12 @@ mod tests {
     fn it_takes_a_gpu_and_a_link_that_is_known() {
         assert_eq!(
             refusal(&products(4), &processor(), &Offload),
-            "a processor's activations are in the host's memory already"
+            "not applicable: CPU run, activations are already in host memory"
         );
         let unknown = DeviceSpec { architecture: String::new(), ..gpu().clone() };
         assert_eq!(
             refusal(&products(4), &unknown, &Offload),
-            "it is not known how fast this GPU copies to the host's memory"
+            "the copy bandwidth between this GPU and the host is unknown"
         );
     }
 }

@@ -25,7 +25,7 @@ impl Optimization for P3 {
     }
 
     fn title(&self) -> &'static str {
-        "Data-parallel with gradients by priority (P3)"
+        "Data parallel with priority scheduling (P3)"
     }
 
     fn source(&self) -> &'static str {
@@ -76,7 +76,7 @@ impl Optimization for P3 {
         }
         let mut touched = exchange::touched(facts, &plan);
         touched.notes.push(format!(
-            "slices of {:.1} MB; each parameter is updated when its slices are there",
+            "slices of {:.1} MB; each parameter is updated as soon as its slices arrive",
             slice_bytes / 1e6
         ));
         Ok(touched)

@@ -20,7 +20,7 @@ impl Optimization for PadDimensions {
     }
 
     fn title(&self) -> &'static str {
-        "Sizes padded for tensor cores"
+        "Dimensions padded for tensor cores"
     }
 
     fn source(&self) -> &'static str {
@@ -30,11 +30,11 @@ impl Optimization for PadDimensions {
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         let is_old = facts.device.capability().is_none_or(|capability| capability < (7, 0));
         if !has_kernels(graph) || is_old {
-            return Err("this device has no tensor cores that ask for it".to_owned());
+            return Err("this device has no tensor cores that need alignment".to_owned());
         }
         let calls = calls(graph);
         if calls.is_empty() {
-            return Err("the recording has no shapes of operators".to_owned());
+            return Err("the recording has no operator shapes".to_owned());
         }
         let changed = exchange(graph, &calls, |index, operator| {
             let then = padded(operator, facts.options.tf32_products)?;
@@ -45,9 +45,9 @@ impl Optimization for PadDimensions {
             (ratio < 1.0).then_some((then, ratio))
         });
         if changed.is_empty() {
-            return Err("every product on tensor cores has sizes that suit them".to_owned());
+            return Err("all matrix multiplications on tensor cores are already aligned".to_owned());
         }
-        let notes = vec!["padded rows and columns have to be kept out of the results".to_owned()];
+        let notes = vec!["ignore padded rows and columns in the results".to_owned()];
         Ok(Touched { lines: lines::of_calls(graph, changed), notes, ..Touched::default() })
     }
 
@@ -152,7 +152,7 @@ mod tests {
         let odd = vocabulary(50_257, ElementType::Float16);
         let found = odd.predict(&device, &Probes::default(), &PadDimensions).unwrap();
         assert!(found.time_ns.value < 0.9 * found.before_ns, "{found:?}");
-        let why = "every product on tensor cores has sizes that suit them";
+        let why = "all matrix multiplications on tensor cores are already aligned";
         let even = vocabulary(50_304, ElementType::Float16);
         assert_eq!(even.refusal(&device, &PadDimensions), why);
         let full = vocabulary(50_257, ElementType::Float32);

@@ -29,7 +29,7 @@ impl Optimization for ParallelScan {
     }
 
     fn title(&self) -> &'static str {
-        "Backward pass of recurrent layers as a scan"
+        "Parallel scan for recurrent backward passes (BPPSA)"
     }
 
     fn source(&self) -> &'static str {
@@ -44,9 +44,7 @@ impl Optimization for ParallelScan {
         applies(graph, facts)?;
         let chains = chains(graph, facts);
         if chains.is_empty() {
-            return Err(
-                "no recurrent layer was recorded: nothing waits from step to step".to_owned()
-            );
+            return Err("no recurrent layer was recorded".to_owned());
         }
         let mut touched = Touched::default();
         let mut longest: f64 = 0.0;
@@ -54,7 +52,7 @@ impl Optimization for ParallelScan {
             let bytes = chain.jacobian_bytes();
             if bytes > USABLE_MEMORY * facts.device.memory_bytes as f64 {
                 return Err(format!(
-                    "the Jacobians of {} steps take {:.0} GB, more than half of the GPU's memory",
+                    "the Jacobians of {} steps need {:.0} GB, more than half of the GPU's memory",
                     chain.steps,
                     bytes / 1e9
                 ));
@@ -63,7 +61,8 @@ impl Optimization for ParallelScan {
             let now_ns = graph.time_of(|task| chain.is_of(task));
             if scan_ns >= now_ns {
                 return Err(format!(
-                    "a scan over {} steps takes {:.1} ms of products, and the steps themselves {:.1} ms",
+                    "a scan over {} steps needs {:.1} ms of matrix multiplications; the sequential \
+                    steps take {:.1} ms",
                     chain.steps,
                     scan_ns / 1e6,
                     now_ns / 1e6
@@ -78,11 +77,11 @@ impl Optimization for ParallelScan {
         touched.lines.dedup();
         touched.notes = vec![
             format!(
-                "{:.0} levels of products rather than {longest:.0} steps that wait for one another",
+                "{:.0} levels of matrix multiplications instead of {longest:.0} sequential steps",
                 2.0 * longest.log2().ceil()
             ),
-            "PyTorch has no such backward pass: it takes code of one's own".to_owned(),
-            "what becomes of memory is not known".to_owned(),
+            "requires custom code: PyTorch has no such backward pass".to_owned(),
+            "peak memory is unknown".to_owned(),
         ];
         touched.memory_is_unknown = true;
         Ok(touched)
@@ -91,11 +90,7 @@ impl Optimization for ParallelScan {
 
 fn applies(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     if !facts.is_gpu() {
-        return Err(
-            "a scan does more work so that many multiprocessors can share it: a processor has few \
-             cores"
-                .to_owned(),
-        );
+        return Err("not applicable: CPU run, a scan needs many multiprocessors".to_owned());
     }
     one_gpu(graph)
 }
@@ -298,7 +293,9 @@ mod tests {
         let prediction = predicted(&recurrent(4000, 1, 20), &[&ParallelScan]).unwrap();
         assert!(prediction.speedup().value > 1.1, "{:?}", prediction.speedup());
         assert_eq!(prediction.peak_bytes, None);
-        assert!(prediction.notes[0].starts_with("24 levels of products rather than 4000 steps"));
+        assert!(
+            prediction.notes[0].starts_with("24 levels of matrix multiplications instead of 4000")
+        );
     }
 
     #[test]
@@ -310,13 +307,13 @@ mod tests {
             task.duration_ns *= 1e-4;
         }
         let quick = refusal(&quick, gpu(), &ParallelScan);
-        assert!(quick.starts_with("a scan over 100 steps takes"), "{quick}");
+        assert!(quick.starts_with("a scan over 100 steps needs"), "{quick}");
     }
 
     #[test]
     fn it_takes_a_chain_and_a_gpu() {
         assert!(refusal(&step(2, true), gpu(), &ParallelScan).starts_with("no recurrent layer"));
         assert!(refusal(&recurrent(4, 1, 20), gpu(), &ParallelScan).starts_with("no recurrent"));
-        assert!(refusal(&recurrent(100, 1, 20), &processor(), &ParallelScan).contains("few cores"));
+        assert!(refusal(&recurrent(100, 1, 20), &processor(), &ParallelScan).contains("CPU run"));
     }
 }

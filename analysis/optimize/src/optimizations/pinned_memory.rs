@@ -27,7 +27,7 @@ impl Optimization for PinnedMemory {
     }
 
     fn title(&self) -> &'static str {
-        "Batches in page-locked memory"
+        "Pinned memory for batches"
     }
 
     fn source(&self) -> &'static str {
@@ -72,7 +72,7 @@ impl Optimization for PinnedMemory {
 /// Why there is nothing to gain.
 pub(super) fn pageable_copies(graph: &Graph, facts: &Facts<'_>) -> Result<Vec<TaskId>, String> {
     if !facts.is_gpu() {
-        return Err("a processor ran this, so that nothing is copied to a GPU".to_owned());
+        return Err("not applicable: CPU run".to_owned());
     }
     let loads = |task: &Task| {
         is_upload(graph, task)
@@ -81,11 +81,11 @@ pub(super) fn pageable_copies(graph: &Graph, facts: &Facts<'_>) -> Result<Vec<Ta
     };
     let copies = graph.select(loads);
     if copies.is_empty() {
-        return Err("no batch was copied to the GPU from pageable memory".to_owned());
+        return Err("no batch is copied to the GPU from pageable memory".to_owned());
     }
     let share = graph.time_of(loads) / graph.time_of(|task| !task.kind.is_host()).max(1.0);
     if share < LEAST_SHARE {
-        return Err(format!("copies take {:.1}% of the GPU's time", share * 100.0));
+        return Err(format!("copies take {:.1}% of GPU time", share * 100.0));
     }
     Ok(copies)
 }
@@ -133,7 +133,7 @@ pub(super) fn touched(graph: &Graph, facts: &Facts<'_>, copies: &[TaskId]) -> To
     let mut touched = Touched::default();
     if let Some((rate, day)) = measured_rate(facts) {
         touched.notes.push(format!(
-            "copies from page-locked memory reach {}, measured on this GPU on {day}",
+            "copies from pinned memory reach {}, measured on this GPU on {day}",
             units::rate(rate, "B/s")
         ));
     }

@@ -17,7 +17,7 @@ impl Optimization for Prefetch {
     }
 
     fn title(&self) -> &'static str {
-        "Next batch copied during this one"
+        "Prefetch the next batch on a side stream"
     }
 
     fn source(&self) -> &'static str {

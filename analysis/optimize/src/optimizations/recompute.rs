@@ -28,7 +28,7 @@ impl Optimization for Recompute {
     }
 
     fn title(&self) -> &'static str {
-        "Activations made again (checkpoint)"
+        "Activation recomputation (checkpointing)"
     }
 
     fn source(&self) -> &'static str {
@@ -40,20 +40,21 @@ impl Optimization for Recompute {
         let groups = groups(graph, facts.profile);
         let offered: Vec<&Group> = groups.iter().filter(|group| group.is_direct).collect();
         if offered.is_empty() {
-            return Err("no line calls a module whose activations could be dropped".to_owned());
+            return Err("no line calls a module whose activations could be recomputed".to_owned());
         }
         let sets = greedy(graph, facts.profile, &offered);
         let chosen = best(graph, &sets).ok_or(
-            "dropping the activations of any line's modules would not lower the peak of memory",
+            "recomputing the activations of any line's modules would not lower peak memory",
         )?;
         run_again(graph, &chosen.segments, bound.within_factor(1.0, OVERHEAD_FACTOR));
         let mut notes = vec![format!(
-            "run a second time in the backward pass: {}",
+            "recomputed in the backward pass: {}",
             counted(chosen.segments.len(), "call of a module", "calls of modules")
         )];
         if has_batch_norm(graph, &chosen) {
             notes.push(
-                "batch norm within them updates its running mean twice in an iteration".to_owned(),
+                "batch norm layers inside update their running statistics twice per iteration"
+                    .to_owned(),
             );
         }
         Ok(Touched { lines: lines(&chosen), notes, ..Touched::default() })
@@ -124,15 +125,15 @@ mod tests {
     fn what_cannot_be_told_is_refused() {
         refuses(
             |step| step.recorded.graph.memory.is_known = false,
-            "the recording does not tell of memory",
+            "the recording has no memory data",
         );
-        refuses(|step| step.profile.modules.clear(), "the recording does not tell of modules");
+        refuses(|step| step.profile.modules.clear(), "the recording has no module data");
         let second = Resource::Stream(1, 7);
         refuses(
             |step| {
                 step.recorded.graph.resource(&second);
             },
-            "the recording is of several GPUs",
+            "the recording covers several GPUs",
         );
     }
 
@@ -145,11 +146,11 @@ mod tests {
         done.recorded.graph = graph;
         assert_eq!(
             refusal(&done, gpu(), &Recompute),
-            "activations are made again in the backward pass already"
+            "activations are already recomputed in the backward pass"
         );
         assert_eq!(
             refusal(&step(1, true), gpu(), &Recompute),
-            "dropping the activations of any line's modules would not lower the peak of memory"
+            "recomputing the activations of any line's modules would not lower peak memory"
         );
     }
 }

@@ -22,7 +22,7 @@ impl Optimization for Tf32 {
     }
 
     fn title(&self) -> &'static str {
-        "Matrix products in TF32"
+        "TF32 matrix multiplications"
     }
 
     fn source(&self) -> &'static str {
@@ -32,16 +32,16 @@ impl Optimization for Tf32 {
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         let is_old = facts.device.capability().is_some_and(|capability| capability < (8, 0));
         if !has_kernels(graph) || is_old || facts.device.peaks.tf32.is_none() {
-            return Err("only GPUs from compute capability 8.0 on have TF32".to_owned());
+            return Err("only GPUs with compute capability 8.0 or higher support TF32".to_owned());
         }
         let calls = calls(graph);
         if calls.is_empty() {
-            return Err("the recording has no shapes of operators".to_owned());
+            return Err("the recording has no operator shapes".to_owned());
         }
         let done = operators_in_tf32(graph);
         let precision = facts.manifest.and_then(|it| it.settings.matmul_precision.as_deref());
         if precision.is_some_and(|precision| precision != "highest") {
-            return Err("products may run in TF32 already".to_owned());
+            return Err("matrix multiplications may already use TF32".to_owned());
         }
         let changed = exchange(graph, &calls, |index, operator| {
             let is_product = is_product(operator) && !in_tf32_anyhow(facts, operator);
@@ -54,10 +54,12 @@ impl Optimization for Tf32 {
             (applies && !is_done).then(|| (operator.clone(), ratio()))
         });
         if changed.is_empty() {
-            return Err("no product runs in FP32 outside of tensor cores".to_owned());
+            return Err("no FP32 matrix multiplication runs without tensor cores".to_owned());
         }
         let lines = lines::of_calls(graph, changed);
-        let notes = vec!["products keep 10 bits of precision: results change a little".to_owned()];
+        let notes = vec![
+            "matrix multiplications keep 10 bits of precision: results change slightly".to_owned(),
+        ];
         Ok(Touched { lines, notes, ..Touched::default() })
     }
 
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn only_where_there_is_tf32() {
-        let why = "only GPUs from compute capability 8.0 on have TF32";
+        let why = "only GPUs with compute capability 8.0 or higher support TF32";
         assert_eq!(product().refusal(&gpu("7.0"), &Tf32), why);
         assert_eq!(product().refusal(&cpu(), &Tf32), why);
     }
@@ -139,7 +141,7 @@ mod tests {
     fn what_has_no_product_gains_nothing() {
         let sum = operator("add", &[&[1000], &[1000], &[1000]]);
         let iteration = Iteration::on_gpu().call(Phase::Forward, sum, 10.0);
-        let why = "no product runs in FP32 outside of tensor cores";
+        let why = "no FP32 matrix multiplication runs without tensor cores";
         assert_eq!(iteration.refusal(&gpu("8.0"), &Tf32), why);
     }
 }

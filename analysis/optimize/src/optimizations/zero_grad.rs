@@ -20,7 +20,7 @@ impl Optimization for ZeroGradToNone {
     }
 
     fn title(&self) -> &'static str {
-        "Gradients to none instead of zero"
+        "Set gradients to None instead of zero"
     }
 
     fn source(&self) -> &'static str {
@@ -30,7 +30,7 @@ impl Optimization for ZeroGradToNone {
     fn apply(&self, graph: &mut Graph, _: &Facts<'_>, _: Bound) -> Result<Touched, String> {
         let fills = graph.select(|task| task.phase == Phase::Optimizer && is_fill(graph, task));
         if fills.is_empty() {
-            return Err("no gradient is filled with zeros".to_owned());
+            return Err("no gradient is zero-filled".to_owned());
         }
         let calls = calls(graph);
         let (filled, rest): (Vec<&Call>, Vec<&Call>) =
@@ -54,7 +54,7 @@ impl Optimization for ZeroGradToNone {
         for id in fills {
             graph.remove(id);
         }
-        let notes = vec!["gradients are none until the backward pass has them".to_owned()];
+        let notes = vec!["gradients are None until the backward pass computes them".to_owned()];
         Ok(Touched { lines, notes, ..Touched::default() })
     }
 
@@ -107,6 +107,6 @@ mod tests {
     #[test]
     fn where_nothing_is_filled_nothing_is_saved() {
         let none = Iteration::on_cpu().refusal(&cpu(), &ZeroGradToNone);
-        assert_eq!(none, "no gradient is filled with zeros");
+        assert_eq!(none, "no gradient is zero-filled");
     }
 }

@@ -45,13 +45,13 @@ fn is_there(program: &Program<'_>, wanted: &str) -> Result<(), Refusal> {
                 Some("bfloat16") => "bfloat16",
                 // Its default on a GPU.
                 Some("float16" | "half") | None => "float16",
-                Some(_) => "a type that is set elsewhere",
+                Some(_) => "a dtype that is set elsewhere",
             };
             if call.name() == "autocast" && kind == wanted {
-                return Err(Refusal::done(format!("{at} trains in {wanted} already")));
+                return Err(Refusal::done(format!("{at} already trains in {wanted}")));
             }
             if call.name() == "autocast" {
-                let why = format!("{at} has autocast already, in {kind}: change its dtype there");
+                let why = format!("{at} already uses autocast in {kind}: change its dtype there");
                 return Err(Refusal::NotUnderstood(why));
             }
         }
@@ -62,14 +62,15 @@ fn is_there(program: &Program<'_>, wanted: &str) -> Result<(), Refusal> {
                 && program.is_reached((module, call.function))
         });
         if let Some(call) = lowered {
-            let why = "makes numbers of lower precision already, by hand";
+            let why = "already casts to lower precision by hand";
             return Err(program.refuse(module, call.span.start, why));
         }
     }
     for (module, call) in program.calls() {
         if UNSAFE.contains(&call.name()) {
             let what = format!(
-                "uses {}, which is not safe in autocast: take the form with logits, without the sigmoid",
+                "uses {}, which is not safe under autocast: use the variant with logits and remove \
+                the sigmoid",
                 call.name()
             );
             return Err(program.refuse(module, call.span.start, &what));
@@ -104,7 +105,8 @@ fn autocast(
         let statement = backward.statement;
         let is_alone = statement.byte_range() == backward.call.byte_range();
         let Some(name) = name.filter(|_| is_alone) else {
-            let why = "computes the loss where it goes back from it: give the loss a name first";
+            let why = "computes the loss in the backward() expression: assign the loss to a \
+                variable first";
             return Err(program.refuse(module, statement.start_byte(), why));
         };
         let header = header(program, edits, backward.scope, statement.start_byte(), dtype)?;
@@ -151,8 +153,7 @@ fn numpy(
     });
     match first.filter(|_| dtype == "bfloat16") {
         Some(call) => {
-            let why =
-                "makes a NumPy array, which cannot hold bfloat16: put .float() in front first";
+            let why = "creates a NumPy array, which does not support bfloat16: call .float() first";
             Err(program.refuse(module, call.span.start, why))
         }
         None => Ok(()),

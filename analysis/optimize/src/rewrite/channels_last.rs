@@ -19,7 +19,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     for (module, text) in program.modules().iter().enumerate() {
         if let Some(at) = text.index.text().find(".channels_last") {
             let at = program.at(module, at);
-            return Err(Refusal::done(format!("{at} has channels_last already")));
+            return Err(Refusal::done(format!("{at} already uses channels_last")));
         }
     }
     let has_pictures = program.modules().iter().any(|text| {
@@ -32,7 +32,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
                 .any(|import| VISION.contains(&import.module.split('.').next().unwrap_or_default()))
     });
     if !has_pictures {
-        let why = "no convolution over pictures (Conv2d) was found in the program";
+        let why = "no 2D convolution (Conv2d) was found in the program";
         return Err(Refusal::not_understood(why));
     }
     for origin in made_models(program)? {

@@ -39,13 +39,13 @@ fn at_lines<'a>(
     for (path, line) in lines {
         let module = program.modules().iter().position(|text| text.path == *path);
         let Some(module) = module else {
-            return Err(Refusal::not_understood(format!("{path} is not read by the program")));
+            return Err(Refusal::not_understood(format!("{path} is not part of the program")));
         };
         let text = program.module(module);
         let on_line = text.calls.iter().filter(|call| text.line(call.span.start) == *line);
         let nodes: Vec<Node<'a>> = on_line.filter_map(|call| program.node(module, call)).collect();
         if nodes.iter().any(|node| is_checkpoint(program, module, *node)) {
-            return Err(Refusal::done(format!("{path}:{line} has a checkpoint already")));
+            return Err(Refusal::done(format!("{path}:{line} already uses a checkpoint")));
         }
         let of_modules: Vec<Node<'a>> =
             nodes.into_iter().filter(|node| calls_module(program, module, *node)).collect();
@@ -63,7 +63,7 @@ fn at_lines<'a>(
     // Of the lines that a prediction is about, some call functions, which keep nothing by themselves.
     match lines.first().filter(|_| found.is_empty()) {
         Some((path, line)) => {
-            let why = format!("{path}:{line} calls no module of the model");
+            let why = format!("{path}:{line} does not call a module of the model");
             Err(Refusal::NotUnderstood(why))
         }
         None => Ok(found),
@@ -89,7 +89,7 @@ fn repeated<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal
             for call in calls_in(node) {
                 if is_checkpoint(program, module, call) {
                     let at = program.at(module, call.start_byte());
-                    return Err(Refusal::done(format!("{at} has a checkpoint already")));
+                    return Err(Refusal::done(format!("{at} already uses a checkpoint")));
                 }
                 if loop_variable(text, call) {
                     found.push((module, call));
@@ -102,7 +102,7 @@ fn repeated<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal
     }
     match found.is_empty() {
         true => Err(Refusal::not_understood(
-            "the model has no repeated blocks that are known, and no line was named",
+            "no repeated blocks were found in the model; name a line to checkpoint",
         )),
         false => Ok(found),
     }
@@ -123,7 +123,7 @@ fn parts<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
             let known = nodes.iter().find(|node| is_checkpoint(program, module, **node));
             if let Some(known) = known {
                 let at = program.at(module, known.start_byte());
-                return Err(Refusal::done(format!("{at} has a checkpoint already")));
+                return Err(Refusal::done(format!("{at} already uses a checkpoint")));
             }
             let of_parts = nodes.into_iter().filter(|node| is_part(program, module, class, *node));
             let found: Vec<(usize, Node<'a>)> = of_parts.map(|node| (module, node)).collect();
@@ -232,7 +232,7 @@ fn wrap(
         return Err(program.refuse(module, start, "calls the module with starred arguments"));
     }
     if arguments.positional.is_empty() {
-        return Err(program.refuse(module, start, "calls the module without a tensor"));
+        return Err(program.refuse(module, start, "calls the module without a tensor argument"));
     }
     let checkpoint = match imports::imported(edits, module, text, MODULE, "checkpoint") {
         Some(name) => name,
@@ -240,13 +240,13 @@ fn wrap(
             return Err(program.refuse(
                 module,
                 start,
-                "is in a text that calls something else `checkpoint`",
+                "is in a file that uses the name `checkpoint` for something else",
             ));
         }
     };
     let has_norm = text.index.text().contains("BatchNorm");
     if has_norm {
-        edits.note("batch norms in a checkpoint take each batch into their averages twice");
+        edits.note("batch norm layers inside a checkpoint update their running statistics twice");
     }
     let inner = calls_in(call);
     let is_chain =
@@ -255,7 +255,11 @@ fn wrap(
         // All of the chain is computed again, from what goes into it.
         let names = locals(text, call);
         if names.is_empty() {
-            return Err(program.refuse(module, start, "calls modules of no variable"));
+            return Err(program.refuse(
+                module,
+                start,
+                "calls modules that are not held in a variable",
+            ));
         }
         let names = names.join(", ");
         edits.insert(module, start, format!("{checkpoint}(lambda {names}: "));

@@ -74,10 +74,10 @@ fn is_there(program: &Program<'_>) -> Result<(), Refusal> {
             call.callee.strip_suffix(".compile").is_some_and(|object| models.is_one(object));
         if whole == "torch.compile" || of_a_model {
             let at = program.at(module, call.span.start);
-            return Err(Refusal::done(format!("{at} compiles already")));
+            return Err(Refusal::done(format!("{at} is already compiled")));
         }
         if whole.starts_with("torch.jit.") {
-            let why = "runs the model by TorchScript, which torch.compile does not take";
+            let why = "runs the model with TorchScript, which torch.compile does not support";
             return Err(program.refuse(module, call.span.start, why));
         }
     }
@@ -89,7 +89,7 @@ fn is_there(program: &Program<'_>) -> Result<(), Refusal> {
             });
             if let Some(decorated) = decorated {
                 let at = program.at(module, decorated.start);
-                return Err(Refusal::done(format!("{at} compiles already")));
+                return Err(Refusal::done(format!("{at} is already compiled")));
             }
         }
     }
@@ -136,7 +136,7 @@ pub(super) fn model_calls<'a>(program: &Program<'a>) -> Result<Vec<ModelCall<'a>
         })
         .collect();
     match calls.is_empty() {
-        true => Err(Refusal::not_understood("no call of a model leads to the loss")),
+        true => Err(Refusal::not_understood("no call of a model that produces the loss was found")),
         false => Ok(calls),
     }
 }

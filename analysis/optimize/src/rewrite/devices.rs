@@ -57,7 +57,7 @@ pub(super) fn device_type(
     match hidden {
         None => Ok(Layout::of(text).quoted("cpu")),
         Some(name) => {
-            let what = format!("is where the device is needed, and `{name}` is not known there");
+            let what = format!("needs the device, but `{name}` is not available there");
             Err(program.refuse(scope.0, until, &what))
         }
     }

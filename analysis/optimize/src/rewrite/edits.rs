@@ -118,7 +118,7 @@ impl<'a> Edits<'a> {
         let Some(indentation) =
             layout.indentation(statements.start).filter(|_| layout.ends_line(statements.end))
         else {
-            let why = "has several statements on one line: give each a line of its own";
+            let why = "has several statements on one line: put each on its own line";
             return Err(program.refuse(module, statements.start, why));
         };
         let first = statements.start - indentation.len();
@@ -150,7 +150,7 @@ impl<'a> Edits<'a> {
     ) -> Result<(), Refusal> {
         let list = call.field(Field::Arguments);
         let Some(list) = list.filter(|list| list.is(Kind::ArgumentList)) else {
-            let why = "has an argument that no other can follow";
+            let why = "ends with an argument that no other argument can follow";
             return Err(program.refuse(module, call.start_byte(), why));
         };
         self.add_to_list(module, list, arguments);
@@ -224,7 +224,7 @@ impl<'a> Edits<'a> {
         for (module, mut edits) in self.by_module {
             let text = &self.modules[module];
             if text.index.tree().is_none_or(|tree| tree.root_node().has_error()) {
-                let why = format!("{} has a syntax error, or is not read yet", text.path);
+                let why = format!("{} has a syntax error or has not been read yet", text.path);
                 return Err(Refusal::NotUnderstood(why));
             }
             // What was asked for first at a place stands first.
@@ -239,7 +239,7 @@ impl<'a> Edits<'a> {
                         text.push_str(&new);
                     }
                     Some((before, _)) if range.start < before.end => {
-                        let why = format!("two changes of {} meet", text.path);
+                        let why = format!("two edits of {} overlap", text.path);
                         return Err(Refusal::NotUnderstood(why));
                     }
                     _ => joined.push((range, new)),
@@ -248,7 +248,7 @@ impl<'a> Edits<'a> {
             let file = FileEdits { path: text.path.clone(), edits: joined };
             let after = SourceIndex::new(file.applied(text.index.text()));
             if after.tree().is_none_or(|tree| tree.root_node().has_error()) {
-                let why = format!("the edit of {} would be no Python", text.path);
+                let why = format!("the edit of {} would not be valid Python", text.path);
                 return Err(Refusal::NotUnderstood(why));
             }
             files.push(file);

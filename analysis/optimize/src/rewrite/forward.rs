@@ -45,14 +45,14 @@ pub fn backwards<'a>(program: &Program<'a>) -> Result<Vec<Backward<'a>>, Refusal
         let is_engine = ENGINES.contains(&last_name(owner));
         let loss = given.filter(|_| is_engine).unwrap_or(loss);
         if program.absolute(module, owner).starts_with("torch.") {
-            let why = "calls torch.autograd.backward, which no edit is known for";
+            let why = "calls torch.autograd.backward, which is not supported by this edit";
             return Err(program.refuse(module, call.span.start, why));
         }
         found.push(Backward { scope: (module, call.function), call: node, loss, statement });
     }
     if found.is_empty() {
         let why = frameworks::loop_of(program)
-            .unwrap_or_else(|| "no training loop with a backward() was found".to_owned());
+            .unwrap_or_else(|| "no training loop with a backward() call was found".to_owned());
         return Err(Refusal::NotUnderstood(why));
     }
     Ok(found)
@@ -97,7 +97,7 @@ pub fn forward<'a>(
         if models.are_used_by(program, module, backward.loss) {
             forward.inline.push(backward.clone());
         } else if own.is_empty() {
-            let why = "goes back from a loss whose forward pass is not in the same function";
+            let why = "calls backward() on a loss computed in another function";
             return Err(program.refuse(module, backward.call.start_byte(), why));
         }
         missing(program, models, backward, &own)?;
@@ -249,7 +249,7 @@ fn missing(
                     .is_some_and(|value| models.are_used_by(program, module, value))
         });
         if let Some(one) = elsewhere {
-            let what = format!("computes `{name}`, from which the loss comes, in another function");
+            let what = format!("computes `{name}`, which the loss depends on, in another function");
             return Err(program.refuse(module, one.at.start, &what));
         }
     }

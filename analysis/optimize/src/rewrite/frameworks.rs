@@ -79,14 +79,17 @@ pub(super) fn refusal(program: &Program<'_>, kind: EditKind) -> Option<Refusal> 
     let (framework, at) = used(program)?;
     let (_, argument) = framework.arguments.iter().find(|(of, _)| *of == kind)?;
     let library = framework.name;
-    Some(Refusal::NotUnderstood(format!("{library} does this itself: set {argument} at {at}")))
+    Some(Refusal::NotUnderstood(format!("{library} supports this itself: set {argument} at {at}")))
 }
 
 /// What is said of a program whose loop a library has.
 pub(super) fn loop_of(program: &Program<'_>) -> Option<String> {
     let (framework, at) = used(program)?;
     let library = framework.name;
-    Some(format!("{library} ({at}) runs the training loop, which is not in the program's own code"))
+    Some(format!(
+        "{library} ({at}) runs the training loop, so there is no loop in the program to \
+        edit"
+    ))
 }
 
 /// The library that trains, and where it is called.

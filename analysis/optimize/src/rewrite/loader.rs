@@ -63,12 +63,13 @@ pub fn rewrite(
         }
     }
     if let Some(at) = done.filter(|_| edits.is_empty()) {
-        return Err(Refusal::done(format!("{at} has workers already")));
+        return Err(Refusal::done(format!("{at} already uses workers")));
     }
     let script = program.module(0);
     if !script.index.text().contains("__main__") && !program.tracer.entry.provider {
         edits.note(
-            "without `if __name__ == \"__main__\"` workers cannot start on Windows, macOS and from Python 3.14 on",
+            "without `if __name__ == \"__main__\"`, workers cannot start on Windows, macOS, or \
+            Python 3.14 and later",
         );
     }
     Ok(())
@@ -81,7 +82,7 @@ fn each_sample_once(program: &Program<'_>) -> Result<(), Refusal> {
             class.bases.iter().any(|base| last_name(text.text(base)) == "IterableDataset")
         });
         if let Some(class) = class.filter(|_| !mentions(text.index.text(), "get_worker_info")) {
-            let why = "is an IterableDataset, of which each worker would give every sample";
+            let why = "is an IterableDataset: every worker would yield every sample";
             return Err(program.refuse(module, class.span.start, why));
         }
     }
@@ -104,7 +105,8 @@ fn other_numbers_in_each_worker(program: &Program<'_>) -> Result<(), Refusal> {
                 later.into_iter().any(|it| mentions(text.text(&it.span), &one.target))
             };
             if is_generator && own().any(|it| it.name == "__getitem__") && draws() {
-                let why = "is a generator of the data set's own, which would draw the same in each worker";
+                let why = "is a random generator in the dataset: every worker would draw the same \
+                    numbers";
                 return Err(program.refuse(module, one.at.start, why));
             }
         }
@@ -125,7 +127,7 @@ fn workers(
     let start = call.start_byte();
     let Some(arguments) = program.arguments(module, call) else { return Ok(false) };
     if arguments.has_star || !arguments.splats.is_empty() {
-        let why = "gives the loader starred arguments, which may hold num_workers already";
+        let why = "passes starred arguments to the DataLoader, which may already set num_workers";
         return Err(program.refuse(module, start, why));
     }
     let persistent = arguments.named("persistent_workers");

@@ -147,27 +147,30 @@ impl EditKind {
     /// What it does, as a person reads it.
     pub fn title(self) -> &'static str {
         match self {
-            EditKind::AutocastBFloat16 => "Train in bfloat16 (autocast)",
-            EditKind::AutocastFloat16 => "Train in float16 (autocast and a gradient scaler)",
-            EditKind::Tf32 => "Multiply float32 in TF32 (set_float32_matmul_precision)",
+            EditKind::AutocastBFloat16 => "Use mixed precision (bf16 autocast)",
+            EditKind::AutocastFloat16 => {
+                "Use mixed precision (fp16 autocast with a gradient \
+                scaler)"
+            }
+            EditKind::Tf32 => "Use TF32 for float32 matrix multiplications",
             EditKind::FusedOptimizer => "Use the fused optimizer (fused=True)",
-            EditKind::ForeachOptimizer => "Step all parameters together (foreach=True)",
-            EditKind::ZeroGradToNone => "Set gradients to none instead of zero",
+            EditKind::ForeachOptimizer => "Use the foreach optimizer (foreach=True)",
+            EditKind::ZeroGradToNone => "Set gradients to None instead of zero",
             EditKind::Compile => "Compile the model (torch.compile)",
-            EditKind::ChannelsLast => "Keep pictures in channels_last order",
-            EditKind::Checkpoint => "Compute activations again in the backward pass (checkpoint)",
+            EditKind::ChannelsLast => "Use channels_last memory format",
+            EditKind::Checkpoint => "Recompute activations in the backward pass (checkpoint)",
             EditKind::LoaderWorkers => "Load data in worker processes (num_workers)",
             EditKind::PinnedMemory => "Copy batches from pinned memory (pin_memory, non_blocking)",
-            EditKind::DetachAccumulated => "Add the loss up without its graph (detach)",
+            EditKind::DetachAccumulated => "Accumulate the loss without its graph (detach)",
             EditKind::NoGradInValidation => "Validate without gradients (torch.no_grad)",
             EditKind::EvalModeInValidation => "Validate in evaluation mode (model.eval)",
-            EditKind::RemoveAnomalyDetection => "Switch anomaly detection off",
-            EditKind::PersistentWorkers => "Keep the loader's workers (persistent_workers)",
-            EditKind::NonBlockingCopy => "Copy without waiting (non_blocking)",
-            EditKind::NoSyncInAccumulation => "Exchange gradients once a step (no_sync)",
-            EditKind::CudnnBenchmark => "Let cuDNN try its algorithms (cudnn.benchmark)",
-            EditKind::WithoutBias => "Leave a bias out that batch norm takes away (bias=False)",
-            EditKind::InPlaceActivation => "Activate in place (inplace=True)",
+            EditKind::RemoveAnomalyDetection => "Disable anomaly detection",
+            EditKind::PersistentWorkers => "Keep DataLoader workers alive (persistent_workers)",
+            EditKind::NonBlockingCopy => "Use a non-blocking copy (non_blocking)",
+            EditKind::NoSyncInAccumulation => "Synchronize gradients once per step (no_sync)",
+            EditKind::CudnnBenchmark => "Enable cuDNN autotuning (cudnn.benchmark)",
+            EditKind::WithoutBias => "Remove the redundant bias (bias=False)",
+            EditKind::InPlaceActivation => "Use the in-place activation (inplace=True)",
         }
     }
 
@@ -193,7 +196,7 @@ pub struct Request<'a> {
 pub struct Rewrite {
     /// By file, relative to the root: what is replaced, as ranges of bytes, in order and apart.
     pub files: Vec<FileEdits>,
-    /// What it does, for the title of a code action: `Train in bfloat16 (autocast)`.
+    /// What it does, for the title of a code action: `Use mixed precision (bf16 autocast)`.
     pub title: &'static str,
     /// What it is.
     pub kind: EditKind,
@@ -261,7 +264,7 @@ pub fn rewrite(
     request: &Request<'_>,
 ) -> Result<Rewrite, Refusal> {
     let mut all = rewrites(project, entry, std::slice::from_ref(request));
-    all.pop().unwrap_or_else(|| Err(Refusal::not_understood("nothing was asked for")))
+    all.pop().unwrap_or_else(|| Err(Refusal::not_understood("no edit was requested")))
 }
 
 /// The same for several edits, each by itself: the texts are read once.
@@ -272,7 +275,7 @@ pub fn rewrites(
 ) -> Vec<Result<Rewrite, Refusal>> {
     let modules = Modules::read(project, entry);
     if modules.is_empty() {
-        let gone = Refusal::not_understood(format!("{} is not there", entry.path));
+        let gone = Refusal::not_understood(format!("{} does not exist", entry.path));
         return requests.iter().map(|_| Err(gone.clone())).collect();
     }
     let program = Program::new(&modules, project, entry);

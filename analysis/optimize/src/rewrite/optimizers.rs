@@ -92,7 +92,7 @@ fn set(
         let at = program.at(module, call.span.start);
         let name = last_name(&program.called(module, call)).to_owned();
         if !able.contains(&name.as_str()) {
-            unable.insert(format!("{at} makes a {name}, which takes no {wanted}"));
+            unable.insert(format!("{at} creates {name}, which does not support {wanted}"));
             continue;
         }
         match argument(program, edits, module, node, wanted, other)? {
@@ -106,7 +106,7 @@ fn set(
         return Ok(());
     }
     if let Some(at) = done.first() {
-        return Err(Refusal::done(format!("{at} has {wanted}=True already")));
+        return Err(Refusal::done(format!("{at} already has {wanted}=True")));
     }
     if let Some(why) = unable.into_iter().next() {
         return Err(Refusal::NotUnderstood(why));
@@ -127,15 +127,15 @@ fn argument(
     let start = call.start_byte();
     let refuse = |what: String| Err(program.refuse(module, start, &what));
     let Some(arguments) = program.arguments(module, call) else {
-        return refuse("makes the optimizer in a form that is not followed".to_owned());
+        return refuse("creates the optimizer in an unsupported form".to_owned());
     };
     if arguments.has_star || !arguments.splats.is_empty() {
         return refuse(format!(
-            "gives the optimizer starred arguments, which may hold {wanted} already"
+            "passes starred arguments to the optimizer, which may already set {wanted}"
         ));
     }
     if arguments.named("differentiable").is_some_and(|one| written(text, one) == "True") {
-        return refuse(format!("makes the optimizer differentiable, which excludes {wanted}"));
+        return refuse(format!("creates a differentiable optimizer, which excludes {wanted}"));
     }
     let is_literal = |value: &str| matches!(value, "True" | "False" | "None");
     let given = arguments.named(wanted);
@@ -154,7 +154,9 @@ fn argument(
         let value = written(text, given);
         if wanted == "foreach" && value == "True" {
             let at = program.at(module, start);
-            return Err(Refusal::done(format!("{at} has {other}=True, which does more")));
+            return Err(Refusal::done(format!(
+                "{at} has {other}=True, which already includes this"
+            )));
         }
         if !is_literal(&value) {
             return refuse(format!("takes {other} from `{value}`: set it there"));
@@ -178,10 +180,13 @@ fn factory(program: &Program<'_>) -> Refusal {
             if is_call && is_named {
                 let value = text.node(&one.value);
                 let maker = value.map(|node| super::syntax::callee(text, node)).unwrap_or_default();
-                let what = format!("makes the optimizer by `{maker}`, which is not PyTorch's");
+                let what = format!(
+                    "creates the optimizer with `{maker}`, which is not part of \
+                    PyTorch"
+                );
                 return program.refuse(module, one.at.start, &what);
             }
         }
     }
-    Refusal::not_understood("no optimizer of PyTorch's was found in the program")
+    Refusal::not_understood("no PyTorch optimizer was found in the program")
 }

@@ -36,7 +36,7 @@ pub(super) fn origins<'a>(
     collect_origins(program, scope, variable, until, 0, &mut found)?;
     if found.is_empty() {
         let (module, _) = scope;
-        let what = format!("uses `{variable}`, and where that is made was not found");
+        let what = format!("uses `{variable}`, whose definition was not found");
         return Err(program.refuse(module, until, &what));
     }
     Ok(found)
@@ -53,7 +53,12 @@ fn collect_origins<'a>(
     let (module, function) = scope;
     let text = program.module(module);
     if depth > DEEPEST {
-        return Err(program.refuse(module, until, "gets the model over too many functions"));
+        return Err(program.refuse(
+            module,
+            until,
+            "receives the model through too many function \
+            calls",
+        ));
     }
     if variable.starts_with("self.") {
         let class = program.class_of(scope);
@@ -82,7 +87,7 @@ fn collect_origins<'a>(
         }
         at = one.outer;
     }
-    let what = format!("uses `{variable}`, and where that is made was not found");
+    let what = format!("uses `{variable}`, whose definition was not found");
     Err(program.refuse(module, until, &what))
 }
 
@@ -96,11 +101,11 @@ fn push_last<'a>(
 ) -> Result<(), Refusal> {
     let text = program.module(module);
     let Some(first) = set.first() else {
-        let what = format!("has `{variable}` from where it is not to be seen");
+        let what = format!("uses `{variable}`, whose origin is not visible");
         return Err(Refusal::NotUnderstood(format!("{} {what}", text.path)));
     };
     if set.iter().any(|one| one.element.is_some()) {
-        let what = format!("gets `{variable}` with others from one call");
+        let what = format!("assigns `{variable}` together with other variables");
         return Err(program.refuse(module, first.at.start, &what));
     }
     // Several models, one a branch: each is edited where it is made.
@@ -115,7 +120,7 @@ fn push_last<'a>(
         let statement = value.and_then(statement_of);
         let (Some(value), Some(statement)) = (value, statement) else { continue };
         if !statement.is(Kind::ExpressionStatement) {
-            let what = format!("gives `{variable}` its value within a larger statement");
+            let what = format!("assigns `{variable}` inside a larger statement");
             return Err(program.refuse(module, one.at.start, &what));
         }
         let variable = variable.to_owned();
@@ -162,7 +167,7 @@ fn handed<'a>(
             .named(&parameter.name)
             .or_else(|| arguments.positional.get(position.checked_sub(skipped)?).copied());
         let Some(given) = given else {
-            let what = format!("does not show what it gives for `{}`", parameter.name);
+            let what = format!("does not show the argument for `{}`", parameter.name);
             return Err(program.refuse(there, at, &what));
         };
         let scope = (there, caller.function_at(at));
@@ -172,7 +177,7 @@ fn handed<'a>(
                 collect_origins(program, scope, &variable, at, depth + 1, found)?;
             }
             Kind::Call => found.push(Origin::Expression { module: there, value: given }),
-            _ => return Err(program.refuse(there, at, "hands the model over in another form")),
+            _ => return Err(program.refuse(there, at, "passes the model in another form")),
         }
     }
     Ok(())

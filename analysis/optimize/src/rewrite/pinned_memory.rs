@@ -17,13 +17,14 @@ pub fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refus
     let loaders = loaders(program)?;
     let copies = copies(program)?;
     if copies.is_empty() {
-        return Err(Refusal::not_understood("no copy of a batch to a GPU was found in the loop"));
+        return Err(Refusal::not_understood("no batch is copied to a GPU in the loop"));
     }
     for loader in loaders {
         let (module, call) = (loader.module, loader.call);
         let Some(arguments) = program.arguments(module, call) else { continue };
         if arguments.has_star || !arguments.splats.is_empty() {
-            let why = "gives the loader starred arguments, which may hold pin_memory already";
+            let why =
+                "passes starred arguments to the DataLoader, which may already set pin_memory";
             return Err(program.refuse(module, call.start_byte(), why));
         }
         let given = arguments.named("pin_memory");
@@ -33,7 +34,7 @@ pub fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refus
         copy_without_waiting(program, edits, module, call)?;
     }
     if edits.is_empty() {
-        return Err(Refusal::done("batches are pinned, and copied without waiting, already"));
+        return Err(Refusal::done("batches are already pinned and copied asynchronously"));
     }
     Ok(())
 }

@@ -38,7 +38,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     let steps = steps(program)?;
     for backward in &backwards {
         if backward.statement.byte_range() != backward.call.byte_range() {
-            let why = "does more than to go back in one statement";
+            let why = "combines backward() with other work in one statement";
             return Err(program.refuse(backward.scope.0, backward.call.start_byte(), why));
         }
     }
@@ -54,7 +54,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
             && name.starts_with("self.")
             && program.class_of(backward.scope) == of_step.and_then(|one| program.class_of(one));
         if !(is_same || same_class || (is_global && same_module)) {
-            let why = "goes back in another function than the optimizer steps in";
+            let why = "calls backward() in a different function than the optimizer step";
             return Err(program.refuse(module, backward.call.start_byte(), why));
         }
         if models.are_used_by(program, module, backward.loss) {
@@ -96,11 +96,11 @@ fn steps<'a>(program: &Program<'a>) -> Result<Vec<Step<'a>>, Refusal> {
         let Some(statement) = statement_of(node) else { continue };
         let arguments = program.arguments(module, node);
         if arguments.is_some_and(|one| !one.positional.is_empty() || !one.by_name.is_empty()) {
-            let why = "steps with a closure, which no gradient scaler can do";
+            let why = "steps with a closure, which gradient scalers do not support";
             return Err(program.refuse(module, call.span.start, why));
         }
         if statement.byte_range() != node.byte_range() {
-            let why = "does more than to step in one statement";
+            let why = "combines step() with other work in one statement";
             return Err(program.refuse(module, call.span.start, why));
         }
         let optimizer = object(text, node);
@@ -110,12 +110,12 @@ fn steps<'a>(program: &Program<'a>) -> Result<Vec<Step<'a>>, Refusal> {
         Some(first) => {
             let scope = first.scope;
             if let Some(other) = found.iter().find(|one| one.scope != scope) {
-                let why = "steps an optimizer in another function than the first one";
+                let why = "steps an optimizer in a different function than the first one";
                 return Err(program.refuse(other.scope.0, other.call.start_byte(), why));
             }
             Ok(found)
         }
-        None => Err(Refusal::not_understood("no step of an optimizer was found")),
+        None => Err(Refusal::not_understood("no optimizer step was found")),
     }
 }
 
@@ -148,7 +148,7 @@ fn unscale_for(
         .collect();
     let reads = text.text(&between);
     if clips.is_empty() && reads.contains(".grad") {
-        let why = "reads gradients between the backward pass and the step, which would be scaled";
+        let why = "reads gradients between backward() and step(), where they would be scaled";
         return Err(program.refuse(module, step.call.start_byte(), why));
     }
     let Some(clip) = clips.first() else { return Ok(()) };
@@ -163,7 +163,7 @@ fn unscale_for(
             Ok(())
         }
         None => {
-            let why = "clips gradients in another block than the optimizer steps in";
+            let why = "clips gradients in a different block than the optimizer step";
             Err(program.refuse(module, clip.span.start, why))
         }
     }
@@ -181,7 +181,7 @@ fn place_scaler<'a>(
         let taken = text.assignments.iter().find(|one| last_name(&one.target) == "scaler");
         if let Some(taken) = taken {
             let at = text.line(taken.at.start);
-            let why = format!("{}:{at} calls something else `scaler`", text.path);
+            let why = format!("{}:{at} uses the name `scaler` for something else", text.path);
             return Err(Refusal::NotUnderstood(why));
         }
     }
@@ -213,7 +213,7 @@ fn made_near<'a>(
         if let Some(set) = set {
             let made = text.node(&set.value).and_then(statement_of);
             let Some(made) = made.filter(|made| made.is(Kind::ExpressionStatement)) else {
-                let why = "makes the optimizer within a larger statement";
+                let why = "creates the optimizer inside a larger statement";
                 return Err(program.refuse(module, set.at.start, why));
             };
             let there = (module, set.function);
@@ -234,7 +234,7 @@ fn made_near<'a>(
         }
         at = one.outer;
     }
-    let what = format!("steps `{optimizer}`, and where that is made was not found");
+    let what = format!("steps `{optimizer}`, whose definition was not found");
     Err(program.refuse(module, until, &what))
 }
 
@@ -266,10 +266,15 @@ fn handed_on<'a>(
     let one = &text.functions[function];
     let at = one.span.start;
     if depth > 2 {
-        return Err(program.refuse(module, at, "gets the optimizer over too many functions"));
+        return Err(program.refuse(
+            module,
+            at,
+            "receives the optimizer through too many function \
+            calls",
+        ));
     }
     if one.class.is_some() || one.parameters.iter().any(|parameter| parameter.is_rest) {
-        let why = "gets the optimizer in a way that a scaler cannot be handed on in";
+        let why = "receives the optimizer in a way that a scaler cannot be passed along";
         return Err(program.refuse(module, at, why));
     }
     let sites: Vec<_> = calls_of(&program.tracer, module, &one.name)
@@ -277,7 +282,7 @@ fn handed_on<'a>(
         .filter(|site| !(site.place.module == module && one.span.contains(&site.place.span.start)))
         .collect();
     let [site] = &sites[..] else {
-        let what = format!("is called from {} places", sites.len());
+        let what = format!("is called in {} places", sites.len());
         return Err(program.refuse(module, at, &what));
     };
     let there = site.place.module;
@@ -285,14 +290,14 @@ fn handed_on<'a>(
     let call = caller.node(&site.place.span);
     let arguments = call.and_then(|call| program.arguments(there, call));
     let (Some(call), Some(arguments), None) = (call, arguments, site.handed) else {
-        return Err(program.refuse(there, site.place.span.start, "is no plain call"));
+        return Err(program.refuse(there, site.place.span.start, "is not a plain call"));
     };
     let name = &one.parameters[position].name;
     let given = arguments.named(name).or(arguments.positional.get(position).copied());
     let given = given.filter(|one| matches!(Kind::of(one), Kind::Identifier | Kind::Attribute));
     let (Some(given), true, false) = (given, arguments.splats.is_empty(), arguments.has_star)
     else {
-        let why = "hands the optimizer over in a form that is not followed";
+        let why = "passes the optimizer in an unsupported form";
         return Err(program.refuse(there, call.start_byte(), why));
     };
     let scope = (there, caller.function_at(call.start_byte()));

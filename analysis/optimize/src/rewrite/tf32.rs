@@ -21,17 +21,17 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
             return Err(program.refuse(
                 module,
                 call.span.start,
-                "sets the precision from elsewhere",
+                "sets the precision from a variable",
             ));
         };
         let value = text.text(&first.byte_range());
         return match value.trim_matches(['"', '\'']) {
-            "high" | "medium" => Err(Refusal::done(format!("{at} sets it already"))),
+            "high" | "medium" => Err(Refusal::done(format!("{at} already sets it"))),
             "highest" => {
                 edits.replace(module, first.byte_range(), value.replace("highest", "high"));
                 Ok(())
             }
-            _ => Err(program.refuse(module, call.span.start, "sets the precision from elsewhere")),
+            _ => Err(program.refuse(module, call.span.start, "sets the precision from a variable")),
         };
     }
     if let Some(refusal) = switched(program, edits) {
@@ -47,7 +47,7 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
             let end = Layout::of(text).line_end_at(last.end_byte());
             edits.insert(0, end, format!("{line_end}{line_end}{line}"));
         }
-        None => return Err(Refusal::not_understood(format!("{} imports nothing", text.path))),
+        None => return Err(Refusal::not_understood(format!("{} has no imports", text.path))),
     }
     Ok(())
 }
@@ -62,12 +62,12 @@ fn switched(program: &Program<'_>, edits: &mut Edits<'_>) -> Option<Result<(), R
         let Some(set) = set else { continue };
         let at = program.at(module, set.at.start);
         return Some(match text.text(&set.value) {
-            "True" | "\"tf32\"" | "'tf32'" => Err(Refusal::done(format!("{at} allows it already"))),
+            "True" | "\"tf32\"" | "'tf32'" => Err(Refusal::done(format!("{at} already allows it"))),
             "False" => {
                 edits.replace(module, set.value.clone(), "True");
                 Ok(())
             }
-            _ => Err(program.refuse(module, set.at.start, "sets it from elsewhere")),
+            _ => Err(program.refuse(module, set.at.start, "sets it from a variable")),
         });
     }
     None

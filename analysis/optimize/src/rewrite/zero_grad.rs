@@ -44,7 +44,7 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
                     continue;
                 }
                 if !is_alone {
-                    let why = "clears a gradient within a larger statement";
+                    let why = "clears a gradient inside a larger statement";
                     return Err(program.refuse(module, call.span.start, why));
                 }
                 edits.replace(module, node.byte_range(), format!("{gradient} = None"));
@@ -54,7 +54,7 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
     }
     match usual {
         _ if !edits.is_empty() => Ok(()),
-        Some(at) => Err(Refusal::done(format!("{at} sets gradients to none already"))),
-        None => Err(Refusal::not_understood("no zero_grad() was found in the program")),
+        Some(at) => Err(Refusal::done(format!("{at} already sets gradients to None"))),
+        None => Err(Refusal::not_understood("no zero_grad() call was found in the program")),
     }
 }

@@ -25,10 +25,10 @@ pub struct Curve {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
     /// There are no runs.
-    #[error("nothing was measured yet")]
+    #[error("nothing has been measured yet")]
     NothingRan,
     /// One batch alone says nothing of others.
-    #[error("one batch size alone ran, and says nothing of others")]
+    #[error("only one batch size was measured, which does not allow a prediction for others")]
     OneBatch,
 }
 

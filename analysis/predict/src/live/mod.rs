@@ -153,7 +153,7 @@ fn wait_for_host(input: &Input<'_>) -> Option<Untracked> {
     }
     let on_device = Step::Operators(OperatorStep::from(input.operators)).on(input.device);
     let time_ns = on_device.time_ns.value - on_device.busy_ns;
-    let name = "the GPU waiting for its host, as assumed".to_owned();
+    let name = "GPU waiting for the CPU (assumed)".to_owned();
     (time_ns > 0.0).then_some(Untracked { name, phase: Phase::Other, time_ns })
 }
 
@@ -204,7 +204,7 @@ fn notes(old: &Profile, input: &Input<'_>) -> Vec<String> {
     notes.extend(list.notes.iter().cloned());
     if let Some(measured) = input.device.measured_roof() {
         notes.push(format!(
-            "Estimates use the rates that were measured on this GPU on {}, not the datasheet's.",
+            "Estimates use the rates measured on this GPU on {}, not the datasheet values.",
             measured.on
         ));
     }

@@ -298,7 +298,7 @@ impl Scaled {
             if before > 0.0 {
                 of_phase.for_each(|part| part.time_ns *= now / before);
             } else if now > 0.0 && old.lines.is_empty() {
-                let name = "operators that no line of yours called".to_owned();
+                let name = "operators not called by your code".to_owned();
                 parts.push(Untracked { name, phase, time_ns: now });
             }
         }

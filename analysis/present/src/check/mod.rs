@@ -45,9 +45,9 @@ pub fn page(check: &Check, style: Style) -> String {
     };
     for item in &check.items {
         let word = match item.status {
-            Status::Passed => "passed    ",
-            Status::Broken => "BROKEN    ",
-            Status::NotJudged => "not judged",
+            Status::Passed => "passed     ",
+            Status::Broken => "FAILED     ",
+            Status::NotJudged => "not checked",
         };
         let place = match item.status {
             Status::Broken => format!("  {}", place(&item.at)),
@@ -56,9 +56,9 @@ pub fn page(check: &Check, style: Style) -> String {
         say(&format!("{word}  {}: {}{}", item.name, message(&item.message), style.faint(&place)));
     }
     if let Some(error) = &check.error {
-        say(&format!("FAILED      {}", message(error)));
+        say(&format!("FAILED       {}", message(error)));
     } else if check.items.is_empty() {
-        say("Nothing was asked: no baseline and no budget was named.");
+        say("Nothing to check: no baseline and no budget were given.");
     }
     if let Some(device) = &check.device {
         say(&style.faint(&format!("Measured on {}", clean(&shorten(device, 100)))));
@@ -142,11 +142,7 @@ mod tests {
         Check {
             device: Some("NVIDIA H100 80GB HBM3 (simulated)".to_owned()),
             items: vec![
-                item(
-                    "time-budget",
-                    Status::Passed,
-                    "an iteration takes 10 ms; the budget is 11 ms",
-                ),
+                item("time-budget", Status::Passed, "iteration time is 10 ms; the budget is 11 ms"),
                 item("time-regression", Status::Broken, "slower by 20%, p < 0.01 & \"so on\""),
                 item("memory-regression", Status::NotJudged, "they ran on a and on b"),
             ],
@@ -164,9 +160,9 @@ mod tests {
     fn a_page() {
         let shown = page(&hard(), Style { color: false, width: 80 });
         expect![[r#"
-            passed      time-budget: an iteration takes 10 ms; the budget is 11 ms
-            BROKEN      time-regression: slower by 20%, p < 0.01 & "so on"  src/a b&c.py:3
-            not judged  memory-regression: they ran on a and on b
+            passed       time-budget: iteration time is 10 ms; the budget is 11 ms
+            FAILED       time-regression: slower by 20%, p < 0.01 & "so on"  src/a b&c.py:3
+            not checked  memory-regression: they ran on a and on b
             Measured on NVIDIA H100 80GB HBM3 (simulated)
 
             train.py:7  warning hidden-sync: "waits" <here> & there ]]> �[2J � ￾
@@ -175,9 +171,9 @@ mod tests {
         "#]]
         .assert_eq(&shown);
         let nothing = page(&Check::default(), Style { color: false, width: 80 });
-        assert!(nothing.starts_with("Nothing was asked"), "{nothing}");
+        assert!(nothing.starts_with("Nothing to check"), "{nothing}");
         let failed =
             page(&Check::failed("train.py:3: ValueError: x"), Style { color: false, width: 80 });
-        assert_eq!(failed, "FAILED      train.py:3: ValueError: x\n");
+        assert_eq!(failed, "FAILED       train.py:3: ValueError: x\n");
     }
 }

@@ -14,34 +14,34 @@ const DESCRIPTION: usize = 1024;
 const QUESTIONS: [(&str, &str, &str); 5] = [
     (
         "time-budget",
-        "An iteration takes longer than its budget",
-        "The median of the timed iterations is held to `--max-time`, or `max_time` under `[check]` in \
-         `ridgeline.toml`. It is told where the iteration's loop begins.",
+        "Iteration time over budget",
+        "Compares the median of the timed iterations with `--max-time`, or `max_time` under \
+        `[check]` in `ridgeline.toml`. Reported at the training loop.",
     ),
     (
         "memory-budget",
-        "The peak of memory is above its budget",
-        "What is alive at the peak of an iteration is held to `--max-memory`, or `max_memory` under \
-         `[check]` in `ridgeline.toml`. It is told where the iteration's loop begins.",
+        "Peak memory over budget",
+        "Compares the peak memory of an iteration with `--max-memory`, or `max_memory` under \
+        `[check]` in `ridgeline.toml`. Reported at the training loop.",
     ),
     (
         "time-regression",
-        "An iteration is slower than the baseline",
-        "The timed iterations are compared with the baseline's by the Mann-Whitney U test. It is told \
-         where they are slower beyond noise and by more than `--max-regression`, in two runs of two, at \
-         the line that became slower by most.",
+        "Iterations slower than the baseline",
+        "Compares the timed iterations with those of the baseline (Mann-Whitney U test). Reported \
+        if they are slower beyond noise and by more than `--max-regression` in two runs, at the \
+        line that slowed down most.",
     ),
     (
         "memory-regression",
-        "The peak of memory is larger than the baseline's",
-        "What is alive at the peak of an iteration is compared with the baseline's. It is told where it \
-         is larger by more than `--max-regression`, at the line that became larger by most.",
+        "Peak memory above the baseline",
+        "Compares the peak memory of an iteration with the baseline. Reported if it grew by more \
+        than `--max-regression`, at the line that grew most.",
     ),
     (
         "findings-",
-        "More findings than are allowed",
-        "What was found by measuring is counted by severity and held to `--max-findings`, or \
-         `max_findings` under `[check]` in `ridgeline.toml`. It is told at the costliest.",
+        "Too many findings",
+        "Counts findings of a measured run by severity and compares them with `--max-findings`, or \
+        `max_findings` under `[check]` in `ridgeline.toml`. Reported at the most expensive finding.",
     ),
 ];
 

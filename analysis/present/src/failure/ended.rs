@@ -30,19 +30,21 @@ pub(super) fn what(failure: &RunFailure, reader: Reader) -> String {
                 Reader::Editor => "the time limit, `limits.seconds`",
             };
             format!(
-                "{program} ran longer than {} s ({limit}) and was stopped {}{}",
+                "{program} exceeded {} s ({limit}) and was stopped {}{}",
                 run.seconds,
                 stage(run),
                 doing(failure).map(|doing| format!(". It was {doing}")).unwrap_or_default()
             )
         }
         "memory_limit" => format!(
-            "{program} needed more memory than the limit of {} and was stopped{detail}",
+            "{program} exceeded its memory limit of {} and was stopped{detail}",
             units::bytes(run.memory_bytes as f64)
         ),
-        "crash" => format!("{program} was ended by {}{}", signal_name(run.end.signal), at(failure)),
-        "short" => format!("{program} ended{code} {}{}", count(run.iterations), instead(run)),
-        _ => format!("{program} ended{code} before it was measured{detail}"),
+        "crash" => {
+            format!("{program} was terminated by {}{}", signal_name(run.end.signal), at(failure))
+        }
+        "short" => format!("{program} exited{code} {}{}", count(run.iterations), instead(run)),
+        _ => format!("{program} exited{code} before it was measured{detail}"),
     }
 }
 
@@ -54,10 +56,11 @@ pub(super) fn what_to_do(failure: &RunFailure, reader: Reader) -> Option<String>
             let longer = run.seconds.saturating_mul(2).max(60);
             let more = match reader {
                 Reader::Terminal => format!(
-                    "Give it more time: `--seconds {longer}`, or `seconds = {longer}` under [limits] in ridgeline.toml"
+                    "Raise the limit: `--seconds {longer}`, or `seconds = {longer}` under [limits] \
+                    in ridgeline.toml"
                 ),
                 Reader::Editor => format!(
-                    "Give it more time: `seconds = {longer}` under [limits] in ridgeline.toml"
+                    "Raise the limit: `seconds = {longer}` under [limits] in ridgeline.toml"
                 ),
             };
             match less(run) {
@@ -65,22 +68,24 @@ pub(super) fn what_to_do(failure: &RunFailure, reader: Reader) -> Option<String>
                 None => format!("{more}."),
             }
         }
-        "memory_limit" => "Use a smaller batch or fewer workers in the DataLoader, or raise `memory` under [limits] in \
-                           ridgeline.toml."
+        "memory_limit" => "Use a smaller batch or fewer DataLoader workers, or raise `memory` \
+            under [limits] in ridgeline.toml."
             .to_owned(),
         "short" if run.iterations == Some(0) && wants_more_gpus(run) => {
-            "The program says that it needs GPUs that this machine does not have. Use an option of its own for the CPU or \
-             for fewer GPUs, where it has one."
+            "The program needs GPUs that this machine does not have. Use its own option for the \
+            CPU or for fewer GPUs, if it has one."
                 .to_owned()
         }
         "short" if run.iterations == Some(0) => format!(
-            "Ridgeline measures a training loop. If another script trains, name that one. If this one trains only with an \
-             option, pass it. {}.",
+            "Ridgeline measures a training loop. If another script trains, profile that one. If \
+            this one needs an option to train, pass it. {}.",
             run.with_arguments(reader, "--train")
         ),
-        "short" => "Too little ran to measure, or too little of the time limit was left to run it again: let it run \
-                    longer, or name the script that trains."
-            .to_owned(),
+        "short" => {
+            "Too few iterations ran, or too little of the time limit was left to repeat the \
+            run: let it run longer, or profile the script that trains."
+                .to_owned()
+        }
         _ => return None,
     };
     Some(text)
@@ -107,12 +112,12 @@ fn wants_more_gpus(run: &RunFacts) -> bool {
 fn stage(run: &RunFacts) -> String {
     match (run.end.stage.as_str(), run.end.done) {
         ("warm-up", 0) | ("starting", _) | ("", _) => {
-            "before its first iteration had ended".to_owned()
+            "before its first iteration finished".to_owned()
         }
-        ("warm-up", 1) => "after one iteration, in the warm-up".to_owned(),
-        ("warm-up", done) => format!("after {done} iterations, in the warm-up"),
-        ("timing", _) => "while its iterations were timed".to_owned(),
-        ("profiling", _) => "while its iterations were recorded".to_owned(),
+        ("warm-up", 1) => "after one iteration, during warm-up".to_owned(),
+        ("warm-up", done) => format!("after {done} iterations, during warm-up"),
+        ("timing", _) => "while iterations were timed".to_owned(),
+        ("profiling", _) => "while iterations were profiled".to_owned(),
         _ => "while the recording was written".to_owned(),
     }
 }
@@ -127,7 +132,7 @@ fn doing(failure: &RunFailure) -> Option<String> {
         "data" => Some("loading data".to_owned()),
         "compile" => Some("compiling (`torch.compile`)".to_owned()),
         "distributed" => Some("waiting for other ranks".to_owned()),
-        "processes" => Some("waiting for processes that it started".to_owned()),
+        "processes" => Some("waiting for its child processes".to_owned()),
         "network" => Some("waiting for the network".to_owned()),
         other => other.strip_prefix("import").map(|module| match module.trim() {
             "" => "importing modules".to_owned(),
@@ -145,19 +150,20 @@ fn doing(failure: &RunFailure) -> Option<String> {
 /// How to have it take less time.
 fn less(run: &RunFacts) -> Option<&'static str> {
     let text = match run.end.activity.as_str() {
-        "data" => "Or have it load less data: fewer samples, or a cached copy",
-        "network" => "Or run the program once by itself, so that the download is in its cache",
-        "compile" => "What was compiled is kept, so the next run comes further in the same time",
+        "data" => "Or load less data: fewer samples, or a cached copy",
+        "network" => "Or run the program once without Ridgeline to fill its download cache",
+        "compile" => "Compiled code is cached, so the next run gets further in the same time",
         "processes" => {
-            "Ridgeline measures the program that it starts: if those processes train, profile the script that they run"
+            "Ridgeline measures the program it starts: if the child processes train, profile the \
+            script they run"
         }
-        "distributed" => "Or start every rank: `launcher` in ridgeline.toml",
+        "distributed" => "Or start all ranks: `launcher` in ridgeline.toml",
         activity if activity.starts_with("import") => return None,
         _ => match (run.end.stage.as_str(), run.end.done) {
             ("warm-up", 0) | ("starting", _) | ("", _) => {
-                "Or have it do less before its loop: less data, less evaluation"
+                "Or do less before the loop: less data, less evaluation"
             }
-            _ => "Or make its iterations shorter: a smaller batch",
+            _ => "Or make iterations shorter: a smaller batch",
         },
     };
     Some(text)
@@ -171,7 +177,7 @@ fn at(failure: &RunFailure) -> String {
 
 fn count(seen: Option<u32>) -> String {
     match seen {
-        Some(0) => "before its first iteration was complete".to_owned(),
+        Some(0) => "before its first iteration finished".to_owned(),
         Some(1) => "after one iteration".to_owned(),
         Some(seen) => format!("after {seen} iterations"),
         None => "after too few iterations".to_owned(),
@@ -185,12 +191,12 @@ fn instead(run: &RunFacts) -> String {
         return String::new();
     }
     match (signals.module, signals.backward, signals.optimizer) {
-        (0, 0, 0) => ": it called no model, and no optimizer made a step".to_owned(),
+        (0, 0, 0) => ": it called no model, and no optimizer stepped".to_owned(),
         (1, 0, 0) => {
-            ": it called a model once, without a backward pass or a step of an optimizer".to_owned()
+            ": it called a model once, without a backward pass or an optimizer step".to_owned()
         }
         (calls, 0, 0) => format!(
-            ": it called a model {calls} times, without a backward pass or a step of an optimizer"
+            ": it called a model {calls} times, without a backward pass or an optimizer step"
         ),
         _ => String::new(),
     }
@@ -202,7 +208,7 @@ fn signal_name(signal: Option<i32>) -> String {
         Some(6) => "an abort",
         Some(7) => "a bus error",
         Some(8) => "an arithmetic error",
-        Some(9) => "a kill",
+        Some(9) => "SIGKILL",
         Some(11) => "a segmentation fault",
         Some(15) => "a request to terminate",
         Some(other) => return format!("signal {other}"),
@@ -255,15 +261,15 @@ mod tests {
         check(
             &stopped("starting", 0, "data"),
             expect![[r#"
-            train.py ran longer than 120 s (the time limit, `--seconds`) and was stopped before its first iteration had ended. It was loading data: data.py:40 in Images.__getitem__
-            The last output of the program:
+            train.py exceeded 120 s (the time limit, `--seconds`) and was stopped before its first iteration finished. It was loading data: data.py:40 in Images.__getitem__
+            Last output of the program:
               | reading
               | epoch 0
-            Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or have it load less data: fewer samples, or a cached copy."#]],
+            Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or load less data: fewer samples, or a cached copy."#]],
             expect![[r#"
-            train.py ran longer than 120 s (the time limit, `limits.seconds`) and was stopped before its first iteration had ended. It was loading data: data.py:40 in Images.__getitem__
-            Its last output: epoch 0
-            Give it more time: `seconds = 240` under [limits] in ridgeline.toml. Or have it load less data: fewer samples, or a cached copy."#]],
+                train.py exceeded 120 s (the time limit, `limits.seconds`) and was stopped before its first iteration finished. It was loading data: data.py:40 in Images.__getitem__
+                Last output: epoch 0
+                Raise the limit: `seconds = 240` under [limits] in ridgeline.toml. Or load less data: fewer samples, or a cached copy."#]],
         );
     }
 
@@ -286,12 +292,12 @@ mod tests {
             said("saving", 0, "distributed"),
         ];
         expect![[r#"
-            before its first iteration had ended. It was importing transformers: data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml.
-            before its first iteration had ended. It was at data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or have it do less before its loop: less data, less evaluation.
-            after one iteration, in the warm-up. It was waiting for the network: data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or run the program once by itself, so that the download is in its cache.
-            while its iterations were timed. It was compiling (`torch.compile`): data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. What was compiled is kept, so the next run comes further in the same time.
-            while its iterations were recorded. It was waiting for processes that it started: data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Ridgeline measures the program that it starts: if those processes train, profile the script that they run.
-            while the recording was written. It was waiting for other ranks: data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or start every rank: `launcher` in ridgeline.toml.
+            before its first iteration finished. It was importing transformers: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml.
+            before its first iteration finished. It was at data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or do less before the loop: less data, less evaluation.
+            after one iteration, during warm-up. It was waiting for the network: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or run the program once without Ridgeline to fill its download cache.
+            while iterations were timed. It was compiling (`torch.compile`): data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Compiled code is cached, so the next run gets further in the same time.
+            while iterations were profiled. It was waiting for its child processes: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Ridgeline measures the program it starts: if the child processes train, profile the script they run.
+            while the recording was written. It was waiting for other ranks: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or start all ranks: `launcher` in ridgeline.toml.
         "#]].assert_eq(&all.concat());
     }
 
@@ -316,19 +322,19 @@ mod tests {
         check(
             &failure,
             expect![[r#"
-            train.py ended with exit code 0 before its first iteration was complete: it called a model 3 times, without a backward pass or a step of an optimizer
-            The last output of the program:
-              | reading
-              | epoch 0
-            Ridgeline measures a training loop. If another script trains, name that one. If this one trains only with an option, pass it. The program's own arguments go after `--`: `ridgeline profile train.py -- --train`. They can also be kept as `arguments` in ridgeline.toml."#]],
+                train.py exited with exit code 0 before its first iteration finished: it called a model 3 times, without a backward pass or an optimizer step
+                Last output of the program:
+                  | reading
+                  | epoch 0
+                Ridgeline measures a training loop. If another script trains, profile that one. If this one needs an option to train, pass it. Pass the program's own arguments after `--`: `ridgeline profile train.py -- --train`. To keep them, set `arguments` in ridgeline.toml."#]],
             expect![[r#"
-            train.py ended with exit code 0 before its first iteration was complete: it called a model 3 times, without a backward pass or a step of an optimizer
-            Its last output: epoch 0
-            Ridgeline measures a training loop. If another script trains, name that one. If this one trains only with an option, pass it. Set its arguments in ridgeline.toml: `arguments = ["--train"]`."#]],
+                train.py exited with exit code 0 before its first iteration finished: it called a model 3 times, without a backward pass or an optimizer step
+                Last output: epoch 0
+                Ridgeline measures a training loop. If another script trains, profile that one. If this one needs an option to train, pass it. Set its arguments in ridgeline.toml: `arguments = ["--train"]`."#]],
         );
         failure.run.iterations = Some(1);
         failure.run.signals.optimizer = 1;
-        expect!["train.py ended with exit code 0 after one iteration"]
+        expect!["train.py exited with exit code 0 after one iteration"]
             .assert_eq(&what(&failure, Reader::Terminal));
     }
 
@@ -338,26 +344,26 @@ mod tests {
         check(
             &ended("crash", end, None),
             expect![[r#"
-            train.py was ended by a segmentation fault (signal 11) at data.py:40 in Images.__getitem__
-            The last output of the program:
-              | reading
-              | epoch 0"#]],
+                train.py was terminated by a segmentation fault (signal 11) at data.py:40 in Images.__getitem__
+                Last output of the program:
+                  | reading
+                  | epoch 0"#]],
             expect![[r#"
-            train.py was ended by a segmentation fault (signal 11) at data.py:40 in Images.__getitem__
-            Its last output: epoch 0"#]],
+                train.py was terminated by a segmentation fault (signal 11) at data.py:40 in Images.__getitem__
+                Last output: epoch 0"#]],
         );
         check(
             &ended("memory_limit", End::default(), None),
             expect![[r#"
-            train.py needed more memory than the limit of 8.0 GB and was stopped
-            The last output of the program:
+            train.py exceeded its memory limit of 8.0 GB and was stopped
+            Last output of the program:
               | reading
               | epoch 0
-            Use a smaller batch or fewer workers in the DataLoader, or raise `memory` under [limits] in ridgeline.toml."#]],
+            Use a smaller batch or fewer DataLoader workers, or raise `memory` under [limits] in ridgeline.toml."#]],
             expect![[r#"
-            train.py needed more memory than the limit of 8.0 GB and was stopped
-            Its last output: epoch 0
-            Use a smaller batch or fewer workers in the DataLoader, or raise `memory` under [limits] in ridgeline.toml."#]],
+                train.py exceeded its memory limit of 8.0 GB and was stopped
+                Last output: epoch 0
+                Use a smaller batch or fewer DataLoader workers, or raise `memory` under [limits] in ridgeline.toml."#]],
         );
     }
 }

@@ -87,8 +87,8 @@ impl RunFacts {
     pub fn with_arguments(&self, reader: Reader, example: &str) -> String {
         match reader {
             Reader::Terminal => format!(
-                "The program's own arguments go after `--`: `ridgeline profile {} -- {example}`. They can also be \
-                 kept as `arguments` in ridgeline.toml",
+                "Pass the program's own arguments after `--`: `ridgeline profile {} -- {example}`. \
+                To keep them, set `arguments` in ridgeline.toml",
                 self.path()
             ),
             Reader::Editor => {
@@ -123,7 +123,7 @@ impl RunFacts {
     /// The folder that relative paths of the program are looked up from.
     pub fn looked_up_from(&self) -> String {
         match self.working_directory.as_str() {
-            "" | "." => "the project's folder".to_owned(),
+            "" | "." => "the project folder".to_owned(),
             folder => format!("{folder}/"),
         }
     }

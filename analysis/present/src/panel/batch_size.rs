@@ -192,7 +192,10 @@ mod tests {
         sizes.evidence.runs.truncate(1);
         let shown = serde_json::to_value(Shown::of(&sizes, None)).expect("JSON");
         assert_eq!(shown["state"], "unavailable");
-        assert_eq!(shown["message"], "one batch size alone ran, and says nothing of others");
+        assert_eq!(
+            shown["message"],
+            "only one batch size was measured, which does not allow a prediction for others"
+        );
         sizes.is_measuring = true;
         let shown = serde_json::to_value(Shown::of(&sizes, None)).expect("JSON");
         assert_eq!((&shown["state"], shown["message"].is_null()), (&"measuring".into(), true));

@@ -19,7 +19,7 @@ use ridgeline_profile::{
 /// Of less than this share of the peak it is not told what it is.
 const LEAST: f64 = 0.01;
 /// What is alive at the peak and was made by no line of the user.
-const NO_LINE: &str = "memory of no line";
+const NO_LINE: &str = "not attributed to a line";
 
 /// All breakdowns; modules only where there are some.
 pub(super) fn all(profile: &Profile, texts: &[Option<&str>]) -> Vec<Breakdown> {
@@ -57,7 +57,7 @@ fn by_module(profile: &Profile) -> Tree {
     }
     let whole_time = phases(&profile.iteration.phases);
     let rest = tree.rest(whole_time, profile.memory.peak_bytes);
-    tree.add(Node { name: "outside of modules".to_owned(), parent: -1, ..rest });
+    tree.add(Node { name: "outside modules".to_owned(), parent: -1, ..rest });
     tree
 }
 
@@ -100,7 +100,7 @@ fn by_line(profile: &Profile, code: &Code<'_>) -> Tree {
 fn by_phase(profile: &Profile, code: &Code<'_>) -> Tree {
     let mut tree = Tree::default();
     for phase in Phase::ALL.map(Some).into_iter().chain([None]) {
-        let phase_name = phase.map_or("before the iteration", Phase::name);
+        let phase_name = phase.map_or("before the step", Phase::name);
         let facts = phase.map_or_else(Vec::new, |phase| explained::of_phase(phase, profile));
         let of_phase = Node { name: phase_name.to_owned(), parent: -1, facts, ..Node::default() };
         let root = tree.add(of_phase);
@@ -168,8 +168,8 @@ fn file_name(path: &str) -> String {
 /// Lines without a scope did not run: they hold what the modules own that were made there.
 fn function_name(scope: &str) -> String {
     match scope {
-        "" => "where modules are made".to_owned(),
-        "<module>" => "outside of functions".to_owned(),
+        "" => "module construction".to_owned(),
+        "<module>" => "outside functions".to_owned(),
         scope => name(scope),
     }
 }

@@ -104,7 +104,7 @@ impl<'a> Against<'a> {
         if run.batch_size != current.batch_size
             && let Some(batch) = run.batch_size
         {
-            text.push_str(&format!(", batch of {batch}"));
+            text.push_str(&format!(", batch size {batch}"));
         }
         if run.device != current.device {
             text.push_str(&format!(", on {}", name(&run.device)));
@@ -248,7 +248,7 @@ mod tests {
         let (mut record, mut run) = earlier_run(0, 0.5);
         (record.batch_size, run.batch_size) = (Some(16), Some(16));
         let (described, found) = told(&(record, run), false);
-        assert_eq!(described.as_deref(), Some("the run just before, batch of 16"));
+        assert_eq!(described.as_deref(), Some("the run just before, batch size 16"));
         assert_eq!(found, [("±0%".to_owned(), Verdict::Same)]);
     }
 

@@ -111,7 +111,7 @@ impl Row {
                 let why = match &found.edit {
                     Some(Ok(())) => None,
                     Some(Err(why)) => Some(sentence(why)),
-                    None => Some("it is made in the editor".to_owned()),
+                    None => Some("available in the editor".to_owned()),
                 };
                 Fix { name: fix.name(), title: fix.title(), possible: why.is_none(), why }
             }),
@@ -162,7 +162,7 @@ mod tests {
         let shown = serde_json::to_value(Shown::of(&findings, &profile)).expect("JSON");
         let row = &shown["rows"][0];
         assert_eq!((&row["severity"], &row["place"]["line"]), (&"warning".into(), &12.into()));
-        assert_eq!(row["cost"], "1.0 ms of an iteration (10%)");
+        assert_eq!(row["cost"], "1.0 ms per iteration (10%)");
         assert_eq!((&row["bytes"], &row["related"][0]["place"]), (&().into(), &().into()));
         assert!(!row["text"].as_str().expect("a text").contains('\u{1b}'));
         assert!(row["why"].as_str().expect("a text").chars().count() <= CHARACTERS);

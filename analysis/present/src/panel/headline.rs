@@ -59,8 +59,7 @@ pub(super) fn numbers(profile: &Profile, against: &Against<'_>) -> Vec<Number> {
     }
     if iteration.time_ns.is_finite() && iteration.time_ns > 0.0 {
         let text = units::duration(iteration.mean_ns());
-        let label =
-            if iteration.slow.is_some() { "iteration, on average" } else { "one iteration" };
+        let label = if iteration.slow.is_some() { "mean iteration time" } else { "iteration time" };
         numbers.push(Number {
             better: Better::Lower,
             since_last: Change::of(last, |found| found.time),
@@ -74,7 +73,7 @@ pub(super) fn numbers(profile: &Profile, against: &Against<'_>) -> Vec<Number> {
             better: Better::Lower,
             since_last: Change::of(last, |found| found.peak),
             since_head: Change::of(head, |found| found.peak),
-            ..Number::new("memory", "memory at the peak", peak(profile), bytes)
+            ..Number::new("memory", "peak memory", peak(profile), bytes)
         });
     }
     if let Some(busy) = gpu_busy(profile) {
@@ -83,7 +82,7 @@ pub(super) fn numbers(profile: &Profile, against: &Against<'_>) -> Vec<Number> {
     let coverage = profile.coverage.time;
     if coverage.is_finite() && coverage > 0.0 {
         let text = units::percent(coverage);
-        numbers.push(Number::new("coverage", "reached a line", text, coverage));
+        numbers.push(Number::new("coverage", "attributed to your code", text, coverage));
     }
     numbers
 }

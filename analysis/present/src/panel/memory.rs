@@ -105,7 +105,7 @@ fn modules_made(profile: &Profile, file: FileId, line: u32) -> String {
         more => format!("{} ", more + 1),
     };
     let more = if others.is_empty() { "" } else { " and others" };
-    name(&format!("makes {number}{first}{more}"))
+    name(&format!("creates {number}{first}{more}"))
 }
 
 /// The kind with most bytes; of equals, the one that is shown first.
@@ -129,23 +129,23 @@ fn when(profile: &Profile) -> String {
     let whole = if profile.iteration.found_by.is_empty() { "recording" } else { "iteration" };
     let peak = units::bytes(memory.peak_bytes as f64);
     if memory.peak_at_ns == 0 {
-        return format!("The peak of {peak} is there when the {whole} begins.");
+        return format!("Memory peaks at {peak} at the start of the {whole}.");
     }
     let phase = match memory.peak_phase {
-        Some(Phase::Data) => " while data is loaded",
-        Some(Phase::Forward) => " in forward",
-        Some(Phase::Backward) => " in backward",
-        Some(Phase::Optimizer) => " in the optimizer's step",
-        Some(Phase::Other) => " between the phases",
+        Some(Phase::Data) => " during data loading",
+        Some(Phase::Forward) => " during the forward pass",
+        Some(Phase::Backward) => " during the backward pass",
+        Some(Phase::Optimizer) => " during the optimizer step",
+        Some(Phase::Other) => " between phases",
         None => "",
     };
     let into = units::percent(share_of(memory.peak_at_ns as f64, memory.recorded_ns as f64));
     match memory.curve.first() {
         Some((_, bytes)) if *bytes > 0 => {
             let begins = units::bytes(*bytes as f64);
-            format!("The {whole} begins with {begins} and peaks at {peak}{phase}, {into} into it.")
+            format!("The {whole} starts at {begins} and peaks at {peak}{phase}, {into} into it.")
         }
-        _ => format!("The peak of {peak} comes{phase}, {into} into the {whole}."),
+        _ => format!("Memory peaks at {peak}{phase}, {into} into the {whole}."),
     }
 }
 
@@ -155,36 +155,36 @@ fn what(profile: &Profile) -> String {
     let bytes = units::bytes(bytes as f64);
     let has_backward = profile.iteration.phases.backward > 0.0;
     let most = match kind {
-        "weights" => "are weights: they take the same whatever the batch",
+        "weights" => "are weights, independent of batch size",
         "gradients" => {
-            "are gradients: they take as much as the weights that are trained, whatever the batch"
+            "are gradients, as large as the trainable weights and independent of batch size"
         }
-        "optimizer state" => {
-            "is optimizer state: what the optimizer keeps for each weight, whatever the batch"
-        }
+        "optimizer state" => "is optimizer state, independent of batch size",
         "activations" if has_backward => {
-            "are activations: forward made them and backward still needs them, and most of them grow with the batch"
+            "are activations saved by the forward pass for the backward pass; most of them grow \
+            with batch size"
         }
         "activations" => {
-            "are activations: forward made them and still holds them, and most of them grow with the batch"
+            "are activations held by the forward pass; most of them grow with batch size"
         }
-        "batch" => "is the batch that the loader gave",
-        "temporaries" => "are temporaries: they live within one operator or between two",
+        "batch" => "is the batch from the DataLoader",
+        "temporaries" => "are temporaries that live within one op or between two",
         _ => {
-            "was there before the iteration and is none of weights, gradients, optimizer state or batch"
+            "was allocated before the iteration and is not weights, gradients, optimizer state or \
+            batch"
         }
     };
-    format!("{bytes} of the peak, {share}, {most}.")
+    format!("{bytes} ({share}) of peak memory {most}.")
 }
 
 fn who(profile: &Profile, holder: &Holder) -> String {
     let within = match holder.detail.as_str() {
         "" => String::new(),
-        makes if makes.starts_with("makes ") => format!(", which {makes},"),
+        makes if makes.starts_with("creates ") => format!(" (it {makes})"),
         scope => format!(" in {scope}"),
     };
     format!(
-        "Of all lines {}{within} holds most: {}, {} of the peak, mostly {}.",
+        "The line that holds most is {}{within}: {} ({} of the peak), mostly {}.",
         holder.name,
         units::bytes(holder.bytes as f64),
         units::percent(share_of_peak(holder.bytes, profile)),
@@ -198,7 +198,7 @@ fn room(memory: &MemoryCost) -> Option<String> {
     let share = share_of(memory.peak_bytes as f64, capacity as f64);
     (share >= TIGHT).then(|| {
         format!(
-            "The peak is {} of the {} that the device has.",
+            "Peak memory is {} of the device's {}.",
             units::percent(share),
             units::bytes(capacity as f64)
         )
@@ -230,7 +230,7 @@ mod tests {
         check(
             |_| (),
             expect![
-                "The iteration begins with 30 MB and peaks at 120 MB in backward, 30% into it. 90 MB of the peak, 75%, are activations: forward made them and backward still needs them, and most of them grow with the batch. Of all lines train.py:8 holds most: 80 MB, 67% of the peak, mostly activations."
+                "The iteration starts at 30 MB and peaks at 120 MB during the backward pass, 30% into it. 90 MB (75%) of peak memory are activations saved by the forward pass for the backward pass; most of them grow with batch size. The line that holds most is train.py:8: 80 MB (67% of the peak), mostly activations."
             ],
         );
     }
@@ -240,7 +240,7 @@ mod tests {
         check(
             |profile| profile.iteration.found_by.clear(),
             expect![
-                "The recording begins with 30 MB and peaks at 120 MB in backward, 30% into it. 90 MB of the peak, 75%, are activations: forward made them and backward still needs them, and most of them grow with the batch. Of all lines train.py:8 holds most: 80 MB, 67% of the peak, mostly activations."
+                "The recording starts at 30 MB and peaks at 120 MB during the backward pass, 30% into it. 90 MB (75%) of peak memory are activations saved by the forward pass for the backward pass; most of them grow with batch size. The line that holds most is train.py:8: 80 MB (67% of the peak), mostly activations."
             ],
         );
     }
@@ -254,7 +254,7 @@ mod tests {
         check(
             inference,
             expect![
-                "The iteration begins with 30 MB and peaks at 120 MB in forward, 30% into it. 90 MB of the peak, 75%, are activations: forward made them and still holds them, and most of them grow with the batch. Of all lines train.py:8 holds most: 80 MB, 67% of the peak, mostly activations."
+                "The iteration starts at 30 MB and peaks at 120 MB during the forward pass, 30% into it. 90 MB (75%) of peak memory are activations held by the forward pass; most of them grow with batch size. The line that holds most is train.py:8: 80 MB (67% of the peak), mostly activations."
             ],
         );
     }
@@ -275,7 +275,7 @@ mod tests {
         check(
             weights,
             expect![
-                "The peak of 120 MB is there when the iteration begins. 119 MB of the peak, 99%, are weights: they take the same whatever the batch. Of all lines train.py:4, which makes Conv2d, holds most: 119 MB, 99% of the peak, mostly weights. The peak is 92% of the 130 MB that the device has."
+                "Memory peaks at 120 MB at the start of the iteration. 119 MB (99%) of peak memory are weights, independent of batch size. The line that holds most is train.py:4 (it creates Conv2d): 119 MB (99% of the peak), mostly weights. Peak memory is 92% of the device's 130 MB."
             ],
         );
     }
@@ -290,7 +290,7 @@ mod tests {
         check(
             unknown,
             expect![
-                "The iteration begins with 30 MB and peaks at 120 MB, 30% into it. 120 MB of the peak, 100%, was there before the iteration and is none of weights, gradients, optimizer state or batch."
+                "The iteration starts at 30 MB and peaks at 120 MB, 30% into it. 120 MB (100%) of peak memory was allocated before the iteration and is not weights, gradients, optimizer state or batch."
             ],
         );
     }
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_line_that_makes_modules_says_which() {
         let (_, mut profile) = profile(TRAIN);
-        assert_eq!(modules_made(&profile, FileId(0), 4), "makes Conv2d");
+        assert_eq!(modules_made(&profile, FileId(0), 4), "creates Conv2d");
         let mut linear = profile.modules[2].clone();
         linear.definition = profile.modules[1].definition.clone();
         profile.modules.push(profile.modules[1].clone());

@@ -150,7 +150,7 @@ fn names_are_fit_to_show() {
 
 #[test]
 fn parts_say_what_they_use_the_device_for() {
-    for (on_gpu, first) in [(true, "GPU busy 80%"), (false, "80% in operators")] {
+    for (on_gpu, first) in [(true, "GPU busy 80%"), (false, "80% in PyTorch ops")] {
         let (_, mut profile) = profile(TRAIN);
         used(&mut profile, on_gpu);
         profile.modules[1].self_time = profile.modules[1].total_time;

@@ -164,7 +164,7 @@ impl Row {
         let edit = match edit {
             Some(Ok(())) => Edit { possible: true, why: None },
             Some(Err(why)) => Edit { possible: false, why: Some(sentence(why)) },
-            None => Edit { possible: false, why: Some("no small edit makes it".to_owned()) },
+            None => Edit { possible: false, why: Some("no automatic edit".to_owned()) },
         };
         let measured = what_ifs.pairs.iter().find(|pair| pair.name == own);
         Row {
@@ -255,7 +255,7 @@ mod tests {
     fn known() -> WhatIfs {
         let prediction = Prediction {
             names: vec!["zero-grad-none".to_owned()],
-            title: "Gradients to none instead of zero".to_owned(),
+            title: "Set gradients to None instead of zero".to_owned(),
             before_ns: 2e6,
             time_ns: range::Range { low: 0.8e6, value: 1e6, high: 1.6e6 },
             samples_factor: 1.0,
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn nothing_yet() {
-        let message = Some("What optimizations would bring is being worked out".to_owned());
+        let message = Some("Estimating speedups".to_owned());
         let shown = shown(&WhatIfs { message, ..WhatIfs::default() });
         assert_eq!(shown["rows"], serde_json::json!([]));
         assert_eq!(shown["before"], serde_json::Value::Null);

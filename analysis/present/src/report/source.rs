@@ -98,7 +98,7 @@ fn source_of(html: &mut String, profile: &Profile, file: FileId, source: &str, r
     }
     html.push_str("</tbody></table></div>\n");
     if lines.count() > shown {
-        html.push_str("<p class=\"quiet\">The rest of the file is left out.</p>\n");
+        html.push_str("<p class=\"quiet\">The rest of the file is not shown.</p>\n");
     }
     shown
 }
@@ -147,6 +147,6 @@ mod tests {
         let long = source + &"x = 1\n".repeat(30_000);
         let html = sources(&profile, &[Some(&long), Some(&long)]);
         assert_eq!(html.matches("<tr").count(), MOST_LINES as usize + 2);
-        assert_eq!(html.matches("is left out").count(), 2);
+        assert_eq!(html.matches("is not shown").count(), 2);
     }
 }

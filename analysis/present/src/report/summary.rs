@@ -100,7 +100,7 @@ impl Page<'_> {
         if profile.iteration.time_ns.is_nan() || profile.iteration.time_ns <= 0.0 {
             return;
         }
-        self.section("Time of an iteration");
+        self.section("Time per iteration");
         self.html.push_str("<div class=\"scroll\"><table><tbody>\n");
         for phase in Phase::ALL {
             let time = profile.iteration.phases.get(phase);
@@ -126,7 +126,7 @@ impl Page<'_> {
         if profile.memory.peak_bytes == 0 {
             return;
         }
-        self.section(&format!("Memory at the peak: {}", peak(profile)));
+        self.section(&format!("Peak memory: {}", peak(profile)));
         let words = memory_in_words(profile).unwrap_or_default();
         let _ = writeln!(self.html, "<p>{}</p>", text(&words));
         self.html.push_str("<div class=\"scroll\"><table><tbody>\n");
@@ -152,7 +152,7 @@ impl Page<'_> {
             return;
         }
         lines.sort_by(|(_, a), (_, b)| b.self_time.total().total_cmp(&a.self_time.total()));
-        self.section("Costliest lines");
+        self.section("Most expensive lines");
         self.html.push_str("<div class=\"scroll\"><table><thead><tr><th class=\"n\">itself</th><th class=\"n\">share</th><th>line</th><th>function</th><th>memory</th></tr></thead><tbody>\n");
         for (file, line) in lines.into_iter().take(LINES) {
             let path = profile.files.get(file).map_or("?", |file| file.path.as_str());
@@ -238,12 +238,12 @@ impl Page<'_> {
 
     fn notes(&mut self) {
         let profile = self.profile;
-        self.section("How far to trust this");
+        self.section("About this recording");
         self.html.push_str("<ul>\n");
         if profile.coverage.time > 0.0 {
             let _ = writeln!(
                 self.html,
-                "<li>{} of operator time and {} of activations reached a line.</li>",
+                "<li>{} of op time and {} of activations attributed to your code.</li>",
                 text(&units::percent(profile.coverage.time)),
                 text(&units::percent(profile.coverage.memory)),
             );
@@ -252,7 +252,7 @@ impl Page<'_> {
             let _ = writeln!(self.html, "<li>{}</li>", text(&shorten(note, 1_000)));
         }
         self.html.push_str(
-            "<li>Times are of one median iteration without a profiler; memory is what was alive at its peak.</li>\n</ul>\n",
+            "<li>Times are from the median iteration without a profiler; memory is what was allocated at the peak.</li>\n</ul>\n",
         );
     }
 }

@@ -82,7 +82,7 @@ impl Page {
         let is_iteration = summary.iteration.found_by == Some("profiler steps");
         self.title(match is_iteration {
             true => "Bottleneck",
-            false => "Bottleneck of the trace, taken as one iteration",
+            false => "Bottleneck of the trace, treated as one iteration",
         });
         self.line(&one_line(&found.text, self.style.width.max(240)));
         const LEAST: f64 = 0.01;
@@ -109,7 +109,7 @@ impl Page {
         self.title("GPU");
         let span = gpu.span_ns as f64;
         let of_span = |part_ns: u64| share(part_ns as f64, span);
-        self.fact("span", span, None, "from the first activity to the end of the last");
+        self.fact("span", span, None, "from the first to the last activity");
         self.fact("busy", gpu.busy_ns as f64, of_span(gpu.busy_ns), "");
         for (name, part_ns) in [
             ("  computing", gpu.compute_ns),
@@ -417,7 +417,7 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                         21 µs          from the first activity to the end of the last
+                span                         21 µs          from the first to the last activity
                 busy                       11.5 µs    55%
                   computing                10.5 µs    50%
                   copying                   1.0 µs     5%
@@ -438,7 +438,7 @@ mod tests {
                        GPU       host      calls  name
                    10.5 µs    50.2 µs          1  aten::mm
 
-                note: 1 of 2 GPU activities have no launch in the trace: they were launched before the recording began, and belong to no operator
+                note: 1 of 2 GPU activities have no launch in the trace: they were launched before the recording and belong to no operator
             "#]],
         );
     }
@@ -452,7 +452,7 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                         21 µs          from the first activity to the end of the last
+                span                         21 µs          from the first to the last activity
                 busy                       11.5 µs    55%
                   computing                10.5 µs    50%
                   copying                   1.0 µs     5%
@@ -473,7 +473,7 @@ mod tests {
                        GPU       host      calls  name
                    10.5 µs    50.2 µs          1  aten::mm
 
-                note: 1 of 2 GPU activities have no launch in the trace: they were launched before the recording began, and belong to no operator
+                note: 1 of 2 GPU activities have no launch in the trace: they were launched before the recording and belong to no operator
             "#]],
         );
     }
@@ -531,7 +531,7 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                       10.5 µs          from the first activity to the end of the last
+                span                       10.5 µs          from the first to the last activity
                 busy                       10.5 µs   100%
                   computing                10.5 µs   100%
                 idle                          0 ns   0.0%
@@ -539,7 +539,7 @@ mod tests {
                 launch to start              10 µs          median; 95% within 10 µs
                 launching                   5.0 µs          of the host in 1 launch, median 5.0 µs
 
-                note: the file ends too early, after 716 bytes of JSON: what came before is counted, the rest is missing
+                note: the file is truncated after 716 bytes of JSON: everything before that is counted
             "#]],
         );
     }

@@ -281,38 +281,38 @@ fn notes(trace: &Trace, facts: Option<&ActivityFacts>, memory: &MemorySummary) -
     let mut notes = Vec::new();
     if let Some(bytes) = trace.truncated_at {
         notes.push(format!(
-            "the file ends too early, after {bytes} bytes of JSON: what came before is counted, the \
-             rest is missing"
+            "the file is truncated after {bytes} bytes of JSON: everything before that is counted"
         ));
     }
     if trace.unusable_events > 0 {
         notes.push(format!(
-            "{} events say too little to be used (no time, or no name)",
+            "{} events are incomplete (no time or no name) and are ignored",
             trace.unusable_events
         ));
     }
     if trace.negative_durations > 0 {
         notes.push(format!(
-            "{} events have a negative duration, because the profiler's clocks crossed: it counts as 0",
+            "{} events have a negative duration because the profiler's clocks disagree: they count \
+            as 0",
             trace.negative_durations
         ));
     }
     if let Some(facts) = facts.filter(|facts| facts.unlinked > 0) {
         notes.push(format!(
             "{} of {} GPU activities have no launch in the trace: they were launched before the \
-             recording began, and belong to no operator",
+            recording and belong to no operator",
             facts.unlinked, facts.activities
         ));
     }
     if !trace.python_frames.is_empty() {
         notes.push(
-            "lines are those where functions begin, because that is what the profiler's frames name"
+            "lines are function definitions, because the profiler's frames name only those"
                 .to_owned(),
         );
     }
     if memory.events > 0 && memory.peaks.is_empty() {
         notes.push(
-            "memory events of this age tell no totals, so that the peak is unknown".to_owned(),
+            "this trace's memory events have no totals, so peak memory is unknown".to_owned(),
         );
     }
     notes

@@ -44,7 +44,7 @@ pub struct BatchSite {
 pub fn batch_site(project: &dyn Project, entry: &Entry) -> Result<BatchSite, Refusal> {
     let modules = Modules::read(project, entry);
     if modules.is_empty() {
-        return Err(Refusal::new(format!("{} is not there", entry.path)));
+        return Err(Refusal::new(format!("{} does not exist", entry.path)));
     }
     let tracer = Tracer::new(&modules, project, entry);
     let sink = sinks::sink(&tracer)?;
@@ -80,13 +80,13 @@ fn decide(tracer: &Tracer<'_>, sink: sinks::Sink) -> Result<BatchSite, Refusal> 
                 .take(3)
                 .map(|number| format!("{} in {}:{}", number.value, number.file, number.line))
                 .collect();
-            let message = format!("the batch size may be any of {}", places.join(", "));
+            let message = format!("the batch size could be any of {}", places.join(", "));
             return Err(Refusal { message, at: Some((first.file.clone(), first.line)) });
         }
     };
     if let Some(measured) = measured.filter(|measured| !agrees(number.value, *measured)) {
         let message = format!(
-            "{}:{} says {}, but the last run had a batch of {measured}, so that it may come from elsewhere",
+            "{}:{} sets {}, but the last run used batch size {measured}, so it may be set elsewhere",
             number.file, number.line, number.value
         );
         return Err(Refusal { message, at: Some((number.file, number.line)) });

@@ -57,13 +57,13 @@ pub(super) fn sink(tracer: &Tracer<'_>) -> Result<Sink, Refusal> {
     }
     let first = doubts.into_iter().next();
     Err(first.unwrap_or_else(|| {
-        Refusal::new("no loader, and nothing that is called a batch size, was found in the program")
+        Refusal::new("no DataLoader or variable named like a batch size was found in the program")
     }))
 }
 
 fn provider(tracer: &Tracer<'_>) -> Result<Sink, Refusal> {
     if let Some(size) = tracer.entry.configured {
-        let message = format!("the configuration asks for a batch_size of {size}: change it there");
+        let message = format!("the configuration sets batch_size to {size}: change it there");
         return Err(Refusal::new(message));
     }
     let module = &tracer.modules[0];
@@ -73,7 +73,7 @@ fn provider(tracer: &Tracer<'_>) -> Result<Sink, Refusal> {
     let parameter = function
         .and_then(|function| function.parameters.iter().find(|one| one.name == "batch_size"));
     let Some(default) = parameter.and_then(|parameter| parameter.default.clone()) else {
-        return Err(Refusal::new(format!("{} has no default of batch_size", module.path)));
+        return Err(Refusal::new(format!("{} has no default for batch_size", module.path)));
     };
     let found = tracer.trace(&Place { module: 0, span: default }, &[]);
     Ok(Sink { found, at: None })
@@ -223,10 +223,7 @@ fn of_training_arguments(tracer: &Tracer<'_>, place: &Place) -> Found {
             }
         }
     }
-    tracer.doubt(
-        place,
-        "names no per_device_train_batch_size, so that the library's own default counts",
-    )
+    tracer.doubt(place, "does not set per_device_train_batch_size, so the library default applies")
 }
 
 /// `trainer.fit(model, loader)`, `trainer.fit(model, datamodule=data)`, `trainer.fit(model)`.
@@ -276,7 +273,7 @@ fn made_batches(tracer: &Tracer<'_>) -> Vec<Sink> {
         if let [first, _, ..] = &found.numbers[..] {
             let lines: Vec<String> = found.numbers.iter().map(|one| one.line.to_string()).collect();
             let message = format!(
-                "{} writes the batch size {} times (lines {}): give it one name",
+                "{} writes the batch size {} times (lines {}): assign it to one variable",
                 module.path,
                 lines.len(),
                 lines.join(", ")
@@ -370,5 +367,5 @@ pub(super) fn also_taken_by(tracer: &Tracer<'_>, number: &Number) -> Option<Stri
         }
     }
     let first = others.first()?;
-    Some(format!("{first} takes the same number"))
+    Some(format!("{first} uses the same number"))
 }

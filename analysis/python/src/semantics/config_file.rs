@@ -237,7 +237,7 @@ pub(super) fn of_hydra(
     };
     let main = inside(&folder, &file)?;
     let Some(body) = tracer.project.text(&main) else {
-        return Some(tracer.doubt(&place, format!("reads {main}, which is not there")));
+        return Some(tracer.doubt(&place, format!("reads {main}, which does not exist")));
     };
     let own = in_text(tracer, &place, &main, &body, path);
     if !own.is_empty() {
@@ -262,6 +262,6 @@ fn overridden(tracer: &Tracer<'_>, keys: &[String]) -> Option<super::Refusal> {
     let argument = tracer.entry.arguments.iter().find(|argument| {
         argument.trim_start_matches('+').split_once('=').is_some_and(|(name, _)| name == wanted)
     })?;
-    let message = format!("the configuration's arguments say {argument}: change it there");
+    let message = format!("the configuration's arguments contain {argument}: change it there");
     Some(super::Refusal { message, at: None })
 }

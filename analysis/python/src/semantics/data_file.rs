@@ -30,19 +30,20 @@ pub(super) enum Entry {
 /// Why the text cannot be read, as the end of a sentence.
 pub(super) fn find(file: &str, text: &str, keys: &[String]) -> Result<Option<Entry>, String> {
     if text.len() > MOST_BYTES {
-        return Err("is too large for settings".to_owned());
+        return Err("is too large for a settings file".to_owned());
     }
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     match file.rsplit_once('.').map(|(_, ending)| ending) {
         Some("toml") => in_toml(text, &keys),
         // JSON is YAML in one line, and a YAML reader tells where its values stand.
         Some("yaml" | "yml" | "json") => in_yaml(text, &keys),
-        _ => Err("is neither YAML nor TOML nor JSON".to_owned()),
+        _ => Err("is not YAML, TOML or JSON".to_owned()),
     }
 }
 
 fn in_toml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
-    let table = DeTable::parse(text).map_err(|error| format!("is no TOML: {}", error.message()))?;
+    let table =
+        DeTable::parse(text).map_err(|error| format!("is not valid TOML: {}", error.message()))?;
     let Some((first, rest)) = keys.split_first() else { return Ok(None) };
     let mut at: Option<&Spanned<DeValue<'_>>> = table.get_ref().get(*first);
     for key in rest {
@@ -76,7 +77,8 @@ fn in_yaml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
     let mut anchors: Vec<(usize, Entry)> = Vec::new();
     let offsets = Offsets::of(text);
     for event in Parser::new_from_str(text).take(MOST_EVENTS) {
-        let (event, span) = event.map_err(|error| format!("is no YAML: {}", error.info()))?;
+        let (event, span) =
+            event.map_err(|error| format!("is not valid YAML: {}", error.info()))?;
         let is_wanted = |open: &[Open]| {
             open.len() == keys.len()
                 && open.iter().zip(keys).all(|(open, key)| match open {

@@ -9,14 +9,14 @@ use crate::syntax::kind::{Kind, TypedNode as _};
 pub(super) fn environment(tracer: &Tracer<'_>, place: &Place, arguments: &Arguments<'_>) -> Found {
     let module = &tracer.modules[place.module];
     let variable = arguments.positional.first().and_then(|node| literal::string(module, *node));
-    let variable = variable.unwrap_or_else(|| "a variable".to_owned());
+    let variable = variable.unwrap_or_else(|| "an environment variable".to_owned());
     if tracer.entry.environment.contains(&variable) {
         return tracer
-            .doubt(place, format!("takes it from {variable}, which the configuration sets"));
+            .doubt(place, format!("reads it from {variable}, which the configuration sets"));
     }
     let default = arguments.positional.get(1).copied().or(arguments.named("default"));
     let Some(default) = default else {
-        return tracer.doubt(place, format!("takes it from the environment's {variable}"));
+        return tracer.doubt(place, format!("reads it from the environment variable {variable}"));
     };
     let inner = super::gather::named_children(default)
         .into_iter()

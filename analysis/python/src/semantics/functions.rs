@@ -149,7 +149,7 @@ pub(super) fn call(tracer: &Tracer<'_>, place: &Place, node: Node<'_>, path: &[S
                 .map(|other| tracer.part(place, *other, path))
                 .find(|found| !found.is_empty());
             found.unwrap_or_else(|| {
-                tracer.doubt(place, format!("`{callee}` has no `{key}` that is written there"))
+                tracer.doubt(place, format!("`{callee}` does not set `{key}` in its code"))
             })
         }
         _ if TRANSPARENT.contains(&name) || name == "parse_known_args" => match first {
@@ -158,7 +158,7 @@ pub(super) fn call(tracer: &Tracer<'_>, place: &Place, node: Node<'_>, path: &[S
         },
         _ => tracer.doubt(
             place,
-            format!("takes the batch size from `{callee}(…)`, which is not of the project"),
+            format!("gets the batch size from `{callee}(…)`, which is outside the project"),
         ),
     }
 }
@@ -381,7 +381,7 @@ fn loader(
             Some(second) => tracer.part(place, *second, &[]),
             None => tracer.doubt(
                 place,
-                format!("makes a {name} without a batch_size, which takes one sample at a time"),
+                format!("creates a {name} without batch_size, so the batch size is 1"),
             ),
         };
     }

@@ -81,7 +81,7 @@ impl Tracer<'_> {
         if let Some(found) = arguments::well_known(self, name, path) {
             return found;
         }
-        self.doubt(place, format!("takes it from `{name}`, whose value is not in the project"))
+        self.doubt(place, format!("gets it from `{name}`, whose value is not in the project"))
     }
 
     /// Looks further, unless that is too deep: names of modules may lead in circles.
@@ -227,7 +227,7 @@ impl Tracer<'_> {
             return Found::doubt(Refusal { message, at: Some((file, line)) });
         }
         if one.is_augmented {
-            return self.doubt(&place, "changes the batch size after it was set");
+            return self.doubt(&place, "changes the batch size after setting it");
         }
         match one.element {
             Some(at) => {

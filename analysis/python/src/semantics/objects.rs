@@ -79,7 +79,13 @@ pub(super) fn parameter(
     }
     if found.is_empty() && found.doubts.is_empty() {
         let place = Place { module, span: one.span.clone() };
-        return tracer.doubt(&place, format!("is given `{name}` by nobody whose call is known"));
+        return tracer.doubt(
+            &place,
+            format!(
+                "has a parameter `{name}`, but no call that sets it \
+            was found"
+            ),
+        );
     }
     found
 }
@@ -181,7 +187,7 @@ pub(super) fn of_class(
     found.or_else(|| constructor_parameter(tracer, module, class, site, name, rest)).unwrap_or_else(
         || {
             let place = Place { module, span: text.classes[class].span.clone() };
-            tracer.doubt(&place, format!("has no `{name}` that is written in the project"))
+            tracer.doubt(&place, format!("has no `{name}` that is set in the project"))
         },
     )
 }

@@ -14,7 +14,7 @@ use super::{Entry, Project, Refusal, arguments, dictionary, functions, literal};
 
 /// How a doubt begins that a branch nobody can decide here is the reason of. A value that is changed
 /// in one is still written where it is written.
-pub const CHANGED_IN_A_BRANCH: &str = "where a condition holds";
+pub const CHANGED_IN_A_BRANCH: &str = "depending on a condition";
 
 /// Expressions that are looked at for one answer.
 const MOST_STEPS: u32 = 3_000;
@@ -161,7 +161,7 @@ impl<'a> Tracer<'a> {
             return Found::default();
         }
         if steps > MOST_STEPS || depth > DEEPEST || path.len() > 16 {
-            return self.doubt(place, "leads too far to be followed");
+            return self.doubt(place, "is too complex to follow");
         }
         self.stack.borrow_mut().push(key);
         let found = match self.modules[place.module].node(&place.span) {
@@ -256,7 +256,7 @@ impl<'a> Tracer<'a> {
                 _ => Found::default(),
             },
             "ERROR" => Found::default(),
-            _ => self.doubt(place, "computes the batch size in a way that cannot be followed back"),
+            _ => self.doubt(place, "computes the batch size in a way that could not be followed"),
         }
     }
 

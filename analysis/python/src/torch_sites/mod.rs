@@ -85,14 +85,14 @@ impl ProgramOutline {
             }
         } else if let Some(fit) = fit {
             judged.loop_line = Some(fit.line);
-            add(12, fit.library.map_or("trains with a trainer", |library| library.reason));
+            add(12, fit.library.map_or("trains with a trainer class", |library| library.reason));
         } else if made.is_some()
             && let Some(call) =
                 calls.iter().copied().find(|call| call.role == Some(Role::Delegates))
         {
             // The loop's body is in another file: `train_one_epoch(model, loader, optimizer)`.
             judged.loop_line = Some(repeated(call).unwrap_or(call.line));
-            add(10, "hands an optimizer to a function that trains");
+            add(10, "passes an optimizer to a training function");
         }
         if judged.score == 0 {
             return judged;
@@ -103,10 +103,10 @@ impl ProgramOutline {
                 judged.reasons.push(reason);
             }
         };
-        add(made.is_some(), "makes an optimizer");
-        add(first(Role::MakesLoader).is_some(), "makes a data loader");
+        add(made.is_some(), "creates an optimizer");
+        add(first(Role::MakesLoader).is_some(), "creates a DataLoader");
         add(self.main_line.is_some(), "has a main guard");
-        add(first(Role::ParsesArguments).is_some(), "reads command line arguments");
+        add(first(Role::ParsesArguments).is_some(), "parses command-line arguments");
         judged
     }
 }
@@ -133,7 +133,7 @@ mod tests {
         check(
             "opt = torch.optim.SGD(p, lr=1)\nfor epoch in e:\n  for x in loader:\n    l(x).backward()\n    opt.step()\n",
             expect![
-                "yes, loop 4: calls backward() in a loop, steps an optimizer, makes an optimizer"
+                "yes, loop 4: calls backward() in a loop, steps an optimizer, creates an optimizer"
             ],
         );
     }
@@ -145,7 +145,7 @@ mod tests {
                 "def train(model, optimizer):\n    for x in d:\n{STEP}\ndef main():\n    p = argparse.ArgumentParser()\n    train(m, AdamW(q))\nif __name__ == '__main__':\n    main()\n"
             ),
             expect![
-                "yes, loop 3: calls backward() in a loop, steps an optimizer, makes an optimizer, has a main guard, reads command line arguments"
+                "yes, loop 3: calls backward() in a loop, steps an optimizer, creates an optimizer, has a main guard, parses command-line arguments"
             ],
         );
     }
@@ -176,9 +176,9 @@ mod tests {
         );
         check(
             "t = Seq2SeqTrainer(\n  model=m)\nt.train()\n",
-            expect!["yes, loop 4: trains with a trainer"],
+            expect!["yes, loop 4: trains with a trainer class"],
         );
-        check("learn.fit_one_cycle(3)\n", expect!["yes, loop 2: trains with a trainer"]);
+        check("learn.fit_one_cycle(3)\n", expect!["yes, loop 2: trains with a trainer class"]);
         check("model.train()\nscaler = StandardScaler().fit(x)\n", expect!["no, loop -: "]);
     }
 
@@ -199,7 +199,7 @@ mod tests {
         check(
             "from engine import train_one_epoch\noptimizer = torch.optim.SGD(p)\nfor epoch in range(9):\n  train_one_epoch(model, optimizer, loader)\n",
             expect![
-                "yes, loop 4: hands an optimizer to a function that trains, makes an optimizer"
+                "yes, loop 4: passes an optimizer to a training function, creates an optimizer"
             ],
         );
     }
@@ -232,7 +232,7 @@ mod tests {
         );
         check_alone(
             "from somewhere import Trainer\nTrainer(d, lr=1).train()\n",
-            expect!["12, loop 2: trains with a trainer"],
+            expect!["12, loop 2: trains with a trainer class"],
         );
         check_alone(
             "from lightning.pytorch.cli import LightningCLI\ndef main():\n  LightningCLI(M)\nmain()\n",

@@ -70,7 +70,7 @@ class Arena:
         at = self._next[on_device]
         following = at + size + -size % _ALIGNMENT
         if following > self._end[on_device]:
-            raise ArenaFull("the tensors that are made hold more than any address space")
+            raise ArenaFull("the tensors exceed any address space")
         self._next[on_device] = following
         tensor = torch.frombuffer(self._memory, dtype=dtype, count=count, offset=at)
         tensor.as_strided_(shape, stride)
@@ -127,4 +127,4 @@ def _reserve() -> tuple[mmap.mmap, int]:
             return mmap.mmap(-1, size), size
         except (OSError, ValueError, OverflowError):
             continue
-    raise ArenaFull(f"the system gives no {math.ceil(_SIZES[-1] / 2**30)} GiB of addresses")
+    raise ArenaFull(f"the system has no {math.ceil(_SIZES[-1] / 2**30)} GiB of address space")

@@ -112,7 +112,7 @@ class Estimator:
     def ended(self) -> str:
         """The program ended early. Writes what there is; returns the outcome."""
         if self._before is not None and self._tracker.boundaries == 1:
-            self.note("the program has one iteration, which is also its first")
+            self.note("the program has only one iteration")
             self._here = self._before
             self._save("complete", None)
             return "complete"
@@ -126,7 +126,7 @@ class Estimator:
     def late(self, seconds: float) -> None:
         """The time is nearly over."""
         if self._unless_stepped is None:
-            self.cut_short(f"no whole iteration was done within {seconds:g} s")
+            self.cut_short(f"no complete iteration within {seconds} s")
         self._here = self._unless_stepped
         self.cut_short(f"the optimizer did not step within {seconds:g} s")
 
@@ -168,7 +168,7 @@ class Estimator:
                 self._here.events.in_passing(held - kept, len(columns))
         columns.add(func, key, args, kwargs, result, (phase, stack, module))
         if columns.full:
-            self.cut_short("the iteration has more operators than a list may hold")
+            self.cut_short("the iteration has too many operators for an operator list")
 
     def _engine_adds(self) -> bool:
         """Whether no code of the user's runs within the backward pass."""

@@ -296,7 +296,7 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
         plain: list[Any] = []
         for item in value:
             if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):
-                self._guesses.mark("how many elements of a mask are true; it was taken as all")
+                self._guesses.mark("the number of true elements in a mask is unknown; assumed all")
                 index = torch.empty(item.numel(), dtype=torch.int64, device="meta")
                 plain += [index] * item.dim()
             else:
@@ -390,7 +390,7 @@ def _like_first(func: Any, args: tuple[Any, ...]) -> Any:
             like = NewTensor(tuple(value.shape), value.stride(), value.dtype, False)
             results = tuple(like for _ in func._schema.returns)
             return results[0] if len(results) == 1 else results
-    raise OutOfReach(f"nobody knows what {operator_name(func)} returns")
+    raise OutOfReach(f"the result of {operator_name(func)} is unknown")
 
 
 def _storage_address(tensor: torch.Tensor) -> int:

@@ -156,7 +156,7 @@ def _described(result: Any, stand_ins: dict[int, int], on_device: bool) -> Any:
         if index >= 0:
             return Argument(index)
         if result.layout is not torch.strided:
-            raise Unsupported(f"a result has the layout {result.layout}")
+            raise Unsupported(f"unsupported layout of a result: {result.layout}")
         return NewTensor(tuple(result.shape), result.stride(), result.dtype, on_device)
     if isinstance(result, (list, tuple)):
         return tuple(_described(item, stand_ins, on_device) for item in result)

@@ -48,7 +48,7 @@ class ForwardOnly:
         if not self._is_forward_only():
             return None
         if self._sequences() is not None:
-            return "generation: an iteration is one forward pass, which gives one token"
+            return "generation: an iteration is one forward pass, which produces one token"
         passes = self._finder.signals_per_iteration
         count = "one forward pass" if passes == 1 else f"{passes} forward passes"
         return f"forward only: the program runs no backward pass, so an iteration is {count}"

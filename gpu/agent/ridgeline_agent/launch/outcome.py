@@ -61,7 +61,7 @@ def _outcome(
     if end.outcome is not None:
         return end.outcome, end.message
     if not states:
-        return "exited", f"no rank began: {end.message or 'the launcher did nothing'}"
+        return "exited", f"no rank started: {end.message or 'the launcher did nothing'}"
     size = max(state.world_size for state in states.values())
     missing = [rank for rank in range(size) if rank not in states]
     outcomes = {state.outcome for state in states.values()}
@@ -76,7 +76,7 @@ def _outcome(
             return outcome, text + _and_others(told, outcome)
     if not missing and outcomes == {"short"}:
         return "short", None
-    parts = [f"rank {rank} did not begin" for rank in missing[:_MOST_NAMED]]
+    parts = [f"rank {rank} did not start" for rank in missing[:_MOST_NAMED]]
     # Of those that are gone, the others lost their connection to the one that was gone first, most
     # likely the one that was least far.
     first = sorted(
@@ -96,7 +96,7 @@ def _and_others(told: list[RankState], outcome: str) -> str:
     others = len(told) - 1
     if others < 1:
         return ""
-    what = "failed" if outcome == "failed" else "ended early"
+    what = "failed" if outcome == "failed" else "exited early"
     return f" ({others} more {'rank' if others == 1 else 'ranks'} {what}, too)"
 
 
@@ -105,29 +105,29 @@ def _fate(state: RankState, end: End, places: dict[int, list[dict[str, Any]]]) -
     if state.outcome == "complete":
         return f"{rank} was measured"
     if state.outcome == "short":
-        return f"{rank} came to its end before enough iterations ran"
+        return f"{rank} finished before enough iterations ran"
     if state.outcome is not None:
         told = "" if state.message is None else f": {state.message[:_MOST_TOLD]}"
         return f"{rank} {state.outcome}{told}"
     if state.rank in end.gone:
-        return f"{rank} was ended in the stage '{state.stage}'{_at(places.get(state.rank, []))}"
-    return f"{rank} was waiting in the stage '{state.stage}'"
+        return f"{rank} was stopped in stage '{state.stage}'{_at(places.get(state.rank, []))}"
+    return f"{rank} was waiting in stage '{state.stage}'"
 
 
 def _standing(states: dict[int, RankState], places: dict[int, list[dict[str, Any]]]) -> str:
     """Where each rank that had not ended stood, those that were least far first."""
     if not states:
-        return "no rank had begun"
+        return "no rank had started"
     size = max(state.world_size for state in states.values())
-    parts = [f"rank {rank} had not begun" for rank in range(size) if rank not in states]
+    parts = [f"rank {rank} had not started" for rank in range(size) if rank not in states]
     running = [state for state in states.values() if state.outcome is None]
     for state in sorted(running, key=lambda one: (how_far(one), one.rank)):
         at = _at(places.get(state.rank, []))
         count = f"{state.done} of {state.total}"
-        parts.append(f"rank {state.rank} stood{at} in the stage '{state.stage}' ({count})")
+        parts.append(f"rank {state.rank} was{at} in stage '{state.stage}' ({count})")
     ended = [str(state.rank) for state in states.values() if state.outcome is not None]
     if ended and running:
-        parts.append(f"ended before that: rank {', '.join(ended[:_MOST_NAMED])}")
+        parts.append(f"exited before that: rank {', '.join(ended[:_MOST_NAMED])}")
     more = len(parts) - _MOST_NAMED
     return "; ".join(parts[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 

@@ -77,7 +77,7 @@ class RankGroup:
         try:
             self._write_request()
             if not os.path.isdir(self._spec.cwd):
-                why = f"there is no folder {self._spec.cwd} on the machine of the launcher"
+                why = f"folder {self._spec.cwd} does not exist on the launcher's machine"
                 return finished(self._spec.id, {}, End("exited", why), [])
             try:
                 launcher = self._start()
@@ -199,7 +199,7 @@ class RankGroup:
                 if held > limits.memory_bytes:
                     return End(
                         "memory",
-                        f"stopped: the ranks held {held} bytes of memory, the limit is "
+                        f"stopped: the ranks used {held} bytes of memory; the limit is "
                         f"{limits.memory_bytes}",
                     )
             time.sleep(_TICK_SECONDS)
@@ -208,8 +208,8 @@ class RankGroup:
         gone = {rank for rank, state in states.items() if state.outcome is None}
         killed = process_tree.kernel_memory_kills() > self._kernel_kills
         if gone and killed:
-            return End("memory", "the machine ran out of memory, and the kernel ended the program")
-        code = f"the launcher ended with {describe_status(status)}"
+            return End("memory", "the machine ran out of memory, and the kernel killed the program")
+        code = f"the launcher exited with {describe_status(status)}"
         return End(None, code, gone=self._first_gone or gone, status=status)
 
     def _gone(self, states: dict[int, RankState]) -> set[int]:

@@ -67,12 +67,12 @@ class ReceivedRecording:
         """Takes the next piece of a file. Raises OSError for what is no part of a recording."""
         name, packed = event.get("path"), event.get("data")
         if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(packed, str):
-            raise OSError("the other machine sent what is no part of a recording")
+            raise OSError("the other machine sent a file that does not belong to a recording")
         try:
             unpacker = zlib.decompressobj()
             data = unpacker.decompress(base64.b64decode(packed, validate=True), _CHUNK)
         except (ValueError, zlib.error):
-            raise OSError("the other machine sent a file that is broken") from None
+            raise OSError("the other machine sent a damaged file") from None
         self._bytes += len(data)
         if self._bytes > _MOST_BYTES:
             raise OSError(f"the other machine sent more than {_MOST_BYTES} bytes")

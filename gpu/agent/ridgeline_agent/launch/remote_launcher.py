@@ -165,7 +165,7 @@ class RemoteLauncher:
                 # The end of its input ends everything there.
                 return self._finished("cancelled", "cancelled")
             if end is not None and now > end:
-                why = f"stopped after {seconds:g} s: the other machine did not answer"
+                why = f"stopped after {seconds} s: the other machine did not respond"
                 return self._finished("timeout", why)
             try:
                 event = self._inbox.get(timeout=_TICK_SECONDS)
@@ -189,7 +189,7 @@ class RemoteLauncher:
         said = self._last_words.decode("utf-8", "replace").strip().splitlines()[-3:]
         more = f": {' / '.join(said)}" if said else ""
         code = "" if process.returncode is None else f" (exit code {process.returncode})"
-        return self._finished("exited", f"the other machine was lost{code}{more}")
+        return self._finished("exited", f"lost the connection to the other machine{code}{more}")
 
     def _finished(self, outcome: str, message: str) -> dict[str, Any]:
         return {

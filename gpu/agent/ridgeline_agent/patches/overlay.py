@@ -76,7 +76,7 @@ class Overlay:
         def stats_of_files(self: Any, path: str) -> Any:
             if overlay.text(path) is not None:
                 # Without a time of change, neither is cached bytecode used nor is any written.
-                raise OSError("its text is not the file's")
+                raise OSError("its text differs from the file")
             return path_stats(self, path)
 
         @functools.wraps(get_data)

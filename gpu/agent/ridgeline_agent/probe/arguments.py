@@ -110,10 +110,10 @@ def calls_of(operator: dict[str, Any], device: torch.device, most_bytes: int) ->
         except ArgumentMismatchError:
             continue
         if _bytes([*bound[0], *bound[1].values()]) > most_bytes:
-            raise ArgumentMismatchError("its tensors are too large to be made beside one another")
+            raise ArgumentMismatchError("its tensors are too large to allocate together")
         found.append((overload, bound))
     if not found:
-        raise ArgumentMismatchError("no overload takes what was recorded")
+        raise ArgumentMismatchError("no overload matches the recorded arguments")
     make = _TensorFactory(name, inputs, device)
     return [
         Call(overload, [make(arg) for arg in args], {key: make(arg) for key, arg in named.items()})
@@ -125,10 +125,10 @@ def _overloads(name: str) -> list[Any]:
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
     if namespace != "aten":
-        raise ArgumentMismatchError("it is not one of PyTorch's own")
+        raise ArgumentMismatchError("it is not a PyTorch operator")
     packet = getattr(torch.ops.aten, base, None)
     if packet is None:
-        raise ArgumentMismatchError("this version of PyTorch does not have it")
+        raise ArgumentMismatchError("this PyTorch version does not have it")
     names = [overload] if overload else [one for one in packet.overloads() if "out" not in one]
     return [getattr(packet, one) for one in names if hasattr(packet, one)]
 
@@ -140,7 +140,7 @@ class _TensorDescription:
         shape, strides = described.get("s"), described.get("d")
         dtype = getattr(torch, str(described.get("t") or "float32"), None)
         if not isinstance(dtype, torch.dtype) or not _whole_numbers(shape):
-            raise ArgumentMismatchError("a tensor has no shape or a type that is not known")
+            raise ArgumentMismatchError("a tensor has no shape or an unknown dtype")
         self.dtype = dtype
         self.shape: list[int] = list(shape or ())
         fits = _whole_numbers(strides) and len(strides or ()) == len(self.shape)
@@ -206,7 +206,7 @@ def _taken(kind: str, value: Any) -> Any:
             return value
     elif kind == "str" and isinstance(value, str):
         return value
-    raise ArgumentMismatchError(f"{value!r} is no {kind}")
+    raise ArgumentMismatchError(f"{value} is not a {kind}")
 
 
 class _TensorFactory:

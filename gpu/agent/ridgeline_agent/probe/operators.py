@@ -90,7 +90,7 @@ def probe_operator(
     try:
         same = _runnable(asked, device, memory_bytes // _SHARE_OF_MEMORY)
     except (ArgumentMismatchError, RuntimeError) as error:
-        note(f"{name} was not run by itself: {error}")
+        note(f"{name} was not timed: {error}")
         return answer
     unchanged = []
     for variant in wanted:
@@ -108,13 +108,13 @@ def probe_operator(
             rotation.warm_up()
             rotations[variant] = rotation
         except Exception as error:
-            note(f"{name} cannot be run as {variant}: {_in_short(error)}")
+            note(f"{name} cannot run as {variant}: {_in_short(error)}")
     blocks = {variant: rotation.block for variant, rotation in rotations.items()}
     if SAME not in blocks:
         return answer
     times, wrong = side_by_side(blocks, until)
     if wrong is not None:
-        note(f"{name} failed while it was timed: {wrong}")
+        note(f"{name} failed while timed: {wrong}")
     answer.update(times)
     if SAME in times:
         answer.update({variant: times[SAME] for variant in unchanged})

@@ -64,7 +64,7 @@ def probe_optimizer(
         kind = _class(name)
         parameters = _parameters(asked, device, memory_bytes)
     except (ArgumentMismatchError, RuntimeError) as error:
-        note(f"the optimizer {name} was not run by itself: {error}")
+        note(f"the optimizer {name} was not timed: {error}")
         return answer
     options = asked.get("options")
     taken = inspect.signature(kind).parameters
@@ -78,7 +78,7 @@ def probe_optimizer(
     for variant in wanted:
         flags = {key: value for key, value in VARIANTS[variant].items() if key in taken}
         if not any(flags.values()) and variant != "for-loop":
-            note(f"{name} has no way that is called {variant}")
+            note(f"{name} has no variant {variant}")
             continue
         try:
             step = Step(kind(parameters, **{**given, **flags}), sweep, device)
@@ -86,10 +86,10 @@ def probe_optimizer(
             steps[variant] = step
         except Exception as error:
             text = (str(error).splitlines() or [""])[0][:200]
-            note(f"{name} cannot be run as {variant}: {type(error).__name__}: {text}")
+            note(f"{name} cannot run as {variant}: {type(error).__name__}: {text}")
     times, wrong = side_by_side({name: step.block for name, step in steps.items()}, until)
     if wrong is not None:
-        note(f"{name} failed while it was timed: {wrong}")
+        note(f"{name} failed while timed: {wrong}")
     answer.update(times)
     return answer
 
@@ -97,7 +97,7 @@ def probe_optimizer(
 def _class(name: str) -> Any:
     kind = getattr(torch.optim, name, None)
     if not isinstance(kind, type) or not issubclass(kind, torch.optim.Optimizer):
-        raise ArgumentMismatchError("it is not one of PyTorch's own")
+        raise ArgumentMismatchError("it is not a PyTorch optimizer")
     if kind is torch.optim.Optimizer or name in ("LBFGS", "SparseAdam"):
         raise ArgumentMismatchError("its step needs more than gradients")
     return kind
@@ -107,15 +107,15 @@ def _parameters(asked: dict[str, Any], device: torch.device, memory_bytes: int) 
     shapes = asked.get("shapes")
     dtype = getattr(torch, str(asked.get("dtype") or "float32"), None)
     if not isinstance(shapes, list) or not isinstance(dtype, torch.dtype) or not shapes:
-        raise ArgumentMismatchError("its parameters are not known")
+        raise ArgumentMismatchError("its parameters are unknown")
     for shape in shapes:
         if not isinstance(shape, list) or not all(
             type(size) is int and size >= 0 for size in shape
         ):
-            raise ArgumentMismatchError("its parameters are not known")
+            raise ArgumentMismatchError("its parameters are unknown")
     elements = sum(math.prod(shape) for shape in shapes)
     if elements * torch.empty(0, dtype=dtype).element_size() * _COPIES > memory_bytes:
-        raise ArgumentMismatchError("its parameters are too large to be made several times")
+        raise ArgumentMismatchError("its parameters are too large to allocate several times")
     parameters = []
     for shape in shapes:
         parameter = torch.nn.Parameter(torch.rand(shape, device=device).to(dtype))

@@ -47,10 +47,10 @@ def probe_cell(
             blocks = {key: _block(way, device) for key, way in ways.items()}
             times, wrong = side_by_side(blocks, until)
     except (ArgumentMismatchError, RuntimeError) as error:
-        note(f"the cell {name} was not run by itself: {error}")
+        note(f"the cell {name} was not timed: {error}")
         return answer
     if wrong is not None:
-        note(f"the cell {name} failed while it was timed: {wrong}")
+        note(f"the cell {name} failed while timed: {wrong}")
     answer.update(times)
     return answer
 
@@ -64,12 +64,12 @@ class _Sequence:
         kind = _KINDS.get(str(asked.get("type")))
         sizes = [asked.get(key) for key in ("steps", "batch", "input", "hidden")]
         if kind is None or not all(type(size) is int and 0 < size < 2**31 for size in sizes):
-            raise ArgumentMismatchError("its sizes are not known")
+            raise ArgumentMismatchError("its sizes are unknown")
         steps, batch, width, hidden = (int(size or 0) for size in sizes)
         kept = steps * batch * (width + _STATES_KEPT * hidden)
         weights = 4 * hidden * (width + hidden)
         if (2 * kept + 6 * weights) * 4 > memory_bytes:
-            raise ArgumentMismatchError("its tensors are too large to be made beside one another")
+            raise ArgumentMismatchError("its tensors are too large to allocate together")
         cell, layer, options = kind
         bias = asked.get("bias") is not False
         self._cell = cell(width, hidden, bias=bias, device=device, **options)

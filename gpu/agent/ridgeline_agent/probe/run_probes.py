@@ -117,7 +117,7 @@ class ProbeResults:
             for place, asked in enumerate(items):
                 now = time.monotonic()
                 if now >= ends:
-                    self._note("time was up before all was measured")
+                    self._note("the time limit was reached before everything was timed")
                     return
                 until = now + max(part_ends - now, 0.0) / (len(items) - place)
                 answer = probe(asked, device, memory, rotated, until, self._note)
@@ -168,7 +168,7 @@ def _read(path: str) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
         request = json.load(file)
     if not isinstance(request, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     return request
 
 

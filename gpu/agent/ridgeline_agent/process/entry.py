@@ -115,9 +115,7 @@ def _run_module(spec: RunSpec, interpreter: Interpreter) -> None:
     get_code = getattr(found.loader if found is not None else None, "get_code", None)
     code = get_code(name) if get_code is not None else None
     if found is None or not isinstance(code, CodeType):
-        raise EntryError(
-            f"there is no module {name} to run, looked up from {os.path.basename(spec.cwd)}/"
-        )
+        raise EntryError(f"module {name} was not found from {os.path.basename(spec.cwd)}/")
     main = _new_main()
     main.__spec__ = found
     main.__file__ = found.origin
@@ -214,8 +212,9 @@ def _batch_size(spec: RunSpec, make_inputs: Callable[..., Any]) -> int:
     if isinstance(parameter.default, int):
         return parameter.default
     raise EntryError(
-        f"{name} has no number as its default of batch_size: write batch_size=32, or set "
-        "batch_size in the configuration",
+        f"the default of batch_size in {name} is not a number: write batch_size=32, or set "
+        "batch_size in the "
+        "configuration",
         *_definition(make_inputs),
     )
 

@@ -227,7 +227,7 @@ def _in_short(error: BaseException, spec: RunSpec) -> str:
     except Exception:
         text = ""
     if isinstance(error, SystemExit):
-        return shorten(f"the program left early: sys.exit({error.code!r})", 500)
+        return shorten(f"the program exited early: sys.exit({error.code})", 500)
     text = without_absolute_paths(text, spec.root)
     name = "" if isinstance(error, EntryError) else f"{type(error).__name__}: "
     return shorten(name + text, 500)
@@ -256,8 +256,8 @@ def _choose_device(spec: RunSpec) -> None:
             os.environ["CUDA_VISIBLE_DEVICES"] = _visible(int(index))
         if not torch.cuda.is_available():
             raise DeviceError(
-                f"the configuration asks for the device {spec.device}, "
-                f"and torch {torch.__version__} finds no such GPU here"
+                f"the configuration requests device {spec.device}, but torch {torch.__version__} "
+                "finds no such GPU"
             )
 
 

@@ -134,7 +134,7 @@ class Run:
         elif scripts:
             names = " and ".join(scripts[:_MOST_SCRIPTS])
             text += (
-                f". It had started {names} as a command, which is not profiled: profile that "
+                f". It had started {names} as a subprocess, which is not profiled: profile that "
                 "script itself"
             )
         return text
@@ -185,11 +185,12 @@ class Run:
                 -status == signal.SIGKILL
                 and process_tree.kernel_memory_kills() > self._kernel_kills
             ):
-                return "memory", "the machine ran out of memory, and the kernel ended the program"
-            return "crashed", f"the program was ended by {describe_status(status)}{_at(frames)}"
+                return "memory", "the machine ran out of memory, and the kernel killed the program"
+            ended_by = describe_status(status)
+            return "crashed", f"the program was terminated by {ended_by}{_at(frames)}"
         if status is not None and status >= _WINDOWS_EXCEPTION:
-            return "crashed", f"the program was ended by the exception 0x{status:08X}{_at(frames)}"
-        return "exited", f"the program ended with exit code {status} before enough iterations ran"
+            return "crashed", f"the program was terminated by exception 0x{status}{_at(frames)}"
+        return "exited", f"the program exited with code {status} before enough iterations ran"
 
 
 def describe_status(status: int) -> str:

@@ -71,7 +71,7 @@ class _Version:
         _, status = os.waitpid(self._process, 0)
         if event is None:
             code = os.waitstatus_to_exitcode(status)
-            host.finish("exited", f"a version ended early, with the code {code}")
+            host.finish("exited", f"a version exited early with code {code}")
         if event.get("outcome") != "complete":
             host.finish(str(event.get("outcome")), event.get("message"))
 
@@ -80,7 +80,7 @@ def run_side_by_side(
     spec: RunSpec, host: Host, run: Callable[[RunSpec, Turn], NoReturn]
 ) -> NoReturn:
     """Runs the versions of `spec`, each by `run` in a process of its own, and ends this one."""
-    why = why_unsafe() if process_tree.ON_LINUX else "processes are not forked here"
+    why = why_unsafe() if process_tree.ON_LINUX else "this system does not fork runs"
     if why is not None:
         host.finish("exited", f"versions cannot run side by side: {why}")
     giver = os.getpid()

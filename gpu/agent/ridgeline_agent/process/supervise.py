@@ -69,9 +69,9 @@ class Supervisor:
         # Why runs are not forked, or None where they are.
         self._standby_reason: str | None = None
         if "--standby" in arguments:
-            self._standby_reason = "asked for"
+            self._standby_reason = "on request"
         elif not process_tree.ON_LINUX:
-            self._standby_reason = f"on {sys.platform} a fork after loading torch is not safe"
+            self._standby_reason = f"on {sys.platform}, forking after loading torch is not safe"
         # What the reader threads saw. Bounded, so that a program which prints faster than it is
         # read waits.
         self._inbox: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=64)
@@ -278,17 +278,17 @@ class Supervisor:
             if run.exit_status is None:
                 run.exited(status)
                 if self._standby_reason is None:
-                    run.message = "the process that starts the runs was ended, and the run with it"
+                    run.message = "the process that starts runs was terminated, and the run with it"
             self._complete(run)
         elif self._importing is not None and not self._ending:
             # An import that ends the process or crashes it: the program may do that, the zygote
             # goes without.
             self._dropped[self._importing] = (
-                f"importing it ended the process ({describe_status(status)})"
+                f"the process exited during import ({describe_status(status)})"
             )
         elif self._lost > _MOST_WORKERS_LOST:
             printed = b"".join(self._recent_log)[-2000:].decode("utf-8", "replace").strip()
-            why = f"the agent's process ends at its start ({describe_status(status)}). {printed}"
+            why = f"the agent process exits at startup ({describe_status(status)}). {printed}"
             self._server.send({"event": "unusable", "message": why})
             self.end_everything()
         self._start_worker()
@@ -301,7 +301,7 @@ class Supervisor:
             self._prepare_ends = None
             if self._importing is not None:
                 seconds = f"{_LONGEST_PREPARE_SECONDS:g} s"
-                self._dropped[self._importing] = f"importing it was not done after {seconds}"
+                self._dropped[self._importing] = f"import did not finish within {seconds}"
             self._kill_worker()
         run = self._run
         if run is None or run.verdict is not None or run.exit_status is not None:
@@ -319,7 +319,7 @@ class Supervisor:
             )
             if held > limit:
                 self._stop(
-                    run, "memory", f"stopped: it held {held} bytes of memory, the limit is {limit}"
+                    run, "memory", f"stopped: it used {held} bytes of memory; the limit is {limit}"
                 )
         if run.sent and (why := run.disk.why_stop()) is not None:
             self._stop(run, "exited", why)

@@ -143,7 +143,8 @@ def _no_torch(error: BaseException) -> str:
     where = sys.executable
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return (
-            f"{where} has no torch. Choose the interpreter of the project (its .venv or conda "
-            f"environment), or install torch into this one: {where} -m pip install torch"
+            f"{where} has no torch. Select the project's interpreter (its .venv or conda "
+            "environment), or install "
+            f"torch into this one: {where} -m pip install torch"
         )
     return f"{where} cannot import torch: {type(error).__name__}: {error}"

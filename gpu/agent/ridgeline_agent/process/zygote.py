@@ -94,7 +94,7 @@ class Zygote:
             self._leave(zygote)
             # What torch itself says about the fork; `why_unsafe` has to guess it from outside.
             if torch.cuda._is_in_bad_fork():
-                why = "CUDA was initialised before the fork"
+                why = "CUDA was initialized before the fork"
                 self._events.send({"event": "refused", "id": request.get("id"), "why": why})
                 os._exit(0)
             run_here(request, self._events, self._interpreter)
@@ -166,10 +166,10 @@ def why_unsafe() -> str | None:
         return f"there are {threads} threads"
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return "CUDA is initialised"
+        return "CUDA is initialized"
     for device in _open_devices():
         if device.startswith(_OF_DRIVERS):
-            return f"the GPU's driver is in use ({device})"
+            return f"the GPU driver is in use ({device})"
     return None
 
 

@@ -47,5 +47,5 @@ def why_unknown() -> str:
     """Why memory is not known, where nobody counts."""
     backend = getattr(torch.cuda.memory, "get_allocator_backend", lambda: "")()
     if backend == "pluggable":
-        return "the program uses a pluggable allocator, which does not report its allocations"
-    return "PyTorch's caching allocator is off, and nothing else reports allocations"
+        return "the program uses a pluggable allocator that does not report allocations"
+    return "PyTorch's caching allocator is disabled, so allocations are not reported"

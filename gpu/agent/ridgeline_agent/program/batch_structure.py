@@ -45,10 +45,10 @@ def describe(batch: object) -> Structure:
             pairs = []
             for key, item in value.items():
                 if type(key) not in (str, int):
-                    raise NotDescribable(f"a key is of the type {type(key).__name__}")
+                    raise NotDescribable(f"a key has type {type(key).__name__}")
                 pairs.append([key, part(item, depth + 1)])
             return {"dict": pairs}
-        raise NotDescribable(f"a part is of the type {kind.__name__}")
+        raise NotDescribable(f"a part has type {kind.__name__}")
 
     return part(batch, 0)
 

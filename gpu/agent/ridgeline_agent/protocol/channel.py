@@ -39,7 +39,7 @@ class Sender:
         """Writes one event. Raises OSError where the pipe is closed or is another file by now."""
         if _identity(self._descriptor) != self._identity:
             # The user's program closed it and opened something else under its number.
-            raise BrokenPipeError("the descriptor of the protocol was closed")
+            raise BrokenPipeError("the protocol's file descriptor was closed")
         write_all(self._descriptor, json.dumps(event).encode("ascii") + b"\n")
 
 

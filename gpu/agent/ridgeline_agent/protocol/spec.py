@@ -193,7 +193,7 @@ def _text(keys: Mapping[str, Any], key: str, default: str | None = None, inside:
     if value is None and default is not None:
         return default
     if not isinstance(value, str) or not value:
-        raise SpecError(f"{inside}{key} must be a text that is not empty")
+        raise SpecError(f"{inside}{key} must be a non-empty string")
     return _checked(value, inside + key)
 
 
@@ -202,19 +202,19 @@ def _texts(keys: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise SpecError(f"{key} must be a list of texts")
+        raise SpecError(f"{key} must be a list of strings")
     return tuple(_checked(item, key) for item in value)
 
 
 def _checked(text: str, key: str) -> str:
     """The text, if the operating system can take it as a path, an argument or a variable."""
     if "\0" in text:
-        raise SpecError(f"{key} holds a NUL character")
+        raise SpecError(f"{key} contains a NUL character")
     try:
         # "surrogateescape" is how Python itself passes on file names that are not UTF-8.
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise SpecError(f"{key} holds a lone surrogate") from None
+        raise SpecError(f"{key} contains a lone surrogate") from None
     return text
 
 
@@ -225,7 +225,7 @@ def _environment(keys: Mapping[str, Any]) -> dict[str, str]:
     variables = _object(value, "env")
     for name, text in variables.items():
         if not name or "=" in name or not isinstance(text, str):
-            raise SpecError(f"env: {name!r} is not a variable with a text")
+            raise SpecError(f"env: {name} is not a variable with a string value")
         _checked(name, "env")
         _checked(text, "env")
     return dict(variables)
@@ -238,10 +238,10 @@ def _overlay(keys: Mapping[str, Any]) -> dict[str, str]:
     texts = _object(value, "overlay")
     for path, text in texts.items():
         if not path or os.path.isabs(path) or not isinstance(text, str):
-            raise SpecError(f"overlay: {path!r} is not a path relative to the root with a text")
+            raise SpecError(f"overlay: {path} is not a relative path with a string value")
         _checked(path, "overlay")
     if sum(map(len, texts.values())) > MOST_OVERLAY_CHARACTERS:
-        raise SpecError(f"overlay holds more than {MOST_OVERLAY_CHARACTERS} characters")
+        raise SpecError(f"overlay has more than {MOST_OVERLAY_CHARACTERS} characters")
     return dict(texts)
 
 
@@ -282,7 +282,7 @@ def _device(keys: Mapping[str, Any]) -> str:
     if device not in ("auto", "cpu", "cuda") and not device.startswith("cuda:"):
         raise SpecError(f"device is {device!r}; it must be auto, cpu, cuda or cuda:N")
     if not (index.isascii() and index.isdigit() and len(index) <= 4):
-        raise SpecError(f"device is {device!r}; after 'cuda:' comes the number of a GPU")
+        raise SpecError(f"device is {device}; 'cuda:' must be followed by a GPU index")
     return device
 
 
@@ -297,7 +297,7 @@ def _launcher(keys: Mapping[str, Any]) -> Launcher | None:
     paths = _object(part.get("paths") or {}, "launcher.paths")
     for here, there in paths.items():
         if not os.path.isabs(here) or not isinstance(there, str) or not there.startswith("/"):
-            raise SpecError(f"launcher.paths: {here!r} and what it is there must be absolute paths")
+            raise SpecError(f"launcher.paths: {here} and its remote path must be absolute paths")
         _checked(here, "launcher.paths")
         _checked(there, "launcher.paths")
     python = _text(part, "python", Launcher.python, "launcher.")

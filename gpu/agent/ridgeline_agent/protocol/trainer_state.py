@@ -86,8 +86,9 @@ def why_none_trains(out: str) -> str | None:
         return None
     what = "1 child process" if count == 1 else f"{count} child processes"
     return (
-        f"the program started {what}, and none ran a backward pass or an optimizer step. A child "
-        "process that only calls a model is not profiled: call it in the program's first process"
+        f"the program started {what}, but none ran a backward pass or an optimizer step. A child "
+        "process that only "
+        "calls a model is not profiled: call it in the program's main process"
     )
 
 

@@ -48,7 +48,7 @@ class Alignment:
         self._is_alone = True
         store = distributed.distributed_c10d._get_default_store()
         if store.add(_ALONE, 0) > 0:
-            raise RuntimeError("another one went on alone")
+            raise RuntimeError("one continued without the others")
         self._met[what] += 1
         key = f"ridgeline/{what}/{self._met[what]}"
         store.add(key + "/total", number)

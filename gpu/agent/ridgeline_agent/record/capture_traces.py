@@ -158,6 +158,6 @@ def _add_events(path: str, events: list[str]) -> None:
         file.seek(first)
         before, bracket, after = file.read().rpartition(b"]")
         if not bracket or not before.rstrip().endswith(b"}"):
-            raise ValueError("the trace does not end as Kineto's do")
+            raise ValueError("the trace is truncated")
         file.seek(first + len(before))
         file.write(b",\n" + ",\n".join(events).encode() + bracket + after)

@@ -47,18 +47,22 @@ def why_missing() -> str:
     for name in ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH"):
         if os.environ.get(name):
             return (
-                f"Another profiler is attached ({name} is set, as Nsight Systems does), and only "
-                "one can use CUPTI. Start the editor or the command without it."
+                f"Another profiler is attached ({name} is set, as by Nsight Systems), and only "
+                "one can use CUPTI. "
+                "Start the editor or the command without it."
             )
     if _is_for_administrators():
         return (
-            "The NVIDIA driver allows profiling to administrators only (ERR_NVGPUCTRPERM). Set the "
-            "driver's option NVreg_RestrictProfilingToAdminUsers=0 and restart, or run as root."
+            "The NVIDIA driver restricts profiling to administrators (ERR_NVGPUCTRPERM). Set the "
+            "driver option "
+            "NVreg_RestrictProfilingToAdminUsers=0 and reboot, or run as root."
         )
     return (
-        "CUPTI did not start. Another profiler may hold it (Nsight Systems, Nsight Compute, DCGM), "
-        "the container may lack the permission to profile (ERR_NVGPUCTRPERM), or the driver may be "
-        "older than PyTorch's CUDA. The program's output has CUPTI's own message."
+        "CUPTI did not start. Another profiler may be using it (Nsight Systems, Nsight Compute, "
+        "DCGM), the "
+        "container may not be permitted to profile (ERR_NVGPUCTRPERM), or the driver may be "
+        "older than PyTorch's "
+        "CUDA. See the program's output for CUPTI's own message."
     )
 
 

@@ -204,7 +204,7 @@ class MonitoringClock(LineClock):
             if monitoring.get_tool(tool) is None:
                 break
         else:
-            raise RuntimeError("every tool of sys.monitoring is taken")
+            raise RuntimeError("all sys.monitoring tool IDs are in use")
         monitoring.use_tool_id(tool, "ridgeline")
         self._tool = tool
         on_line, on_start, on_resume, on_leave, on_unwind = self._callbacks(monitoring)

@@ -211,7 +211,7 @@ class ProfiledIterations:
             self._notes.add(f"memory is unknown: {allocator.why_unknown()}")
         if others := device.others_in_use(on):
             self._notes.add(
-                f"memory is that of {on}, which holds most; the program also uses "
+                f"memory is that of {on}, which uses most; the program also uses "
                 f"{', '.join(others)}"
             )
         self.measured = (self.memory, self._program.batch)

@@ -120,7 +120,7 @@ class Recorder:
         if stage is Stage.SAVING:
             return "complete"
         if children is not None and children.is_anothers():
-            why = "the child process that trains ended before enough iterations ran"
+            why = "the child process that trains exited before enough iterations ran"
             host.finish("exited", why)
         try:
             complete = stage is Stage.PROFILING and bool(self._profiled.windows)

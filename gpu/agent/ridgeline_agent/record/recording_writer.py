@@ -69,8 +69,9 @@ class RecordingWriter:
         if self._program.device.type == "cpu" and profiled.windows and profiled.measured_at == 0:
             # torch reports no frees of CPU memory that it had not seen being taken.
             self._notes.add(
-                "only one iteration was profiled: memory that was taken before it and freed within "
-                "it counts as held, so the true peak may be lower"
+                "only one iteration was profiled: memory allocated before it and freed within it "
+                "counts as held, "
+                "so the true peak may be lower"
             )
         self._stages.stage = Stage.SAVING
         self._stages.progress(0, 1)

@@ -45,7 +45,7 @@ def _read(folder: str, rank: int | None) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
         read: Any = json.loads(file.read(_LARGEST))
     if not isinstance(read, dict) or not isinstance(read.get("iterations"), dict):
-        raise ValueError(f"{_MANIFEST} of an earlier run is none")
+        raise ValueError(f"{_MANIFEST} of an earlier run is invalid")
     return read
 
 

@@ -160,13 +160,13 @@ class Stages:
         if self._spec.iterations.warmup == 0:
             # The program has too few iterations to leave one out.
             tracker.notes.add(
-                "torch.compile compiled in an iteration that was measured, for there was no warm-up"
+                "torch.compile compiled during a measured iteration, because there was no warm-up"
             )
             return False
         may = tracker.may_restart()
         if tracker.restarts == MOST_RESTARTS:
             tracker.notes.add(
-                "torch.compile compiles again and again, so the measured time includes compilation"
+                "torch.compile recompiles repeatedly, so the measured time includes compilation"
             )
         return may
 
@@ -232,8 +232,9 @@ class Stages:
         self.before_first = False
         self._tracker.notes.add(
             "the first iteration was measured. It is slower than later ones, because it includes "
-            "what is done once: lazy initialization, the first memory allocations and, on a GPU, "
-            "the choice of cuDNN algorithms"
+            "one-time work: "
+            "lazy initialization, first allocations and, on a GPU, the selection of cuDNN "
+            "algorithms"
         )
         self._begin_timing()
 

@@ -76,18 +76,18 @@ def level() -> Level:
 
 def _real_level() -> Level:
     if not process_tree.ON_LINUX:
-        return Level(0, False, f"there is no sandbox for {_system()}")
+        return Level(0, False, f"no sandbox is available on {_system()}")
     from ..system import kernel_calls
     from . import landlock, seccomp
 
     if not kernel_calls.machine():
-        return Level(0, False, "there is no sandbox for this processor's architecture")
+        return Level(0, False, "no sandbox is available for this CPU architecture")
     filters = seccomp.is_available()
     try:
         abi = landlock.abi()
     except OSError as error:
-        return Level(0, filters, f"the kernel offers no Landlock ({error.strerror})")
-    return Level(abi, filters, None if filters else "the kernel takes no seccomp filters")
+        return Level(0, filters, f"the kernel does not support Landlock ({error.strerror})")
+    return Level(abi, filters, None if filters else "the kernel does not support seccomp filters")
 
 
 def confine(spec: RunSpec, kept: Iterable[int]) -> bool:
@@ -125,7 +125,7 @@ def confine_to(
     if threads != 1 and not on_gpu:
         # The kernel confines the calling thread. A probe on a GPU may have a driver's beside it;
         # of a workspace's code it runs nothing.
-        raise NotConfinedError(f"the process has {threads} threads already")
+        raise NotConfinedError(f"the process already has {threads} threads")
     if not on_gpu:
         _limit_resources()  # A driver has files of its own.
     _be_killed_first()

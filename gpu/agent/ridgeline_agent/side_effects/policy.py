@@ -85,9 +85,10 @@ class DiskWatch:
         if self._watch is None or not self._watch.is_too_much():
             return None
         return (
-            "stopped: what it wrote, and is thrown away, took half of the free disk space. A large "
-            "file that the program opens for writing is copied first: name its folder in "
-            '`keep_writes`, or use side_effects = "allow"'
+            "stopped: its redirected files used half of the free disk space. A large file that "
+            "the program opens "
+            "for writing is copied first: add its folder to `keep_writes`, or use side_effects = "
+            '"allow"'
         )
 
 

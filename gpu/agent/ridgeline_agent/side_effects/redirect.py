@@ -187,7 +187,7 @@ def _rewrite(held: ActiveRedirection, out: str, kept: list[str]) -> None:
             folder, _ = _make_folder(base, descriptor)
             break
     else:
-        raise OSError("there is no place for a throw-away folder")
+        raise OSError("no location for a temporary folder")
     held.folders.append(folder)
     temporary = os.path.join(folder, "tmp")
     os.mkdir(temporary, 0o700)
@@ -358,7 +358,7 @@ class _View:
                 at = os.path.join(self._folder_of_run(), "root")
                 os.mkdir(at, 0o700)
                 if not self._put_overlay("/", at, descriptor):
-                    raise OSError("there is no place for an overlay")
+                    raise OSError("no location for an overlay")
                 self._view = at
             elif how == "read-only":
                 mounts.make_read_only("/", self._options_at("/"))
@@ -409,7 +409,7 @@ class _View:
         for base in self._bases:
             with contextlib.suppress(OSError):
                 return self._folder_in(*base)[0]
-        raise OSError("there is no place for a throw-away folder")
+        raise OSError("no location for a temporary folder")
 
     def _in_memory(self) -> int:
         """Memory is the last resort: a checkpoint may have gigabytes."""

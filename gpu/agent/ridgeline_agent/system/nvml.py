@@ -53,10 +53,10 @@ def find(device: torch.device) -> Gpu | Unavailable:
         return Unavailable("it is not an NVIDIA GPU")
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
     if uuid is None:
-        return Unavailable("this torch does not give the GPU's UUID")
+        return Unavailable("this torch does not report the GPU's UUID")
     library = loaded()
     if library is None:
-        return Unavailable(f"NVML ({_LIBRARIES[0]}) is not on this machine")
+        return Unavailable(f"NVML ({_LIBRARIES[0]}) is not installed")
     return by_uuid(library, str(uuid))
 
 
@@ -64,7 +64,7 @@ def by_uuid(library: Any, uuid: str) -> Gpu | Unavailable:
     """The device with this UUID, a GPU or a MIG instance: torch gives either without the prefix."""
     try:
         if (said := library.nvmlInit_v2()) != SUCCESS:
-            return Unavailable(f"NVML does not start (error {said})")
+            return Unavailable(f"NVML failed to initialize (error {said})")
         for prefix in ("GPU-", "MIG-"):
             found = ctypes.c_void_p()
             name = (prefix + uuid).encode()
@@ -82,5 +82,5 @@ def _instance(library: Any, instance: Any) -> Gpu | Unavailable:
     whole = ctypes.c_void_p()
     parent_of = library.nvmlDeviceGetDeviceHandleFromMigDeviceHandle
     if (said := parent_of(instance, ctypes.byref(whole))) != SUCCESS:
-        return Unavailable(f"NVML does not name the GPU of this MIG instance (error {said})")
+        return Unavailable(f"NVML does not report the GPU of this MIG instance (error {said})")
     return Gpu(library, instance, whole)

@@ -58,7 +58,7 @@ export class Chart {
       line !== null && line <= top && svg("line", { class: "batch-limit", x1: 0, x2: WIDTH, y1: y(line), y2: y(line) }),
       ...points.filter(({ point }) => point.measured).map(({ x, range }) => svg("ellipse", { class: "batch-run", cx: x, cy: y(range.value), rx: 4, ry: 4 })),
     );
-    this.#scale.textContent = points.length === 0 ? "" : `up to ${text(top)}`;
+    this.#scale.textContent = points.length === 0 ? "" : `max ${text(top)}`;
     this.root.classList.toggle("nothing", points.length < 2);
   }
 }

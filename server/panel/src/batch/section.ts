@@ -112,10 +112,10 @@ export class BatchSection {
     const tooLarge = sizes.capacityBytes !== null && fits !== null && fits.value > sizes.capacityBytes;
     fill(
       this.#now,
-      element("b", {}, `Batch of ${count(batch)}`),
+      element("b", {}, `Batch size ${count(batch)}`),
       ` · ${said.join(" · ")}`,
       tooLarge && element("b", { class: "worse" }, " · does not fit"),
-      looked === null ? element("span", { class: "quiet" }, where) : element("span", { class: "quiet" }, ` · now ${count(sizes.current)}`),
+      looked === null ? element("span", { class: "quiet" }, where) : element("span", { class: "quiet" }, ` · current: ${count(sizes.current)}`),
     );
   }
 
@@ -126,7 +126,7 @@ export class BatchSection {
       const about = range.low === range.high ? "" : ` (${count(range.low)} to ${count(range.high)})`;
       const canSet = this.#editable && range.value >= 1 && range.value !== sizes.current;
       const part = canSet
-        ? button(words, { title: "Set the batch size in the code" }, () => { this.commit(range.value); })
+        ? button(words, { title: "Set batch size in the code" }, () => { this.commit(range.value); })
         : element("span", {}, words);
       return element("span", { class: "batch-offer" }, part, element("span", { class: "quiet" }, about));
     };
@@ -138,10 +138,10 @@ export class BatchSection {
       });
     fill(this.#offers, offer("Largest that fits", sizes.largest), offer("Throughput saturates", sizes.saturation), run);
     const hint = this.#editable
-      ? "Drag a handle, or move it by arrow keys and press Enter: the number in the code follows, as one edit that can be undone. Escape, or letting go outside, leaves it."
+      ? "Drag a handle, or move it with the arrow keys and press Enter, to change the batch size in the code. The edit can be undone. Press Escape or release outside the chart to cancel."
       : "";
-    const state = sizes.state === "measuring" ? "Other batch sizes are being tried." : "";
-    const why = sizes.refusal === null ? "" : `The number cannot be changed from here: ${sizes.refusal}.`.replace("..", ".");
+    const state = sizes.state === "measuring" ? "Batch-size sweep is running." : "";
+    const why = sizes.refusal === null ? "" : `The batch size cannot be changed here: ${sizes.refusal}.`.replace("..", ".");
     const note = sizes.site?.note == null ? "" : `${sizes.site.note}.`;
     write(this.#message, [state, sizes.message, why, note, hint].filter(Boolean).join(" "));
   }
@@ -178,7 +178,7 @@ class Bar {
     const text = range === null ? "unknown" : `${about}${this.wanted.text(range.value)}`;
     write(this.#value, text);
     const words = range === null ? "unknown" : `${about === "" ? "" : "about "}${this.wanted.text(range.value)}`;
-    this.handle.stand(batch, `batch of ${count(batch)}, ${this.wanted.label.toLowerCase()} ${words}`);
+    this.handle.stand(batch, `batch size ${count(batch)}, ${this.wanted.label.toLowerCase()} ${words}`);
     return text === "unknown" ? `${this.wanted.label.toLowerCase()} unknown` : text;
   }
 }

@@ -75,7 +75,7 @@ function readLine(it: Fields): Row {
 function readModule(it: Fields): Row {
   const path = text(it.path);
   return {
-    name: path === "" ? "(the model)" : path,
+    name: path === "" ? "(model)" : path,
     detail: text(it.type_name),
     own: readMeasure(it.own),
     memory: readMeasure(it.memory),
@@ -95,7 +95,7 @@ function readTest(it: Fields): string | null {
 /** A verdict for a person. */
 export function verdictName(verdict: Verdict): string {
   if (verdict === "within-noise") return "within noise";
-  return verdict === "unknown" ? "cannot be told" : verdict;
+  return verdict === "unknown" ? "unknown" : verdict;
 }
 
 /** For the better, for the worse, or neither. */

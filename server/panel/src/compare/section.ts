@@ -22,18 +22,18 @@ export class CompareSection {
   readonly #result = element("div", { hidden: true });
   readonly #about = element("p", { class: "quiet" });
   readonly #headline = new ListTable<Headline>(
-    "The iteration of both runs",
+    "Iteration metrics of both runs",
     [
-      { head: "What", cell: ({ name }) => name },
+      { head: "Metric", cell: ({ name }) => name },
       { head: "Before", class: "number", cell: ({ measure, unit }) => told(measure.before, unit) },
       { head: "After", class: "number", cell: ({ measure, unit }) => told(measure.after, unit) },
       { head: "Change", class: "number", cell: ({ measure }) => change(measure.ratio) },
-      { head: "Verdict", cell: ({ measure }) => verdict(measure) },
+      { head: "Result", cell: ({ measure }) => verdict(measure) },
     ],
     20,
   );
-  readonly #lines = rowTable("Lines that differ");
-  readonly #modules = rowTable("Modules that differ");
+  readonly #lines = rowTable("Lines with significant changes");
+  readonly #modules = rowTable("Modules with significant changes");
   readonly #before: HTMLSelectElement;
   readonly #after: HTMLSelectElement;
   #shown = "";
@@ -96,7 +96,7 @@ export class CompareSection {
     this.#shown = key;
     this.#asked += 1;
     const mine = this.#asked;
-    write(this.#said, "Comparing.");
+    write(this.#said, "Comparing…");
     try {
       const found = readComparison(await this.ask(before, after));
       if (mine === this.#asked) this.#tell(found);
@@ -105,7 +105,7 @@ export class CompareSection {
       // What failed on the way may be asked for again.
       if (!(error instanceof Gone)) this.#shown = "";
       this.#result.hidden = true;
-      const why = error instanceof Gone ? "What one of these runs cost by line is not kept." : "The runs could not be compared.";
+      const why = error instanceof Gone ? "Per-line costs of one of these runs are not stored." : "The runs could not be compared.";
       write(this.#said, why);
     }
   }
@@ -113,8 +113,8 @@ export class CompareSection {
   #tell(found: Comparison): void {
     const rate = (value: number) => `${significant(value)}/s`;
     const rows: Headline[] = [
-      { name: "Iteration", measure: found.time, unit: duration },
-      { name: "Samples", measure: found.throughput, unit: rate },
+      { name: "Iteration time", measure: found.time, unit: duration },
+      { name: "Throughput", measure: found.throughput, unit: rate },
       { name: "Peak memory", measure: found.peak, unit: bytes },
       ...found.phases.map(({ name, time }) => ({ name, measure: time, unit: duration })),
     ];
@@ -133,13 +133,13 @@ function rowTable(caption: string): ListTable<Row> {
   return new ListTable<Row>(
     caption,
     [
-      { head: "Where", cell: ({ name, detail }) => element("span", {}, name, detail !== "" && element("span", { class: "about" }, ` ${detail}`)) },
-      { head: "Own time before", class: "number", cell: ({ own }) => told(own.before, duration) },
-      { head: "Own time after", class: "number", cell: ({ own }) => told(own.after, duration) },
-      { head: "Change of time", cell: ({ own }) => verdict(own, change(own.ratio)) },
+      { head: "Location", cell: ({ name, detail }) => element("span", {}, name, detail !== "" && element("span", { class: "about" }, ` ${detail}`)) },
+      { head: "Self time before", class: "number", cell: ({ own }) => told(own.before, duration) },
+      { head: "Self time after", class: "number", cell: ({ own }) => told(own.after, duration) },
+      { head: "Time change", cell: ({ own }) => verdict(own, change(own.ratio)) },
       { head: "Memory before", class: "number", cell: ({ memory }) => told(memory.before, bytes) },
       { head: "Memory after", class: "number", cell: ({ memory }) => told(memory.after, bytes) },
-      { head: "Change of memory", cell: ({ memory }) => verdict(memory, change(memory.ratio)) },
+      { head: "Memory change", cell: ({ memory }) => verdict(memory, change(memory.ratio)) },
     ],
     12,
   );
@@ -168,10 +168,10 @@ function options(select: HTMLSelectElement, runs: readonly HistoryEntry[], chose
 function summary(found: Comparison, lines: number, modules: number): string {
   if (found.unlike !== null) return `Times and memory cannot be compared: ${found.unlike}.`;
   const count = (value: number, name: string) => `${value} ${name}${value === 1 ? "" : "s"}`;
-  return `The iteration is ${sentence(found.time)}; ${count(lines, "line")} and ${count(modules, "module")} differ beyond noise.`;
+  return `Iteration time: ${sentence(found.time)}. Significant changes in ${count(lines, "line")} and ${count(modules, "module")}.`;
 }
 
 function sentence(time: Measure): string {
-  if (time.verdict === "unknown") return "not long enough known to be judged";
-  return time.verdict === "within-noise" ? "as fast as before, within noise" : `${verdictName(time.verdict)} (${change(time.ratio)})`;
+  if (time.verdict === "unknown") return "unknown (too few iterations)";
+  return time.verdict === "within-noise" ? "no significant change" : `${verdictName(time.verdict)} (${change(time.ratio)})`;
 }

@@ -133,7 +133,7 @@ export class DeviceChart {
     context.fillStyle = palette.quiet;
     const title = `price of ${this.#unit} →`;
     context.fillText(title, width - RIGHT - context.measureText(title).width, height - 10);
-    context.fillText("↑ time of an iteration", 4, 7);
+    context.fillText("↑ iteration time", 4, 7);
   }
 
   #point(context: CanvasRenderingContext2D, axes: Axes, point: Point): void {

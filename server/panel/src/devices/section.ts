@@ -22,7 +22,7 @@ export class DevicesSection {
 
   constructor(root: HTMLElement, tooltip: Tooltip) {
     this.#chart = new DeviceChart(this.#canvas, tooltip);
-    this.#table = new SortedTable<Device>("The iteration on other GPUs", SHOWN, (device) => device.here);
+    this.#table = new SortedTable<Device>("Predictions for other GPUs", SHOWN, (device) => device.here);
     fill(root, element("h3", {}, "On other GPUs"), this.#about, this.#canvas, this.#without, this.#table.root, this.#notes);
   }
 
@@ -47,25 +47,25 @@ export class DevicesSection {
 function about(devices: Devices): string {
   const rests =
     devices.from === null
-      ? "from the operators' costs alone: nothing was measured on a GPU that is known"
-      : `scaled from the kernels that ran on ${devices.from} (${devices.basis})`;
-  const batch = devices.batchSize === null ? "" : `, for a batch of ${count(devices.batchSize)}`;
-  const epoch = devices.samplesPerEpoch === null ? "" : ` An epoch has ${count(devices.samplesPerEpoch)} samples.`;
+      ? "from operator costs only, because no known GPU was measured"
+      : `scaled from the kernels measured on ${devices.from} (${devices.basis})`;
+  const batch = devices.batchSize === null ? "" : `, batch size ${count(devices.batchSize)}`;
+  const epoch = devices.samplesPerEpoch === null ? "" : ` One epoch is ${count(devices.samplesPerEpoch)} samples.`;
   const energies = devices.rows.some((row) => row.joules !== null && !row.measuredEnergy)
-    ? " Energy is from each board's power and how busy it would be, but where it was measured."
+    ? " Energy is predicted from board power and utilization, except where measured."
     : "";
-  return `~ is predicted, ${rests}${batch}; four of five cases lie within the range.${epoch}${energies}`;
+  return `~ = predicted, ${rests}${batch}. Ranges are 80% intervals.${epoch}${energies}`;
 }
 
 function described(rows: readonly Device[], unit: string): string {
   const best = frontier(points(rows)).slice(0, 6);
   const told = best.map(({ device, timeNs, usd }) => `${device.name} ${duration(timeNs.value)} and ${dollars(usd.value)}`);
-  return `Time of an iteration against the price of ${unit}. No other GPU is both faster and cheaper than: ${told.join("; ")}. The table has all of them.`;
+  return `Iteration time against price of ${unit}. No other GPU is both faster and cheaper than: ${told.join("; ")}. The table lists all GPUs.`;
 }
 
 function withoutPrice(without: number, charted: number): string {
-  if (charted === 0) return "No chart: no price of these GPUs is known, or the batch is not.";
-  return `The table has ${counted(without, "more GPU")}, without a known price.`;
+  if (charted === 0) return "No chart: the prices of these GPUs or the batch size are unknown.";
+  return `The table has ${counted(without, "more GPU")} without a known price.`;
 }
 
 function columns(devices: Devices, unit: string): SortedColumn<Device>[] {
@@ -94,12 +94,12 @@ function columns(devices: Devices, unit: string): SortedColumn<Device>[] {
     },
     {
       there: devices.rows.some((row) => row.peakShare !== null),
-      head: "Peak of memory",
+      head: "Peak memory",
       class: "number",
       cell: memory,
       key: (device) => device.peakShare,
     },
-    { there: true, head: "Price an hour", class: "number", cell: hourly, key: (device) => device.usdPerHour },
+    { there: true, head: "Price per hour", class: "number", cell: hourly, key: (device) => device.usdPerHour },
     {
       there: devices.rows.some((row) => price(row) !== null),
       head: `Price of ${unit}`,

@@ -23,7 +23,7 @@ export function estimated(device: Device, told: string): string {
 
 export function memory(device: Device): string {
   if (device.peakShare === null) return "unknown";
-  return device.fits === false ? `${percent(device.peakShare)}, no room` : percent(device.peakShare);
+  return device.fits === false ? `${percent(device.peakShare)}, out of memory` : percent(device.peakShare);
 }
 
 export function hourly(device: Device): string {

@@ -10,7 +10,7 @@ import type { Finding, Findings, Severity } from "./document";
 
 const FIRST_ROWS = 6;
 
-const SEVERITY_WORDS: Record<Severity, string> = { warning: "costs much", information: "costs some", hint: "costs little" };
+const SEVERITY_WORDS: Record<Severity, string> = { warning: "high impact", information: "medium impact", hint: "low impact" };
 
 /** How the section reaches the editor. */
 export interface Requests {
@@ -51,7 +51,7 @@ export class FindingsSection {
     const findings = this.#findings;
     if (findings === null) return;
     const { rows, leftOut } = findings;
-    write(this.#message, findings.message ?? (rows.length === 0 ? "Nothing was found that is slow or wasteful." : ""));
+    write(this.#message, findings.message ?? (rows.length === 0 ? "No problems found." : ""));
     this.#message.hidden = this.#message.textContent === "";
     const restore = rememberFocus();
     fill(this.#list, ...rows.slice(0, this.#open ? undefined : FIRST_ROWS).map((row) => this.#row(row)));
@@ -59,7 +59,7 @@ export class FindingsSection {
     this.#all.hidden = rows.length <= FIRST_ROWS;
     write(this.#all, this.#open ? `Show the first ${FIRST_ROWS}` : `Show all ${rows.length}`);
     this.#all.setAttribute("aria-expanded", String(this.#open));
-    write(this.#leftOut, leftOut > 0 ? `${counted(leftOut, "finding")} more cost less than these.` : "");
+    write(this.#leftOut, leftOut > 0 ? `${counted(leftOut, "finding")} with lower cost not shown.` : "");
     this.#leftOut.hidden = leftOut === 0;
   }
 
@@ -97,7 +97,7 @@ export class FindingsSection {
     const { mend, explain } = this.requests;
     if (fix === null) return null;
     if (mend === null) return element("p", { class: "quiet" }, `In the editor: ${fix.title}`);
-    const why = !this.#hasEditor ? "there is no editor here" : fix.possible ? null : (fix.why ?? "it cannot be made in today's text");
+    const why = !this.#hasEditor ? "no editor connected" : fix.possible ? null : (fix.why ?? "not applicable to the current code");
     // Not `disabled`: what cannot be reached cannot say why.
     const attributes = { "aria-disabled": why === null ? null : "true", title: why };
     return button(`Fix: ${fix.title}`, attributes, () => {

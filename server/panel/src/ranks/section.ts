@@ -21,11 +21,11 @@ export class RanksSection {
       "Ranks",
       [
         { head: "Rank", cell: ({ rank }) => String(rank) },
-        { head: "Computing", class: "wide", cell: (rank) => computing(rank) },
+        { head: "Compute", class: "wide", cell: (rank) => computing(rank) },
         { head: "Waiting", class: "number", cell: ({ waitingNs }) => time(waitingNs) },
-        { head: "Exchanges", class: "number", cell: ({ exchangeNs }) => time(exchangeNs) },
+        { head: "Communication", class: "number", cell: ({ exchangeNs }) => time(exchangeNs) },
         { head: "Iteration", class: "number", cell: ({ timeNs }) => duration(timeNs) },
-        { head: "Batch", class: "number", cell: ({ batchSize }) => (batchSize === null ? "" : count(batchSize)) },
+        { head: "Batch size", class: "number", cell: ({ batchSize }) => (batchSize === null ? "" : count(batchSize)) },
         { head: "Peak memory", class: "number", cell: ({ peakBytes }) => bytes(peakBytes) },
       ],
       16,
@@ -35,8 +35,8 @@ export class RanksSection {
       [
         { head: "Line", class: "name", cell: (line) => this.#name(line) },
         { head: "Mean", class: "number", cell: ({ meanNs }) => duration(meanNs) },
-        { head: "Least", class: "number", cell: ({ least }) => end(least) },
-        { head: "Most", class: "number", cell: ({ most }) => end(most) },
+        { head: "Min", class: "number", cell: ({ least }) => end(least) },
+        { head: "Max", class: "number", cell: ({ most }) => end(most) },
       ],
       10,
     );
@@ -45,7 +45,7 @@ export class RanksSection {
 
   show({ worldSize, ranks, lines }: Ranks): void {
     const measured = ranks.length === worldSize ? "" : `, ${ranks.length} of them measured`;
-    this.#about.textContent = `${counted(worldSize, "rank")}${measured}. Everything else on this page is the first one's.`;
+    this.#about.textContent = `${counted(worldSize, "rank")}${measured}. Everything else on this page is for rank 0.`;
     this.#ranks.show(ranks);
     this.#differ.hidden = lines.length === 0;
     this.#lines.root.hidden = lines.length === 0;

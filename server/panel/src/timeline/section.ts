@@ -103,7 +103,7 @@ export class TimelineSection {
           zoom("+", "Zoom in", () => {
             this.#view.zoomBy(1 / 1.6);
           }),
-          button("Whole", { title: "Show the whole iteration" }, () => {
+          button("Fit", { title: "Fit the whole iteration" }, () => {
             this.#view.reset();
           }),
           this.#span,
@@ -115,13 +115,13 @@ export class TimelineSection {
       element(
         "p",
         { class: "keys", id: "timeline-keys" },
-        "Ctrl + wheel or + and − zoom, dragging or arrow keys pan, Home shows all. Shift + arrow keys go from span to span, F fills the view with it, Enter opens its line.",
+        "Ctrl+wheel or +/−: zoom. Drag or arrow keys: pan. Home: fit. Shift+arrow keys: next span. F: zoom to selection. Enter: open the line.",
       ),
       this.#detail,
       element(
         "details",
         {},
-        element("summary", {}, "Timeline in tables"),
+        element("summary", {}, "Timeline as tables"),
         element("h3", {}, "Tracks"),
         this.#tracks.root,
         element("h3", {}, "Longest spans"),
@@ -134,7 +134,7 @@ export class TimelineSection {
   /** A timeline is on its way. One that shows already stays until it is there, but leads nowhere. */
   wait(): void {
     this.#current = false;
-    if (this.#timeline === null) this.#say("Reading the timeline…", true);
+    if (this.#timeline === null) this.#say("Loading the timeline…", true);
   }
 
   /** There is none, and why. */
@@ -155,10 +155,10 @@ export class TimelineSection {
     this.#shown.hidden = false;
     this.#select(-1);
     this.#view.show(timeline);
-    const about = ["One profiled iteration, as recorded: the profiler's own cost is in these times."];
-    if (timeline.simulated) about.push("The GPU is simulated: the times of its kernels and copies are a model's.");
-    if (timeline.leftOut > 0) about.push(`The shortest ${counted(timeline.leftOut, "span")} were left out.`);
-    if (timeline.dropped > 0) about.push(`${counted(timeline.dropped, "span")} too deep to draw were left out.`);
+    const about = ["One profiled iteration as recorded, including profiler overhead."];
+    if (timeline.simulated) about.push("The GPU is simulated: kernel and copy times come from a model.");
+    if (timeline.leftOut > 0) about.push(`The shortest ${counted(timeline.leftOut, "span")} are not shown.`);
+    if (timeline.dropped > 0) about.push(`${counted(timeline.dropped, "span")} nested too deeply are not shown.`);
     write(this.#about, about.join(" "));
     this.#tracks.show(timeline.tracks);
     this.#longest.show(longest(timeline, LONGEST));
@@ -188,7 +188,7 @@ export class TimelineSection {
   #select(span: number): void {
     if (span < 0) {
       delete this.#detail.dataset.shown;
-      fill(this.#detail, element("span", { class: "quiet" }, "Select a span to see what it is."));
+      fill(this.#detail, element("span", { class: "quiet" }, "Select a span for details."));
       return;
     }
     const place = this.#place(span);

@@ -87,7 +87,7 @@ export function readWhatIfs(value: unknown): WhatIfs | null {
     combinations: list(value.combinations, ROWS).flatMap((row) => readPrediction(row) ?? []),
     refusals: list(value.refusals, ROWS).flatMap((refusal) => {
       const title = text(refusal.title) || text(refusal.name);
-      return title === "" ? [] : [{ title, why: text(refusal.why) || "for a reason that is not known" }];
+      return title === "" ? [] : [{ title, why: text(refusal.why) || "for an unknown reason" }];
     }),
     recompute: list(value.recompute, STEPS).flatMap((step) => readStep(step) ?? []),
     accuracy: readAccuracy(value.accuracy),

@@ -20,7 +20,7 @@ export interface Requests {
 
 export class Recompute {
   readonly root = element("div", { class: "recompute" });
-  readonly #slider = element("input", { type: "range", min: 0, step: 1, value: 0, "aria-label": "What is computed again, from fastest to smallest" });
+  readonly #slider = element("input", { type: "range", min: 0, step: 1, value: 0, "aria-label": "Recomputed activations, from fastest to smallest" });
   readonly #time = element("dd");
   readonly #peak = element("dd", { class: "of-memory" });
   readonly #lines = element("p");
@@ -37,16 +37,16 @@ export class Recompute {
     this.#apply = button("Apply", {}, () => {
       const step = this.#step();
       const why = this.#whyNot(step);
-      if (why !== null) this.requests.explain(`Compute activations again: ${why}`);
+      if (why !== null) this.requests.explain(`Recompute activations: ${why}`);
       else if (step !== undefined) this.requests.recompute?.(step.lines);
     });
-    this.#apply.append(element("span", { class: "unseen" }, " what is computed again"));
+    this.#apply.append(element("span", { class: "unseen" }, " activation recomputation"));
     this.#slider.addEventListener("input", () => {
       this.#stand();
     });
     fill(
       this.root,
-      element("h3", {}, "Memory for time: compute activations again"),
+      element("h3", {}, "Trade time for memory: activation recomputation"),
       element(
         "div",
         { class: "recompute-slider" },
@@ -57,7 +57,7 @@ export class Recompute {
       element(
         "dl",
         {},
-        element("div", {}, element("dt", {}, "Iteration"), this.#time),
+        element("div", {}, element("dt", {}, "Iteration time"), this.#time),
         element("div", {}, element("dt", {}, "Peak memory"), this.#peak),
       ),
       this.#lines,
@@ -81,9 +81,9 @@ export class Recompute {
 
   /** Why the code cannot be changed from here; null where it can. */
   #whyNot(step: RecomputeStep | undefined): string | null {
-    if (!this.#hasEditor) return "no editor is connected to this page";
-    if (step === undefined || step.lines.length === 0) return "nothing is computed again here";
-    return step.isAnEdit ? null : "a line calls other modules, too, or a library calls these";
+    if (!this.#hasEditor) return "no editor connected";
+    if (step === undefined || step.lines.length === 0) return "nothing to recompute here";
+    return step.isAnEdit ? null : "a line also calls other modules, or a library calls these modules";
   }
 
   #stand(): void {
@@ -97,9 +97,9 @@ export class Recompute {
     const peak = told(bytes(step.peakBytes), change(peakBytes, step.peakBytes));
     fill(this.#time, shareBar(step.timeNs / most((one) => one.timeNs), time));
     fill(this.#peak, shareBar(step.peakBytes / Math.max(1, most((one) => one.peakBytes)), peak));
-    set(this.#slider, { "aria-valuetext": `iteration ${time.replace("~", "about ")}, peak memory ${peak.replace("~", "about ")}` });
-    if (step.lines.length === 0) write(this.#lines, "Nothing is computed again.");
-    else fill(this.#lines, "Computed again: ", lineLinks(step.lines, this.actions, MOST_LINES));
+    set(this.#slider, { "aria-valuetext": `iteration time ${time.replace("~", "about ")}, peak memory ${peak.replace("~", "about ")}` });
+    if (step.lines.length === 0) write(this.#lines, "No recomputation.");
+    else fill(this.#lines, "Recomputed: ", lineLinks(step.lines, this.actions, MOST_LINES));
   }
 }
 

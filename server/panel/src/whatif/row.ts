@@ -40,9 +40,9 @@ export function whatIfRow(row: WhatIf, around: Surroundings): HTMLElement {
     element(
       "dl",
       { class: "then" },
-      fact("Iteration", ...thenAndNow(whatIfs.before.timeNs, row.timeNs, duration)),
+      fact("Iteration time", ...thenAndNow(whatIfs.before.timeNs, row.timeNs, duration)),
       fact("Peak memory", ...thenAndNow(whatIfs.before.peakBytes, row.peakBytes, bytes)),
-      row.lines.length > 0 && fact("Where", lineLinks(row.lines, actions, FIRST_LINES)),
+      row.lines.length > 0 && fact("Location", lineLinks(row.lines, actions, FIRST_LINES)),
     ),
     row.isResearch ? null : buttons(row, around),
     measuredLine(row, whatIfs.before.timeNs, around.ask !== null),
@@ -57,7 +57,7 @@ export function speedWords({ speedup }: Prediction): HTMLElement {
     "span",
     { class: "speed-words" },
     element("b", {}, `~${value}`),
-    " as fast ",
+    " speedup ",
     range !== value && element("span", { class: "quiet" }, range),
   );
 }
@@ -120,7 +120,7 @@ function measuredLine(row: WhatIf, nowNs: number | null, isLive: boolean): HTMLE
 
 function details(row: WhatIf, { actions, hasEditor, ask, unfolded }: Surroundings): HTMLElement {
   const { timeNs, peakBytes, lines, source, notes, edit } = row;
-  const whyNot = !row.isResearch && ask !== null && hasEditor && !edit.possible ? (edit.why ?? "no small edit makes it") : null;
+  const whyNot = !row.isResearch && ask !== null && hasEditor && !edit.possible ? (edit.why ?? "no automatic edit") : null;
   const made = element(
     "details",
     { open: unfolded.has(row.name) },
@@ -128,9 +128,9 @@ function details(row: WhatIf, { actions, hasEditor, ask, unfolded }: Surrounding
     element(
       "dl",
       {},
-      timeNs !== null && fact("Iteration", reach(timeNs, duration)),
+      timeNs !== null && fact("Iteration time", reach(timeNs, duration)),
       peakBytes !== null && fact("Peak memory", reach(peakBytes, bytes)),
-      source !== "" && fact("After", source),
+      source !== "" && fact("Source", source),
       lines.length > FIRST_LINES && fact("Lines", lineLinks(lines, actions, MOST_LINES)),
       whyNot !== null && fact("No edit", whyNot),
     ),

@@ -56,7 +56,7 @@ export class WhatIfSection {
     private readonly actions: Actions,
     private readonly requests: Requests,
   ) {
-    this.#order = new Segmented("Order of what ifs", (key) => {
+    this.#order = new Segmented("Sort order of optimizations", (key) => {
       this.#by = key;
       this.#render();
     });
@@ -65,16 +65,16 @@ export class WhatIfSection {
       this.#render();
     });
     this.#together = new ListTable<Prediction>(
-      "The best together",
+      "Best combination",
       [
-        { head: "Together", class: "name", cell: ({ title }) => title },
-        { head: "Speed", class: "speed-cell", cell: speedWords },
-        { head: "Iteration", class: "number", cell: ({ timeNs }) => cell(thenAndNow(this.#whatIfs?.before.timeNs ?? null, timeNs, duration)) },
+        { head: "Combination", class: "name", cell: ({ title }) => title },
+        { head: "Speedup", class: "speed-cell", cell: speedWords },
+        { head: "Iteration time", class: "number", cell: ({ timeNs }) => cell(thenAndNow(this.#whatIfs?.before.timeNs ?? null, timeNs, duration)) },
         { head: "Peak memory", class: "number", cell: ({ peakBytes }) => cell(thenAndNow(this.#whatIfs?.before.peakBytes ?? null, peakBytes, bytes)) },
       ],
       MOST_COMBINATIONS,
     );
-    this.#combinations = element("div", {}, element("h3", {}, "The best together, within the memory"), this.#together.root);
+    this.#combinations = element("div", {}, element("h3", {}, "Best combination within the memory limit"), this.#together.root);
     this.#recompute = new Recompute(actions, requests);
     fill(
       root,
@@ -98,7 +98,7 @@ export class WhatIfSection {
     this.#together.show(whatIfs.combinations);
     this.#combinations.hidden = whatIfs.combinations.length === 0;
     this.#recompute.show(whatIfs, hasEditor);
-    write(this.#refused, `${counted(whatIfs.refusals.length, "optimization")} without a prediction, and why`);
+    write(this.#refused, `${counted(whatIfs.refusals.length, "optimization")} not applicable, and why`);
     fill(this.#refusals, ...byReason(whatIfs.refusals).map(([why, titles]) => element("li", {}, element("b", {}, titles.join("; ")), `: ${why}`)));
     this.#folded.hidden = whatIfs.refusals.length === 0;
   }
@@ -154,15 +154,15 @@ function byReason(refusals: readonly Refusal[]): [why: string, titles: string[]]
 
 /** What goes on, or why there is nothing. */
 function said({ message, rows }: WhatIfs): string {
-  return message ?? (rows.length === 0 ? "No optimization that Ridgeline knows would change this iteration." : "");
+  return message ?? (rows.length === 0 ? "No known optimization applies to this iteration." : "");
 }
 
 function about(whatIfs: WhatIfs): (Node | string)[] {
   const { before } = whatIfs;
-  const now = [before.timeNs === null ? "" : `${duration(before.timeNs)} an iteration`, before.peakBytes === null ? "" : `${bytes(before.peakBytes)} at the peak`];
+  const now = [before.timeNs === null ? "" : `${duration(before.timeNs)} per iteration`, before.peakBytes === null ? "" : `${bytes(before.peakBytes)} peak memory`];
   const told = now.filter(Boolean).join(", ");
   return [
-    told === "" ? "" : `Now ${told}. Speed is in samples a second. ~ is predicted from the recording, with the range from the best to the worst that is expected. `,
+    told === "" ? "" : `Now ${told}. Speedup is in samples per second. ~ = simulated from the recorded step; ranges go from the worst to the best expected case. `,
     element(isGuess(whatIfs) ? "b" : "span", { class: isGuess(whatIfs) ? "worse" : null }, replay(whatIfs)),
     ` ${accuracy(whatIfs.accuracy)}`,
   ];

@@ -35,19 +35,19 @@ export function isGuess({ replayError }: WhatIfs): boolean {
 /** How well the graph of the iteration stands for the iteration. */
 export function replay(whatIfs: WhatIfs): string {
   const { replayError } = whatIfs;
-  if (replayError === null) return "How well the recorded iteration can be replayed is not known.";
+  if (replayError === null) return "The simulation accuracy for this recording is unknown.";
   // Rounded up to what is shown: nothing is exact.
   const within = percent(Math.max(0.001, replayError));
-  if (isGuess(whatIfs)) return `The replay is ${within} off the recorded iteration: all of this is a guess.`;
-  return `The replay reproduces the recorded iteration within ${within}.`;
+  if (isGuess(whatIfs)) return `The simulation is ${within} off the recorded iteration: treat these predictions as a guess.`;
+  return `The simulation reproduces the recorded iteration within ${within}.`;
 }
 
 /** How far the predictions were off here. */
 export function accuracy(known: Accuracy | null): string {
-  if (known === null) return "None was measured here yet.";
+  if (known === null) return "No prediction has been measured here yet.";
   const { pairs, meanError, largestError } = known;
-  if (pairs === 1) return `The one that was measured here was ${percent(meanError)} off.`;
-  return `The ${counted(pairs, "prediction")} that were measured here were ${percent(meanError)} off on average, and ${percent(largestError)} at most.`;
+  if (pairs === 1) return `The one prediction measured here was ${percent(meanError)} off.`;
+  return `The ${counted(pairs, "prediction")} measured here were ${percent(meanError)} off on average, and ${percent(largestError)} at most.`;
 }
 
 /** What was measured, as it would be beside the recorded iteration: machines have faster and slower hours. */
@@ -78,7 +78,7 @@ function against(measured: number, predicted: Estimate | null) {
   const off = measured / predicted.value - 1;
   if (Math.abs(off) < SAME) return { text: ", as predicted", isWithin: true };
   const isWithin = measured >= predicted.low && measured <= predicted.high;
-  return { text: `, ${percent(Math.abs(off))} ${off > 0 ? "more" : "less"} than predicted${isWithin ? "" : " and out of the range"}`, isWithin };
+  return { text: `, ${percent(Math.abs(off))} ${off > 0 ? "more" : "less"} than predicted${isWithin ? "" : " and out of range"}`, isWithin };
 }
 
 /** Why nothing can be asked of a row: `apply` and `measure` each null where it can. */
@@ -89,15 +89,15 @@ export interface Reasons {
 
 export function reasons(row: WhatIf, whatIfs: WhatIfs, hasEditor: boolean): Reasons {
   if (!hasEditor) {
-    const why = "no editor is connected to this page";
+    const why = "no editor connected";
     return { apply: why, measure: why };
   }
   if (!row.edit.possible) {
-    const why = row.edit.why ?? "no small edit makes it";
+    const why = row.edit.why ?? "no automatic edit";
     return { apply: why, measure: why };
   }
   const { measuring } = whatIfs;
   if (measuring === null) return { apply: null, measure: null };
   const title = whatIfs.rows.find(({ name }) => name === measuring)?.title ?? measuring;
-  return { apply: null, measure: measuring === row.name ? "it is being measured" : `${title} is being measured` };
+  return { apply: null, measure: measuring === row.name ? "measurement in progress" : `measuring ${title}` };
 }

@@ -77,8 +77,10 @@ pub fn rewrite<'a>(
     }
     match done {
         _ if !edits.is_empty() => Ok(()),
-        Some(at) => Err(Refusal::done(format!("{at} adds it up without its graph already"))),
-        None => Err(Refusal::not_understood("no loss that goes back is added up here")),
+        Some(at) => Err(Refusal::done(format!("{at} already accumulates it without its graph"))),
+        None => {
+            Err(Refusal::not_understood("no loss that requires a gradient is accumulated here"))
+        }
     }
 }
 

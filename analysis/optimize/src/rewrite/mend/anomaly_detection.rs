@@ -23,7 +23,7 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
             let switch =
                 format!("{}set_detect_anomaly(False)", name.trim_end_matches("detect_anomaly"));
             if !name.contains('.') {
-                let why = "is imported by its name: switch anomaly detection off there";
+                let why = "is imported by name: disable anomaly detection there";
                 return Err(program.refuse(module, start, why));
             }
             edits.replace(module, node.byte_range(), switch);
@@ -39,14 +39,14 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
                 done.get_or_insert(program.at(module, start));
             }
             value => {
-                let what = format!("takes it from `{value}`: switch it off there");
+                let what = format!("takes it from `{value}`: disable it there");
                 return Err(program.refuse(module, start, &what));
             }
         }
     }
     match done {
         _ if !edits.is_empty() => Ok(()),
-        Some(at) => Err(Refusal::done(format!("{at} switches it off already"))),
-        None => Err(Refusal::not_understood("anomaly detection is not switched on in the program")),
+        Some(at) => Err(Refusal::done(format!("{at} already disables it"))),
+        None => Err(Refusal::not_understood("the program does not enable anomaly detection")),
     }
 }

@@ -24,10 +24,10 @@ pub(super) fn rewrite(
             "True" if is_here => edits.replace(module, set.value.clone(), "False"),
             "True" => {
                 let at = program.at(module, set.at.start);
-                return Err(Refusal::done(format!("{at} switches it on already")));
+                return Err(Refusal::done(format!("{at} already enables it")));
             }
             "False" => edits.replace(module, set.value.clone(), "True"),
-            _ => return Err(program.refuse(module, set.at.start, "sets it from elsewhere")),
+            _ => return Err(program.refuse(module, set.at.start, "sets it from a variable")),
         }
         return Ok(());
     }
@@ -36,7 +36,7 @@ pub(super) fn rewrite(
     let torch = imports::torch(edits, 0, text);
     let line = format!("{torch}.backends.cudnn.benchmark = True");
     let Some((last, _)) = leading_imports(text).pop() else {
-        return Err(Refusal::not_understood(format!("{} imports nothing", text.path)));
+        return Err(Refusal::not_understood(format!("{} has no imports", text.path)));
     };
     // With an empty line in front.
     let layout = Layout::of(text);
@@ -54,7 +54,7 @@ fn repeats_itself(program: &Program<'_>) -> Result<(), Refusal> {
                 continue;
             }
             let at = whole.find(name).unwrap_or_default();
-            let why = "asks for the same results in each run";
+            let why = "requests deterministic results";
             return Err(program.refuse(module, at, why));
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn rewrite<'a>(
         let start = validation.first.start_byte();
         let models: Option<Vec<&String>> = validation.models.iter().map(Option::as_ref).collect();
         let Some(models) = models else {
-            let why = "calls a function whose model has another name here, or none";
+            let why = "calls a function that knows the model by another name or not at all";
             return Err(program.refuse(module, start, why));
         };
         let missing = models.into_iter();
@@ -36,15 +36,15 @@ pub(super) fn rewrite<'a>(
             continue;
         }
         if let Some((module, offset)) = part_in_evaluation(program, &Models::of(program)) {
-            let why = "puts a part of a model into evaluation mode, which `train()` would end";
+            let why = "puts part of a model into evaluation mode, which `train()` would undo";
             return Err(program.refuse(module, offset, why));
         }
         surround(program, edits, &validation, &missing)?;
     }
     match done {
         _ if !edits.is_empty() => Ok(()),
-        Some(at) => Err(Refusal::done(format!("the model of {at} is put into evaluation mode"))),
-        None => Err(Refusal::not_understood("nothing that validates a model was found here")),
+        Some(at) => Err(Refusal::done(format!("the model of {at} is already in evaluation mode"))),
+        None => Err(Refusal::not_understood("no validation code was found here")),
     }
 }
 
@@ -64,16 +64,16 @@ fn surround<'a>(
     };
     let mut inside = validation.statements().flat_map(within);
     if inside.any(|node| leaves(&node) && !(returned.is_some() && node.id() == last.id())) {
-        return refuse("leaves the function in between, so that nothing behind it would run");
+        return refuse("returns in between, so the code after it would not run");
     }
     if first.id() == last.id() && !validation.has_own_function && has_jump(first) {
-        return refuse("may leave the loop around it, so that nothing behind it would run");
+        return refuse("may leave the surrounding loop, so the code after it would not run");
     }
     let given: Vec<String> =
         validation.statements().flat_map(|statement| writes(text, statement)).collect();
     let root = |model: &str| model.split('.').next().unwrap_or(model).to_owned();
     if models.iter().any(|model| given.contains(*model) || given.contains(&root(model))) {
-        return refuse("gets its model in between");
+        return refuse("assigns its model in between");
     }
     let mut before: Vec<String> = models.iter().map(|model| format!("{model}.eval()")).collect();
     let mut after: Vec<String> = models.iter().map(|model| format!("{model}.train()")).collect();
@@ -82,10 +82,10 @@ fn surround<'a>(
         program.calls().any(|(at, call)| evaluated(program, at, call).is_some());
     if is_evaluated_elsewhere {
         let [model] = models else {
-            return refuse("calls several models, of which each may be in another mode");
+            return refuse("calls several models, which may be in different modes");
         };
         if mentions(text.index.text(), "was_training") {
-            return refuse("is in a program that calls something `was_training` already");
+            return refuse("is in a program that already uses the name `was_training`");
         }
         before.insert(0, format!("was_training = {model}.training"));
         after = vec![format!("{model}.train(was_training)")];
@@ -97,7 +97,7 @@ fn surround<'a>(
         let function = validation.scope.1.and_then(|at| text.functions.lookup(at));
         let is_free = function.is_some_and(|one| !mentions(text.text(&one.span), "result"));
         if !is_alone || !is_free {
-            return refuse("returns what the model gives: give that a name before");
+            return refuse("returns the model's output directly: assign it to a variable first");
         }
         edits.replace(module, last.start_byte()..value.start_byte(), "result = ");
         after.push("return result".to_owned());

@@ -26,10 +26,10 @@ pub fn rewrite<'a>(
     at: &Wanted<'_>,
 ) -> Result<(), Refusal> {
     let found = candidates(program);
-    let nothing = "no activation whose input nothing else needs, as far as is seen, is here";
+    let nothing = "no activation here has an input that nothing else uses";
     let change =
         |edits: &mut Edits<'a>, one: &Candidate<'a>| in_place(program, edits, one.module, one.made);
-    let made = change_all(program, edits, at, &found, change, ("works in place already", nothing));
+    let made = change_all(program, edits, at, &found, change, ("already works in place", nothing));
     made.map_err(|refusal| match of_a_copy(program, at) {
         Some(copy) if refusal == Refusal::not_understood(nothing) => copy,
         _ => refusal,
@@ -79,8 +79,8 @@ fn candidates<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
     }
     let known: HashSet<usize> = found.iter().map(|one| one.made.id()).collect();
     if let Some((module, offset)) = changed_in_place(program, |node| known.contains(&node.id())) {
-        let why = "changes something in place, perhaps what this activation gives, which it would \
-                   need for its gradient";
+        let why = "modifies a tensor in place, possibly the output that this activation needs for \
+            its gradient";
         let refusal = program.refuse(module, offset, why);
         for one in &mut found {
             // ReLU keeps its output in any case: who writes over that fails already.
@@ -92,7 +92,8 @@ fn candidates<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
         }
     }
     if let Some((module, offset)) = taken_apart(program) {
-        let why = "looks at single layers of a model, perhaps at what this one would write over";
+        let why = "accesses single layers of the model, possibly the output that this one would \
+            overwrite";
         refuse_all(&mut found, &program.refuse(module, offset, why));
     }
     found
@@ -172,10 +173,10 @@ fn in_place(
     let text = program.module(module);
     let arguments = program.arguments(module, made);
     let (Some(arguments), Some(kind)) = (arguments, kind_of(program, module, made)) else {
-        return Err(program.refuse(module, start, "makes it in a form that is not followed"));
+        return Err(program.refuse(module, start, "creates it in an unsupported form"));
     };
     if arguments.has_star || !arguments.splats.is_empty() {
-        let why = "gives the activation starred arguments, which may hold inplace already";
+        let why = "passes starred arguments to the activation, which may already set inplace";
         return Err(program.refuse(module, start, why));
     }
     // A function is given what it activates first.
@@ -186,9 +187,8 @@ fn in_place(
     {
         let given = written(text, given);
         if !given.parse::<f64>().is_ok_and(|value| value > 0.0) {
-            let what = format!(
-                "takes {slope} from `{given}`, and in place there is no gradient for a negative one"
-            );
+            let what =
+                format!("takes {slope} from `{given}`; a negative slope has no gradient in place");
             return Err(program.refuse(module, start, &what));
         }
     }
@@ -204,8 +204,7 @@ fn of_a_copy(program: &Program<'_>, at: &Wanted<'_>) -> Option<Refusal> {
     program.calls().find_map(|(module, call)| {
         let node = program.node(module, call).filter(|node| at.meets(program, module, *node))?;
         let name = layer(program, module, node)?;
-        let what =
-            format!("has {name}, which in place keeps a copy of its input: nothing is saved");
+        let what = format!("has {name}, which copies its input even in place: nothing is saved");
         KEEP_A_COPY
             .contains(&name.as_str())
             .then(|| program.refuse(module, node.start_byte(), &what))

@@ -46,7 +46,7 @@ pub fn rewrite<'a>(
         EditKind::CudnnBenchmark => cudnn_benchmark::rewrite(program, edits, at),
         EditKind::WithoutBias => vain_bias::rewrite(program, edits, at),
         EditKind::InPlaceActivation => in_place::rewrite(program, edits, at),
-        _ => Err(Refusal::not_understood("it mends no finding")),
+        _ => Err(Refusal::not_understood("it does not fix a finding")),
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn rewrite<'a>(
             continue;
         }
         if let Some((module, offset)) = forward_that_goes_back(program) {
-            let why = "asks for gradients itself, and needs them in validation, too";
+            let why = "requests gradients itself and needs them during validation";
             return Err(program.refuse(module, offset, why));
         }
         let function = function.and_then(|at| text.functions.lookup(at));
@@ -35,7 +35,7 @@ pub(super) fn rewrite<'a>(
             None => {
                 if yields(&validation) || function.is_some_and(|one| is_asynchronous(text, one)) {
                     let why =
-                        "hands over to others meanwhile, and gradients would be off there, too";
+                        "runs other code in between, and gradients would be disabled there too";
                     return Err(program.refuse(module, validation.first.start_byte(), why));
                 }
                 let torch = imports::torch(edits, module, text);
@@ -46,8 +46,8 @@ pub(super) fn rewrite<'a>(
     }
     match done {
         _ if !edits.is_empty() => Ok(()),
-        Some(at) => Err(Refusal::done(format!("{at} validates without gradients already"))),
-        None => Err(Refusal::not_understood("nothing that validates a model was found here")),
+        Some(at) => Err(Refusal::done(format!("{at} already validates without gradients"))),
+        None => Err(Refusal::not_understood("no validation code was found here")),
     }
 }
 
@@ -70,15 +70,15 @@ fn decorate<'a>(
     let start = function.span.start;
     let text = program.module(module);
     if function.yields {
-        let why = "yields, and a generator would keep gradients off outside of it";
+        let why = "yields, and a generator would keep gradients disabled outside of it";
         return Err(program.refuse(module, start, why));
     }
     if is_asynchronous(text, function) {
-        let why = "is asynchronous, and a decorator would turn gradients on again before it runs";
+        let why = "is async, and a decorator would re-enable gradients before it runs";
         return Err(program.refuse(module, start, why));
     }
     if function.decorators.iter().any(|one| text.text(one).contains("jit")) {
-        return Err(program.refuse(module, start, "is compiled, and takes no such decorator"));
+        return Err(program.refuse(module, start, "is compiled and cannot take this decorator"));
     }
     let root = text.index.tree().map(|tree| tree.root_node());
     let node = root.and_then(|root| root.descendant_for_byte_range(start, start + 1));
@@ -86,10 +86,11 @@ fn decorate<'a>(
         let around = std::iter::successors(Some(node), |node| node.parent()).take(8);
         around.into_iter().find(|node| node.is(Kind::FunctionDefinition))
     });
-    let definition = definition.ok_or_else(|| program.refuse(module, start, "is no function"))?;
+    let definition =
+        definition.ok_or_else(|| program.refuse(module, start, "is not a function"))?;
     // Directly at the function: a decorator above may need the plain one.
     if Layout::of(text).indentation(definition.start_byte()).is_none() {
-        return Err(program.refuse(module, start, "stands behind something else on its line"));
+        return Err(program.refuse(module, start, "follows another statement on its line"));
     }
     let torch = imports::torch(edits, module, text);
     edits.before(module, definition, &[format!("@{torch}.no_grad()")]);

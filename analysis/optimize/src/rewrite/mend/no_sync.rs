@@ -19,12 +19,12 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     let present = program.calls().find(|(_, call)| call.name() == "no_sync");
     if let Some((module, call)) = present {
         let at = program.at(module, call.span.start);
-        return Err(Refusal::done(format!("{at} exchanges gradients once a step already")));
+        return Err(Refusal::done(format!("{at} already synchronizes gradients once per step")));
     }
     let models = Models::of(program);
     let backwards = backwards(program)?;
     let [backward] = &backwards[..] else {
-        return Err(Refusal::not_understood("the program goes back in several places"));
+        return Err(Refusal::not_understood("the program calls backward() in several places"));
     };
     let (module, _) = backward.scope;
     let text = program.module(module);
@@ -35,17 +35,22 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     let first = match runs.first() {
         Some(run) => run.first,
         None if !inline.is_empty() => backward.statement,
-        None => return Err(Refusal::not_understood("no call of a model leads to the loss")),
+        None => {
+            return Err(Refusal::not_understood(
+                "no call of a model that produces the loss was \
+            found",
+            ));
+        }
     };
     let block = |node: Node<'_>| node.parent().map(|parent| parent.id());
     if block(first) != block(backward.statement)
         || first.start_byte() > backward.statement.start_byte()
     {
-        let why = "goes back in another block than its forward pass";
+        let why = "calls backward() in a different block than the forward pass";
         return Err(program.refuse(module, backward.call.start_byte(), why));
     }
     if matches!(Kind::of(&condition), Kind::True | Kind::Integer) {
-        let why = "steps under a condition that always holds";
+        let why = "steps under a condition that is always true";
         return Err(program.refuse(module, condition.start_byte(), why));
     }
     // Where it is asked before, it has to say what it will say then.
@@ -53,8 +58,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     let mut between = Some(first);
     while let Some(one) = between.filter(|one| one.end_byte() <= condition.start_byte()) {
         if let Some(name) = writes(text, one).intersection(&asked).next() {
-            let what =
-                format!("gives `{name}` another value before the optimizer's step asks for it");
+            let what = format!("reassigns `{name}` before the optimizer's condition uses it");
             return Err(program.refuse(module, one.start_byte(), &what));
         }
         between = one.next_named_sibling();
@@ -62,16 +66,16 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     if !calls_in(condition).is_empty()
         && calls_in(condition).iter().any(|call| !is_plain(program, module, *call))
     {
-        let why = "steps under a condition that calls something, which would be called twice";
+        let why = "steps under a condition with a call, which would run twice";
         return Err(program.refuse(module, condition.start_byte(), why));
     }
     let null = imports::imported(edits, module, text, "contextlib", "nullcontext");
     let Some(null) = null else {
-        return Err(program.refuse(module, 0, "calls something else `nullcontext`"));
+        return Err(program.refuse(module, 0, "uses the name `nullcontext` for something else"));
     };
     let written = text.text(&condition.byte_range());
     if written.contains(['\n', '\r']) {
-        let why = "steps under a condition of several lines";
+        let why = "steps under a multi-line condition";
         return Err(program.refuse(module, condition.start_byte(), why));
     }
     let header = format!("with {null}() if {written} else {model}.no_sync():");
@@ -106,10 +110,8 @@ fn exchanged(
         .collect();
     match names[..] {
         [name] => Ok(name.to_owned()),
-        [] => {
-            Err(Refusal::not_understood("no model made by DistributedDataParallel was found here"))
-        }
-        _ => Err(Refusal::not_understood("several models are made by DistributedDataParallel")),
+        [] => Err(Refusal::not_understood("no DistributedDataParallel model was found here")),
+        _ => Err(Refusal::not_understood("several models use DistributedDataParallel")),
     }
 }
 
@@ -135,11 +137,11 @@ fn condition<'a>(program: &Program<'a>, backward: &Backward<'a>) -> Result<Node<
         match branch.and_then(|branch| branch.field(Field::Condition)) {
             Some(condition) if found.is_none() => found = Some(condition),
             _ => {
-                let why = "steps the optimizer for each batch, or where it is not followed";
+                let why = "steps the optimizer for every batch, or in code that could not be \
+                    followed";
                 return Err(program.refuse(module, call.span.start, why));
             }
         }
     }
-    found
-        .ok_or_else(|| Refusal::not_understood("no step of an optimizer was found beside the loss"))
+    found.ok_or_else(|| Refusal::not_understood("no optimizer step was found next to the loss"))
 }

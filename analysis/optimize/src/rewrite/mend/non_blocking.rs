@@ -22,11 +22,14 @@ pub(super) fn rewrite<'a>(
         }
     }
     if !edits.is_empty() {
-        edits.note("only copies from pinned memory do not wait: `pin_memory=True` at the loader");
+        edits.note(
+            "only copies from pinned memory are asynchronous: set `pin_memory=True` on the \
+            DataLoader",
+        );
         return Ok(());
     }
     Err(match done {
-        Some(at) => Refusal::done(format!("{at} does not wait already")),
-        None => Refusal::not_understood("no copy of a batch to a GPU is here"),
+        Some(at) => Refusal::done(format!("{at} is already non-blocking")),
+        None => Refusal::not_understood("no batch is copied to a GPU here"),
     })
 }

@@ -24,13 +24,13 @@ pub(super) fn rewrite(
         let start = call.start_byte();
         let Some(arguments) = program.arguments(module, call) else { continue };
         if arguments.has_star || !arguments.splats.is_empty() {
-            let why =
-                "gives the loader starred arguments, which may hold persistent_workers already";
+            let why = "passes starred arguments to the DataLoader, which may already set \
+                persistent_workers";
             return Err(program.refuse(module, start, why));
         }
         let workers = arguments.named("num_workers").map(|given| written(text, given));
         let Some(workers) = workers.filter(|workers| workers != "0") else {
-            return Err(program.refuse(module, start, "has no workers that could stay"));
+            return Err(program.refuse(module, start, "has no workers to keep"));
         };
         // Without workers the loader would refuse.
         let value = match workers.parse::<u32>() {
@@ -45,7 +45,7 @@ pub(super) fn rewrite(
     }
     match done {
         _ if !edits.is_empty() => Ok(()),
-        Some(at) => Err(Refusal::done(format!("{at} keeps its workers already"))),
-        None => Err(Refusal::not_understood("no DataLoader that trains is here")),
+        Some(at) => Err(Refusal::done(format!("{at} already keeps its workers"))),
+        None => Err(Refusal::not_understood("no DataLoader used for training was found here")),
     }
 }

@@ -30,17 +30,17 @@ pub fn rewrite<'a>(
     let change = |edits: &mut Edits<'a>, one: &Candidate<'a>| {
         let (name, given) = bias_of(program, one)?;
         if let Some((module, offset)) = used_bias(program, &all, &name, one.made) {
-            let what = "uses a bias that may be this layer's, and there would be none";
+            let what = "uses a bias, possibly the one that would be removed";
             return Err(program.refuse(module, offset, what));
         }
         switch(program, edits, (one.module, one.made), ("bias", "False"), given)
     };
-    let nothing = "no layer that only a batch norm follows is here";
-    change_all(program, edits, at, &found, change, ("has no bias already", nothing))?;
+    let nothing = "no layer here is followed only by batch norm";
+    change_all(program, edits, at, &found, change, ("already has no bias", nothing))?;
     if keeps_states(program) {
         edits.note(
-            "what was saved before has these biases: load it with `strict=False`, and take each \
-             from the running mean of its batch norm",
+            "existing checkpoints contain these biases: load them with `strict=False`, and \
+            subtract each from the running mean of its batch norm",
         );
     }
     Ok(())
@@ -64,8 +64,8 @@ fn candidates<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>>
     if !found.is_empty()
         && let Some((module, offset)) = taken_apart(program)
     {
-        let why =
-            "looks at single layers of a sequence, perhaps at what one gives to its batch norm";
+        let why = "accesses single layers of a Sequential, possibly the output of one before its batch \
+            norm";
         refuse_all(&mut found, &program.refuse(module, offset, why));
     }
     found.extend(in_methods(program, all));
@@ -73,8 +73,8 @@ fn candidates<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>>
         && let Some((module, offset)) = part_in_evaluation(program, &Models::of(program))
             .or_else(|| left_in_evaluation(program))
     {
-        let why =
-            "puts what may train into evaluation mode, in which a batch norm leaves a bias in";
+        let why = "puts part of the model that may be training into evaluation mode, where batch norm \
+            keeps the bias";
         refuse_all(&mut found, &program.refuse(module, offset, why));
     }
     found
@@ -172,14 +172,10 @@ fn bias_of<'a>(
     let name = layer(program, module, made).unwrap_or_default();
     let arguments = program.arguments(module, made);
     let (Some(arguments), Some(place)) = (arguments, place_of_bias(&name)) else {
-        return Err(program.refuse(
-            module,
-            start,
-            "makes the layer in a form that is not followed",
-        ));
+        return Err(program.refuse(module, start, "creates the layer in an unsupported form"));
     };
     if arguments.has_star || !arguments.splats.is_empty() {
-        let why = "gives the layer starred arguments, which may hold its bias";
+        let why = "passes starred arguments to the layer, which may set its bias";
         return Err(program.refuse(module, start, why));
     }
     Ok((name, arguments.named("bias").or(arguments.positional.get(place).copied())))

@@ -107,7 +107,7 @@ pub fn validations<'a>(
             if one.statements().any(|one| losses.are_made_of(program, scope, one))
                 || name.is_some_and(|name| losses.come_from(name))
             {
-                let why = "is on the way to a loss, as far as is seen, and keeps its gradients";
+                let why = "appears to contribute to a loss, so it needs its gradients";
                 refused.get_or_insert(program.refuse(module, one.first.start_byte(), why));
             } else {
                 found.push(one);

@@ -448,7 +448,7 @@ fn channels_last() {
         EditKind::ChannelsLast,
         expect![[r#####"
         #### train.py """BERT (Devlin et al., 2018) with the masked-language-model head, on torch's own encoder layers."""
-        NotUnderstood("no convolution over pictures (Conv2d) was found in the program")
+        NotUnderstood("no 2D convolution (Conv2d) was found in the program")
         #### train.py """DCGAN (Radford et al., 2015): a generator and a discriminator of strided convolutions."""
 
         -    generator = Generator(args.latent, args.features).to(device)
@@ -462,9 +462,9 @@ fn channels_last() {
         +            real = real.to(device, memory_format=torch.channels_last)
                      noise = torch.randn(len(real), args.latent, 1, 1, device=device)
         #### train.py """A small GPT: pre-norm decoder blocks with causal self-attention."""
-        NotUnderstood("no convolution over pictures (Conv2d) was found in the program")
+        NotUnderstood("no 2D convolution (Conv2d) was found in the program")
         #### train.py """Neural collaborative filtering (He et al., 2017): matrix factorization beside an MLP."""
-        NotUnderstood("no convolution over pictures (Conv2d) was found in the program")
+        NotUnderstood("no 2D convolution (Conv2d) was found in the program")
         #### train.py """ResNet-50 (He et al., 2015), as torchvision lays it out."""
 
         -    model = resnet50(num_classes=1000).to(device)
@@ -486,7 +486,7 @@ fn channels_last() {
         +        loss = criterion(model(images.to(memory_format=torch.channels_last)), labels)
                  loss.backward()
         #### train.py """Sequence to sequence: an LSTM encoder, and an LSTM decoder with Luong attention (2015)."""
-        NotUnderstood("no convolution over pictures (Conv2d) was found in the program")
+        NotUnderstood("no 2D convolution (Conv2d) was found in the program")
     "#####]],
     );
 }
@@ -510,7 +510,7 @@ fn checkpoint() {
             +        return self.decoder(checkpoint(self.transform, x, use_reentrant=False))
 
             #### train.py """DCGAN (Radford et al., 2015): a generator and a discriminator of strided convolutions."""
-            NotUnderstood("the model has no repeated blocks that are known, and no line was named")
+            NotUnderstood("no repeated blocks were found in the model; name a line to checkpoint")
             #### train.py """A small GPT: pre-norm decoder blocks with causal self-attention."""
              from torch.nn import functional as F
             +from torch.utils.checkpoint import checkpoint
@@ -521,7 +521,7 @@ fn checkpoint() {
             +            x = checkpoint(block, x, use_reentrant=False)
                      logits = self.head(self.norm(x))
             #### train.py """Neural collaborative filtering (He et al., 2017): matrix factorization beside an MLP."""
-            NotUnderstood("the model has no repeated blocks that are known, and no line was named")
+            NotUnderstood("no repeated blocks were found in the model; name a line to checkpoint")
             #### train.py """ResNet-50 (He et al., 2015), as torchvision lays it out."""
              from torch import Tensor, nn
             +from torch.utils.checkpoint import checkpoint
@@ -676,7 +676,7 @@ fn pinned_memory() {
         +            user, item, label = user.to(device, non_blocking=True), item.to(device, non_blocking=True), label.to(device, non_blocking=True)
                      loss = criterion(model(user, item), label)
         #### train.py """ResNet-50 (He et al., 2015), as torchvision lays it out."""
-        Done("batches are pinned, and copied without waiting, already")
+        Done("batches are already pinned and copied asynchronously")
         #### skyline_provider.py """ResNet-50 (He et al., 2015), as torchvision lays it out."""
         NotUnderstood("no DataLoader was found in the program")
         #### train.py """Sequence to sequence: an LSTM encoder, and an LSTM decoder with Luong attention (2015)."""
@@ -698,19 +698,19 @@ fn zero_grad() {
         EditKind::ZeroGradToNone,
         expect![[r#####"
         #### train.py """BERT (Devlin et al., 2018) with the masked-language-model head, on torch's own encoder layers."""
-        Done("train.py:36 sets gradients to none already")
+        Done("train.py:36 already sets gradients to None")
         #### train.py """DCGAN (Radford et al., 2015): a generator and a discriminator of strided convolutions."""
-        Done("train.py:43 sets gradients to none already")
+        Done("train.py:43 already sets gradients to None")
         #### train.py """A small GPT: pre-norm decoder blocks with causal self-attention."""
-        Done("train.py:35 sets gradients to none already")
+        Done("train.py:35 already sets gradients to None")
         #### train.py """Neural collaborative filtering (He et al., 2017): matrix factorization beside an MLP."""
-        Done("train.py:34 sets gradients to none already")
+        Done("train.py:34 already sets gradients to None")
         #### train.py """ResNet-50 (He et al., 2015), as torchvision lays it out."""
-        Done("train.py:55 sets gradients to none already")
+        Done("train.py:55 already sets gradients to None")
         #### skyline_provider.py """ResNet-50 (He et al., 2015), as torchvision lays it out."""
-        Done("skyline_provider.py:26 sets gradients to none already")
+        Done("skyline_provider.py:26 already sets gradients to None")
         #### train.py """Sequence to sequence: an LSTM encoder, and an LSTM decoder with Luong attention (2015)."""
-        Done("train.py:19 sets gradients to none already")
+        Done("train.py:19 already sets gradients to None")
     "#####]],
     );
 }

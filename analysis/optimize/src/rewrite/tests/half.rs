@@ -425,6 +425,6 @@ for sequence in sequences:
     check_refused(
         FP16,
         script,
-        expect!["train.py:13 steps with a closure, which no gradient scaler can do"],
+        expect!["train.py:13 steps with a closure, which gradient scalers do not support"],
     );
 }

@@ -107,27 +107,27 @@ fn biases_that_are_needed() {
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm[1] = nn.Identity()",
         ],
         expect![[r#"
-            refused: no layer that only a batch norm follows is here
-            refused: no layer that only a batch norm follows is here
-            refused: no layer that only a batch norm follows is here
-            refused: no layer that only a batch norm follows is here
-            refused: no layer that only a batch norm follows is here
-            refused: no layer that only a batch norm follows is here
-            refused: no layer that only a batch norm follows is here
-            refused: train.py:5 gives the layer starred arguments, which may hold its bias
-            refused: train.py:5 gives the layer starred arguments, which may hold its bias
+            refused: no layer here is followed only by batch norm
+            refused: no layer here is followed only by batch norm
+            refused: no layer here is followed only by batch norm
+            refused: no layer here is followed only by batch norm
+            refused: no layer here is followed only by batch norm
+            refused: no layer here is followed only by batch norm
+            refused: no layer here is followed only by batch norm
+            refused: train.py:5 passes starred arguments to the layer, which may set its bias
+            refused: train.py:5 passes starred arguments to the layer, which may set its bias
             refused: train.py:5 takes bias from `bias`: set it there
-            refused: no layer that only a batch norm follows is here
-            refused: train.py:5 has no bias already
-            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
-            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
-            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
-            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
-            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
-            refused: train.py:7 puts what may train into evaluation mode, in which a batch norm leaves a bias in
-            refused: train.py:6 puts what may train into evaluation mode, in which a batch norm leaves a bias in
-            refused: train.py:6 puts what may train into evaluation mode, in which a batch norm leaves a bias in
-            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
+            refused: no layer here is followed only by batch norm
+            refused: train.py:5 already has no bias
+            refused: train.py:6 accesses single layers of a Sequential, possibly the output of one before its batch norm
+            refused: train.py:6 accesses single layers of a Sequential, possibly the output of one before its batch norm
+            refused: train.py:6 accesses single layers of a Sequential, possibly the output of one before its batch norm
+            refused: train.py:6 accesses single layers of a Sequential, possibly the output of one before its batch norm
+            refused: train.py:6 accesses single layers of a Sequential, possibly the output of one before its batch norm
+            refused: train.py:7 puts part of the model that may be training into evaluation mode, where batch norm keeps the bias
+            refused: train.py:6 puts part of the model that may be training into evaluation mode, where batch norm keeps the bias
+            refused: train.py:6 puts part of the model that may be training into evaluation mode, where batch norm keeps the bias
+            refused: train.py:6 accesses single layers of a Sequential, possibly the output of one before its batch norm
         "#]],
     );
 }
@@ -213,12 +213,12 @@ fn what_uses_a_bias_would_fail_without() {
         BIAS,
         &scripts,
         expect![[r#"
-        refused: train.py:7 uses a bias that may be this layer's, and there would be none
-        refused: train.py:8 uses a bias that may be this layer's, and there would be none
-        refused: train.py:8 uses a bias that may be this layer's, and there would be none
-        refused: train.py:8 uses a bias that may be this layer's, and there would be none
-        refused: train.py:8 uses a bias that may be this layer's, and there would be none
-        refused: train.py:10 uses a bias that may be this layer's, and there would be none
+        refused: train.py:7 uses a bias, possibly the one that would be removed
+        refused: train.py:8 uses a bias, possibly the one that would be removed
+        refused: train.py:8 uses a bias, possibly the one that would be removed
+        refused: train.py:8 uses a bias, possibly the one that would be removed
+        refused: train.py:8 uses a bias, possibly the one that would be removed
+        refused: train.py:10 uses a bias, possibly the one that would be removed
         m = nn.Sequential(nn.Conv2d(
         3,
         8,
@@ -293,12 +293,12 @@ fn layers_that_are_put_into_a_list() {
             bias=False,
             ), 'norm': nn.BatchNorm1d(4)}))
             super().__init__(nn.Linear(a, 4, bias=False), nn.BatchNorm1d(4))
-            refused: no layer that only a batch norm follows is here
-            refused: no layer that only a batch norm follows is here
-            refused: no layer that only a batch norm follows is here
-            refused: no layer that only a batch norm follows is here
-            refused: no layer that only a batch norm follows is here
-            refused: no layer that only a batch norm follows is here
+            refused: no layer here is followed only by batch norm
+            refused: no layer here is followed only by batch norm
+            refused: no layer here is followed only by batch norm
+            refused: no layer here is followed only by batch norm
+            refused: no layer here is followed only by batch norm
+            refused: no layer here is followed only by batch norm
         "#]],
     );
 }
@@ -322,21 +322,21 @@ fn layers_that_a_method_calls() {
         self.linear = nn.Linear(n, 4, bias=False)
         self.linear = nn.Linear(n, 4, bias=False)
         self.linear = nn.Linear(n, 4, bias=False)
-        refused: no layer that only a batch norm follows is here
-        refused: no layer that only a batch norm follows is here
-        refused: no layer that only a batch norm follows is here
-        refused: no layer that only a batch norm follows is here
-        refused: no layer that only a batch norm follows is here
+        refused: no layer here is followed only by batch norm
+        refused: no layer here is followed only by batch norm
+        refused: no layer here is followed only by batch norm
+        refused: no layer here is followed only by batch norm
+        refused: no layer here is followed only by batch norm
     "#]]
     .assert_eq(&shown.concat());
     let outside = class(layers, all[0]) + "print(model.linear(torch.ones(1, 4)))\n";
     expect![[r#"
-        refused: no layer that only a batch norm follows is here
+        refused: no layer here is followed only by batch norm
     "#]]
     .assert_eq(&made_of(BIAS, &outside));
     let own = class(&format!("{layers}\nnn.init.zeros_(self.linear.bias)"), all[0]);
     expect![[r#"
-        refused: no layer that only a batch norm follows is here
+        refused: no layer here is followed only by batch norm
     "#]]
     .assert_eq(&made_of(BIAS, &own));
     let others = format!("{layers}\nself.head = nn.Linear(4, 2)\nnn.init.zeros_(self.head.bias)");
@@ -383,7 +383,7 @@ fn a_note_where_states_are_kept() {
     );
     let (texts, entry) = project(&[("train.py", &script)]);
     let made = rewrite(&texts, &entry, &asked(BIAS)).expect("made");
-    expect!["what was saved before has these biases: load it with `strict=False`, and take each from the running mean of its batch norm"].assert_eq(&made.notes.join("\n"));
+    expect!["existing checkpoints contain these biases: load them with `strict=False`, and subtract each from the running mean of its batch norm"].assert_eq(&made.notes.join("\n"));
 }
 
 #[test]
@@ -437,20 +437,20 @@ fn activations_whose_input_or_output_is_needed() {
             "m = nn.Sequential(nn.Linear(8, 8), nn.ReLU())\nm[0].register_forward_hook(show)",
         ],
         expect![[r#"
-            refused: no activation whose input nothing else needs, as far as is seen, is here
-            refused: no activation whose input nothing else needs, as far as is seen, is here
-            refused: no activation whose input nothing else needs, as far as is seen, is here
-            refused: no activation whose input nothing else needs, as far as is seen, is here
-            refused: no activation whose input nothing else needs, as far as is seen, is here
-            refused: train.py:5 takes negative_slope from `-0.2`, and in place there is no gradient for a negative one
-            refused: train.py:5 takes negative_slope from `slope`, and in place there is no gradient for a negative one
-            refused: train.py:5 gives the activation starred arguments, which may hold inplace already
+            refused: no activation here has an input that nothing else uses
+            refused: no activation here has an input that nothing else uses
+            refused: no activation here has an input that nothing else uses
+            refused: no activation here has an input that nothing else uses
+            refused: no activation here has an input that nothing else uses
+            refused: train.py:5 takes negative_slope from `-0.2`; a negative slope has no gradient in place
+            refused: train.py:5 takes negative_slope from `slope`; a negative slope has no gradient in place
+            refused: train.py:5 passes starred arguments to the activation, which may already set inplace
             refused: train.py:5 takes inplace from `fast`: set it there
-            refused: train.py:5 works in place already
-            refused: no activation whose input nothing else needs, as far as is seen, is here
-            refused: train.py:5 changes something in place, perhaps what this activation gives, which it would need for its gradient
+            refused: train.py:5 already works in place
+            refused: no activation here has an input that nothing else uses
+            refused: train.py:5 modifies a tensor in place, possibly the output that this activation needs for its gradient
             m = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True))
-            refused: train.py:6 looks at single layers of a model, perhaps at what this one would write over
+            refused: train.py:6 accesses single layers of the model, possibly the output that this one would overwrite
         "#]],
     );
 }
@@ -510,13 +510,13 @@ fn activations_that_a_method_calls() {
         self.act = nn.LeakyReLU(0.2, inplace=True)
         return F.leaky_relu(self.norm(self.conv(x)), 0.2, inplace=True)
         x = F.relu(x, inplace=True)
-        refused: no activation whose input nothing else needs, as far as is seen, is here
-        refused: no activation whose input nothing else needs, as far as is seen, is here
-        refused: no activation whose input nothing else needs, as far as is seen, is here
-        refused: no activation whose input nothing else needs, as far as is seen, is here
-        refused: no activation whose input nothing else needs, as far as is seen, is here
-        refused: train.py:13 takes negative_slope from `self.slope`, and in place there is no gradient for a negative one
-        refused: no activation whose input nothing else needs, as far as is seen, is here
+        refused: no activation here has an input that nothing else uses
+        refused: no activation here has an input that nothing else uses
+        refused: no activation here has an input that nothing else uses
+        refused: no activation here has an input that nothing else uses
+        refused: no activation here has an input that nothing else uses
+        refused: train.py:13 takes negative_slope from `self.slope`; a negative slope has no gradient in place
+        refused: no activation here has an input that nothing else uses
     "#]].assert_eq(&shown.concat());
 }
 
@@ -530,10 +530,10 @@ fn a_loop_over_a_list_of_blocks_looks_at_none_of_their_layers() {
         self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True)) for _ in range(3)])
     "#]].assert_eq(&of(layers));
     expect![[r#"
-        refused: train.py:11 looks at single layers of a model, perhaps at what this one would write over
+        refused: train.py:11 accesses single layers of the model, possibly the output that this one would overwrite
     "#]].assert_eq(&of("self.blocks = nn.Sequential(nn.Linear(n, n), nn.ReLU())"));
     expect![[r#"
-        refused: train.py:12 looks at single layers of a model, perhaps at what this one would write over
+        refused: train.py:12 accesses single layers of the model, possibly the output that this one would overwrite
     "#]].assert_eq(&of(
         "self.other = nn.Sequential(nn.Linear(n, n), nn.ReLU())\nself.blocks = blocks(n)",
     ));

@@ -54,13 +54,19 @@ fn a_loss_that_is_added_up() {
 #[test]
 fn a_loss_without_a_graph_is_left_alone() {
     for (body, expected) in [
-        ("total += loss.item()", expect!["done: train.py:11 adds it up without its graph already"]),
-        ("total += float(loss)", expect!["done: train.py:11 adds it up without its graph already"]),
+        (
+            "total += loss.item()",
+            expect!["done: train.py:11 already accumulates it without its graph"],
+        ),
+        (
+            "total += float(loss)",
+            expect!["done: train.py:11 already accumulates it without its graph"],
+        ),
         (
             "total += loss.data * 2",
-            expect!["done: train.py:11 adds it up without its graph already"],
+            expect!["done: train.py:11 already accumulates it without its graph"],
         ),
-        ("print(loss)", expect!["no loss that goes back is added up here"]),
+        ("print(loss)", expect!["no loss that requires a gradient is accumulated here"]),
     ] {
         check_refused(DETACH, &loop_with(body), expected);
     }
@@ -78,7 +84,7 @@ for x in loader:
     loss = loss + part
 loss.backward()
 ";
-    check_refused(DETACH, script, expect!["no loss that goes back is added up here"]);
+    check_refused(DETACH, script, expect!["no loss that requires a gradient is accumulated here"]);
     let summed = loop_with("losses.append(loss)\nsum(losses).backward()");
     let (texts, entry) = project(&[("train.py", &summed)]);
     let made = rewrite(&texts, &entry, &asked(DETACH));
@@ -95,7 +101,7 @@ fn only_the_line_that_was_asked_for() {
     check_refused_files(
         &[("train.py", &script)],
         at(DETACH, &[("train.py", 7)]),
-        expect!["no loss that goes back is added up here"],
+        expect!["no loss that requires a gradient is accumulated here"],
     );
 }
 
@@ -222,9 +228,9 @@ fn validation_without_gradients() {
             EditKind::NoGradInValidation,
             &VALIDATES.replace(from, to),
             if from.starts_with("def") {
-                expect!["done: train.py:11 validates without gradients already"]
+                expect!["done: train.py:11 already validates without gradients"]
             } else {
-                expect!["done: train.py:10 validates without gradients already"]
+                expect!["done: train.py:10 already validates without gradients"]
             },
         );
     }
@@ -232,12 +238,12 @@ fn validation_without_gradients() {
     check_refused(
         EditKind::NoGradInValidation,
         &yields,
-        expect!["train.py:8 yields, and a generator would keep gradients off outside of it"],
+        expect!["train.py:8 yields, and a generator would keep gradients disabled outside of it"],
     );
     check_refused(
         EditKind::NoGradInValidation,
         PLAIN,
-        expect!["nothing that validates a model was found here"],
+        expect!["no validation code was found here"],
     );
 }
 
@@ -258,7 +264,7 @@ fn validation_without_a_telling_name_is_found_by_its_line() {
     check_refused_files(
         &[("train.py", &script)],
         at(EditKind::NoGradInValidation, &[("train.py", 17)]),
-        expect!["train.py:17 is on the way to a loss, as far as is seen, and keeps its gradients"],
+        expect!["train.py:17 appears to contribute to a loss, so it needs its gradients"],
     );
 }
 
@@ -280,13 +286,13 @@ fn validation_in_evaluation_mode() {
     check_refused(
         EditKind::EvalModeInValidation,
         &called,
-        expect!["done: the model of train.py:10 is put into evaluation mode"],
+        expect!["done: the model of train.py:10 is already in evaluation mode"],
     );
     let returns = VALIDATES.replace("        total +=", "        return 1\n        total +=");
     check_refused(
         EditKind::EvalModeInValidation,
         &returns,
-        expect!["train.py:10 leaves the function in between, so that nothing behind it would run"],
+        expect!["train.py:10 returns in between, so the code after it would not run"],
     );
 }
 
@@ -320,12 +326,12 @@ fn anomaly_detection_is_switched_off() {
     check_refused(
         EditKind::RemoveAnomalyDetection,
         &switch.replace("(True)", "(args.debug)"),
-        expect!["train.py:5 takes it from `args.debug`: switch it off there"],
+        expect!["train.py:5 takes it from `args.debug`: disable it there"],
     );
     check_refused(
         EditKind::RemoveAnomalyDetection,
         PLAIN,
-        expect!["anomaly detection is not switched on in the program"],
+        expect!["the program does not enable anomaly detection"],
     );
 }
 
@@ -351,17 +357,13 @@ fn workers_that_stay() {
         DataLoader(data, batch_size=32, num_workers=2, persistent_workers=True)
     "#]]
     .assert_eq(&shown);
-    check_refused(kind, PLAIN, expect!["train.py:6 has no workers that could stay"]);
-    check_refused(
-        kind,
-        &with("num_workers=0"),
-        expect!["train.py:6 has no workers that could stay"],
-    );
+    check_refused(kind, PLAIN, expect!["train.py:6 has no workers to keep"]);
+    check_refused(kind, &with("num_workers=0"), expect!["train.py:6 has no workers to keep"]);
     check_refused(
         kind,
         &with("num_workers=4, **more"),
         expect![
-            "train.py:6 gives the loader starred arguments, which may hold persistent_workers already"
+            "train.py:6 passes starred arguments to the DataLoader, which may already set persistent_workers"
         ],
     );
 }
@@ -381,7 +383,7 @@ fn copies_that_do_not_block() {
     check_refused_files(
         &[("train.py", PLAIN)],
         at(EditKind::NonBlockingCopy, &[("train.py", 7)]),
-        expect!["no copy of a batch to a GPU is here"],
+        expect!["no batch is copied to a GPU here"],
     );
 }
 
@@ -427,26 +429,24 @@ fn gradients_exchanged_once_a_step() {
     check_refused(
         kind,
         &ACCUMULATES.replace("    loss.backward()", "    loss.backward()\n    i += 1"),
-        expect!["train.py:12 gives `i` another value before the optimizer's step asks for it"],
+        expect!["train.py:12 reassigns `i` before the optimizer's condition uses it"],
     );
     check_refused(
         kind,
         &ACCUMULATES.replace("DDP(nn.Linear(4, 4))", "nn.Linear(4, 4)"),
-        expect!["no model made by DistributedDataParallel was found here"],
+        expect!["no DistributedDataParallel model was found here"],
     );
     check_refused(
         kind,
         &ACCUMULATES.replace("    if (i + 1) % 4 == 0 or i + 1 == len(loader):", "    if True:"),
-        expect!["train.py:12 steps under a condition that always holds"],
+        expect!["train.py:12 steps under a condition that is always true"],
     );
     check_refused(
         kind,
         &ACCUMULATES.replace("i + 1 == len(loader)", "scheduler.is_due()"),
-        expect![
-            "train.py:12 steps under a condition that calls something, which would be called twice"
-        ],
+        expect!["train.py:12 steps under a condition with a call, which would run twice"],
     );
-    check_refused(kind, PLAIN, expect!["no model made by DistributedDataParallel was found here"]);
+    check_refused(kind, PLAIN, expect!["no DistributedDataParallel model was found here"]);
 }
 
 #[test]
@@ -463,7 +463,7 @@ fn algorithms_of_cudnn() {
     "#]],
     );
     let on = PLAIN.replace("device =", "torch.backends.cudnn.benchmark = True\ndevice =");
-    check_refused(kind, &on, expect!["done: train.py:5 switches it on already"]);
+    check_refused(kind, &on, expect!["done: train.py:5 already enables it"]);
     check(
         kind,
         &on.replace("= True", "= False"),
@@ -487,7 +487,7 @@ fn algorithms_of_cudnn() {
     check_refused(
         kind,
         &PLAIN.replace("device =", "torch.backends.cudnn.deterministic = True\ndevice ="),
-        expect!["train.py:5 asks for the same results in each run"],
+        expect!["train.py:5 requests deterministic results"],
     );
 }
 
@@ -561,7 +561,7 @@ fn convolutions_without_bias() {
     check_refused(
         EditKind::WithoutBias,
         PLAIN,
-        expect!["no layer that only a batch norm follows is here"],
+        expect!["no layer here is followed only by batch norm"],
     );
     let twice = BLOCK.replace("y = out\n", "y = self.conv1(x)\n");
     let (texts, entry) = project(&[("train.py", &twice)]);
@@ -591,7 +591,7 @@ fn activations_in_place() {
     check_refused(
         EditKind::InPlaceActivation,
         "import torch\nfrom torch import nn\nmodel = nn.Sequential(nn.Linear(4, 4), nn.ReLU(True))\n",
-        expect!["done: train.py:3 works in place already"],
+        expect!["done: train.py:3 already works in place"],
     );
     let shared = BLOCK.replace("y = self.relu3(y)", "y = self.relu2(y)");
     let (texts, entry) = project(&[("train.py", &shared)]);

@@ -251,7 +251,7 @@ fn checkpoints_at_lines() {
     );
     let lines = [("train.py", 1)];
     let request = Request { kind: EditKind::Checkpoint, lines: &lines, count: None };
-    check_refused_files(&files, request, expect!["train.py:1 calls no module of the model"]);
+    check_refused_files(&files, request, expect!["train.py:1 does not call a module of the model"]);
 }
 
 #[test]

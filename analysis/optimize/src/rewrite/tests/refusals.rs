@@ -16,28 +16,30 @@ fn libraries_do_it_themselves() {
         BF16,
         lightning,
         expect![[
-            r#"Lightning does this itself: set Trainer(precision="bf16-mixed") at train.py:2"#
+            r#"Lightning supports this itself: set Trainer(precision="bf16-mixed") at train.py:2"#
         ]],
     );
     check_refused(
         EditKind::Compile,
         lightning,
         expect![
-            "Lightning (train.py:2) runs the training loop, which is not in the program's own code"
+            "Lightning (train.py:2) runs the training loop, so there is no loop in the program to edit"
         ],
     );
     let transformers = "from transformers import Trainer, TrainingArguments\nargs = TrainingArguments('out')\nTrainer(model, args).train()\n";
     for (kind, expected) in [
-        (FP16, expect!["transformers does this itself: set fp16=True at train.py:2"]),
+        (FP16, expect!["transformers supports this itself: set fp16=True at train.py:2"]),
         (
             EditKind::FusedOptimizer,
             expect![[
-                r#"transformers does this itself: set optim="adamw_torch_fused" at train.py:2"#
+                r#"transformers supports this itself: set optim="adamw_torch_fused" at train.py:2"#
             ]],
         ),
         (
             EditKind::LoaderWorkers,
-            expect!["transformers does this itself: set dataloader_num_workers=4 at train.py:2"],
+            expect![
+                "transformers supports this itself: set dataloader_num_workers=4 at train.py:2"
+            ],
         ),
     ] {
         check_refused(kind, transformers, expected);
@@ -47,7 +49,7 @@ fn libraries_do_it_themselves() {
         FP16,
         accelerate,
         expect![[
-            r#"accelerate does this itself: set Accelerator(mixed_precision="fp16") at train.py:2"#
+            r#"accelerate supports this itself: set Accelerator(mixed_precision="fp16") at train.py:2"#
         ]],
     );
 }
@@ -57,22 +59,22 @@ fn what_leads_to_the_loss_is_elsewhere() {
     check_refused(
         BF16,
         "import torch\nprint(1)\n",
-        expect!["no training loop with a backward() was found"],
+        expect!["no training loop with a backward() call was found"],
     );
     check_refused(
         BF16,
         "import torch\ndef back(loss):\n    loss.backward()\nfor x in d:\n    back(model(x))\n",
-        expect!["train.py:3 goes back from a loss whose forward pass is not in the same function"],
+        expect!["train.py:3 calls backward() on a loss computed in another function"],
     );
     check_refused(
         BF16,
         "import torch\nclass Pix:\n    def forward(self):\n        self.fake = self.netG(self.real)\n    def backward_G(self):\n        self.loss_G = self.crit(self.netD(self.fake), True)\n        self.loss_G.backward()\n    def optimize_parameters(self):\n        self.netD.train(); self.netG.train()\n        self.forward()\n        self.backward_G()\n        self.optimizer.step()\nPix().optimize_parameters()\n",
-        expect!["train.py:4 computes `self.fake`, from which the loss comes, in another function"],
+        expect!["train.py:4 computes `self.fake`, which the loss depends on, in another function"],
     );
     check_refused(
         BF16,
         "import torch\nmodel = torch.nn.Linear(1, 1)\nfor x in d: loss = model(x); loss.backward()\n",
-        expect!["train.py:3 has several statements on one line: give each a line of its own"],
+        expect!["train.py:3 has several statements on one line: put each on its own line"],
     );
 }
 
@@ -86,30 +88,30 @@ fn lower_precision_is_there_already() {
     check_refused(
         BF16,
         &script("bfloat16"),
-        expect!["done: train.py:3 trains in bfloat16 already"],
+        expect!["done: train.py:3 already trains in bfloat16"],
     );
     check_refused(
         FP16,
         &script("bfloat16"),
-        expect!["train.py:3 has autocast already, in bfloat16: change its dtype there"],
+        expect!["train.py:3 already uses autocast in bfloat16: change its dtype there"],
     );
     check_refused(
         BF16,
         "import torch\nmodel = Net().half()\nfor x in d:\n    loss = model(x)\n    loss.backward()\n",
-        expect!["train.py:2 makes numbers of lower precision already, by hand"],
+        expect!["train.py:2 already casts to lower precision by hand"],
     );
     check_refused(
         BF16,
         "import torch\nmodel = torch.nn.Linear(1, 1)\ncrit = torch.nn.BCELoss()\nfor x in d:\n    loss = crit(model(x), 1)\n    loss.backward()\n",
         expect![
-            "train.py:3 uses BCELoss, which is not safe in autocast: take the form with logits, without the sigmoid"
+            "train.py:3 uses BCELoss, which is not safe under autocast: use the variant with logits and remove the sigmoid"
         ],
     );
     check_refused(
         BF16,
         "import torch\nmodel = torch.nn.Linear(1, 1)\nfor x in d:\n    out = model(x)\n    loss = out.sum()\n    loss.backward()\n    seen.append(out.detach().numpy())\n",
         expect![
-            "train.py:7 makes a NumPy array, which cannot hold bfloat16: put .float() in front first"
+            "train.py:7 creates a NumPy array, which does not support bfloat16: call .float() first"
         ],
     );
 }
@@ -126,19 +128,19 @@ fn scalers_are_not_put_where_they_would_be_wrong() {
         &script(
             "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1)\n    if i % 2:\n        opt.step()\n",
         ),
-        expect!["train.py:7 clips gradients in another block than the optimizer steps in"],
+        expect!["train.py:7 clips gradients in a different block than the optimizer step"],
     );
     check_refused(
         FP16,
         &script("    for p in model.parameters():\n        p.grad.mul_(2)\n    opt.step()\n"),
         expect![
-            "train.py:9 reads gradients between the backward pass and the step, which would be scaled"
+            "train.py:9 reads gradients between backward() and step(), where they would be scaled"
         ],
     );
     check_refused(
         FP16,
         &script("    scaler = 3\n    opt.step()\n"),
-        expect!["train.py:7 calls something else `scaler`"],
+        expect!["train.py:7 uses the name `scaler` for something else"],
     );
 }
 
@@ -147,7 +149,7 @@ fn steps_of_another_function() {
     check_refused(
         FP16,
         "import torch\ndef back(x):\n    loss = model(x).sum()\n    loss.backward()\ndef main():\n    model = torch.nn.Linear(1, 1)\n    opt = torch.optim.SGD(model.parameters(), 1)\n    for x in d:\n        back(x)\n        opt.step()\nmain()\n",
-        expect!["train.py:4 goes back in another function than the optimizer steps in"],
+        expect!["train.py:4 calls backward() in a different function than the optimizer step"],
     );
 }
 
@@ -156,17 +158,17 @@ fn models_that_cannot_be_found() {
     check_refused(
         EditKind::Compile,
         "import torch\nmodel, opt = setup()\nfor x in d:\n    model.train()\n    loss = model(x)\n    loss.backward()\n",
-        expect!["train.py:2 gets `model` with others from one call"],
+        expect!["train.py:2 assigns `model` together with other variables"],
     );
     check_refused(
         EditKind::ChannelsLast,
         "import torch\nmodel = torch.nn.Linear(1, 1)\nfor x in d:\n    loss = model(x)\n    loss.backward()\n",
-        expect!["no convolution over pictures (Conv2d) was found in the program"],
+        expect!["no 2D convolution (Conv2d) was found in the program"],
     );
     check_refused(
         EditKind::Checkpoint,
         PLAIN,
-        expect!["the model has no repeated blocks that are known, and no line was named"],
+        expect!["no repeated blocks were found in the model; name a line to checkpoint"],
     );
 }
 
@@ -175,12 +177,12 @@ fn a_syntax_error() {
     check_refused(
         EditKind::FusedOptimizer,
         "import torch\nopt = torch.optim.SGD(p)\nx = = 3\n",
-        expect!["train.py has a syntax error, or is not read yet"],
+        expect!["train.py has a syntax error or has not been read yet"],
     );
     let (texts, _) = project(&[("train.py", "")]);
     let entry = Entry { path: "other.py".to_owned(), ..Entry::default() };
     let refused = rewrite(&texts, &entry, &asked(BF16));
-    assert_eq!(refused, Err(Refusal::NotUnderstood("other.py is not there".to_owned())));
+    assert_eq!(refused, Err(Refusal::NotUnderstood("other.py does not exist".to_owned())));
 }
 
 proptest! {

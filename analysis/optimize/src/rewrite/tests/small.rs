@@ -73,7 +73,7 @@ fn a_plain_script() {
     check_refused(
         EditKind::ZeroGradToNone,
         PLAIN,
-        expect!["done: train.py:18 sets gradients to none already"],
+        expect!["done: train.py:18 already sets gradients to None"],
     );
 }
 
@@ -140,17 +140,19 @@ fn optimizers_by_their_imports() {
     check_refused(
         FUSED,
         "from transformers import AdamW\nopt = AdamW(model.parameters())\n",
-        expect!["train.py:2 makes the optimizer by `AdamW`, which is not PyTorch's"],
+        expect!["train.py:2 creates the optimizer with `AdamW`, which is not part of PyTorch"],
     );
     check_refused(
         FUSED,
         "import torch\nopt = torch.optim.LBFGS(p)\n",
-        expect!["train.py:2 makes a LBFGS, which takes no fused"],
+        expect!["train.py:2 creates LBFGS, which does not support fused"],
     );
     check_refused(
         FUSED,
         "import torch\nopt = torch.optim.SGD(p, **extra)\n",
-        expect!["train.py:2 gives the optimizer starred arguments, which may hold fused already"],
+        expect![
+            "train.py:2 passes starred arguments to the optimizer, which may already set fused"
+        ],
     );
     check_refused(
         FUSED,
@@ -160,12 +162,14 @@ fn optimizers_by_their_imports() {
     check_refused(
         FUSED,
         "from timm.optim import create_optimizer_v2\noptimizer = create_optimizer_v2(model)\n",
-        expect!["train.py:2 makes the optimizer by `create_optimizer_v2`, which is not PyTorch's"],
+        expect![
+            "train.py:2 creates the optimizer with `create_optimizer_v2`, which is not part of PyTorch"
+        ],
     );
     check_refused(
         EditKind::ForeachOptimizer,
         "import torch\nopt = torch.optim.SGD(p, fused=True)\n",
-        expect!["done: train.py:2 has fused=True, which does more"],
+        expect!["done: train.py:2 has fused=True, which already includes this"],
     );
 }
 
@@ -192,7 +196,7 @@ fn gradients_to_none() {
     check_refused(
         EditKind::ZeroGradToNone,
         "for x in d:\n    f(x).backward()\n",
-        expect!["no zero_grad() was found in the program"],
+        expect!["no zero_grad() call was found in the program"],
     );
 }
 
@@ -231,7 +235,7 @@ fn tf32() {
 
         "#]],
     );
-    check_refused(EditKind::Tf32, "print(1)\n", expect!["train.py imports nothing"]);
+    check_refused(EditKind::Tf32, "print(1)\n", expect!["train.py has no imports"]);
 }
 
 #[test]
@@ -274,12 +278,12 @@ fn workers() {
     check_refused_files(
         &[("train.py", "from torch.utils import data\nl = data.DataLoader(d, 8, num_workers=8)\n")],
         two,
-        expect!["done: train.py:2 has workers already"],
+        expect!["done: train.py:2 already uses workers"],
     );
     check_refused(
         WORKERS,
         "from torch.utils.data import DataLoader, IterableDataset\nclass S(IterableDataset):\n    pass\nloader = DataLoader(S())\n",
-        expect!["train.py:2 is an IterableDataset, of which each worker would give every sample"],
+        expect!["train.py:2 is an IterableDataset: every worker would yield every sample"],
     );
     let draws = "import numpy as np\nfrom torch.utils.data import DataLoader\nclass S:\n    def __init__(self):\n        \
         self.rng = np.random.default_rng(0)\n    def __getitem__(self, i):\n        return self.rng.normal()\n\
@@ -288,7 +292,7 @@ fn workers() {
         WORKERS,
         draws,
         expect![
-            "train.py:5 is a generator of the data set's own, which would draw the same in each worker"
+            "train.py:5 is a random generator in the dataset: every worker would draw the same numbers"
         ],
     );
     // It makes the samples once, before there are workers.
@@ -299,7 +303,7 @@ fn workers() {
         WORKERS,
         "from torch.utils.data import DataLoader\nloader = DataLoader(d, **options)\n",
         expect![
-            "train.py:2 gives the loader starred arguments, which may hold num_workers already"
+            "train.py:2 passes starred arguments to the DataLoader, which may already set num_workers"
         ],
     );
     check_refused(
@@ -333,6 +337,6 @@ fn pinned_memory() {
     check_refused(
         EditKind::PinnedMemory,
         "from torch.utils.data import DataLoader\nfor x in DataLoader(d):\n    model(x).backward()\n",
-        expect!["no copy of a batch to a GPU was found in the loop"],
+        expect!["no batch is copied to a GPU in the loop"],
     );
 }

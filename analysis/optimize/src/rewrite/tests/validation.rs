@@ -169,7 +169,7 @@ fn a_function_that_returns_what_the_model_gives() {
         EVAL,
         &taken,
         expect![[r#"
-        refused: train.py:9 returns what the model gives: give that a name before
+        refused: train.py:9 returns the model's output directly: assign it to a variable first
     "#]],
     );
     let one_line = with("def evaluate(model, x, y): return model(x)  # here");
@@ -177,7 +177,7 @@ fn a_function_that_returns_what_the_model_gives() {
         EVAL,
         &one_line,
         expect![[r#"
-        refused: train.py:8 returns what the model gives: give that a name before
+        refused: train.py:8 returns the model's output directly: assign it to a variable first
     "#]],
     );
     check_at(
@@ -239,7 +239,7 @@ fn calls_in_several_blocks() {
         NO_GRAD,
         &inner,
         expect![[r#"
-        done: train.py:10 validates without gradients already
+        done: train.py:10 already validates without gradients
     "#]],
     );
     let leaves = with(
@@ -249,7 +249,7 @@ fn calls_in_several_blocks() {
         EVAL,
         &leaves,
         expect![[r#"
-        refused: train.py:9 leaves the function in between, so that nothing behind it would run
+        refused: train.py:9 returns in between, so the code after it would not run
     "#]],
     );
 }
@@ -346,7 +346,7 @@ fn lines_of_a_function_that_trains_as_well() {
         NO_GRAD,
         &together,
         expect![[r#"
-        refused: train.py:16 has several statements on one line: give each a line of its own
+        refused: train.py:16 has several statements on one line: put each on its own line
     "#]],
     );
     check_at(
@@ -379,7 +379,7 @@ fn what_a_loss_comes_from_keeps_its_gradients() {
     ] {
         let shown = made_at(NO_GRAD, &script);
         assert!(shown.starts_with("refused: "), "{script}\n{shown}");
-        assert!(shown.contains("is on the way to a loss"), "{script}\n{shown}");
+        assert!(shown.contains("appears to contribute to a loss"), "{script}\n{shown}");
     }
     // A variable of the same name that has another value by then is none.
     check_at(
@@ -432,7 +432,7 @@ fn what_needs_gradients_in_validation_keeps_them() {
         NO_GRAD,
         &with(penalty),
         expect![[r#"
-        refused: train.py:10 is on the way to a loss, as far as is seen, and keeps its gradients
+        refused: train.py:10 appears to contribute to a loss, so it needs its gradients
     "#]],
     );
 }
@@ -446,7 +446,7 @@ fn a_model_that_asks_for_gradients_itself_keeps_them() {
         NO_GRAD,
         &with(forces),
         expect![[r#"
-        refused: train.py:9 asks for gradients itself, and needs them in validation, too
+        refused: train.py:9 requests gradients itself and needs them during validation
     "#]],
     );
     check_at(
@@ -532,7 +532,7 @@ fn the_mode_is_put_back_as_it_was() {
     check_refused(
         EVAL,
         &elsewhere,
-        expect!["done: the model of train.py:9 is put into evaluation mode"],
+        expect!["done: the model of train.py:9 is already in evaluation mode"],
     );
     let by_train = elsewhere.replace("model.eval()", "model.train(mode=False)");
     check_at(
@@ -552,7 +552,7 @@ fn the_mode_is_put_back_as_it_was() {
         EVAL,
         &taken,
         expect![[r#"
-        refused: train.py:9 is in a program that calls something `was_training` already
+        refused: train.py:9 is in a program that already uses the name `was_training`
     "#]],
     );
     let here = with(&PLAIN_FUNCTION.replace("    out =", "    model.eval()\n    out ="));
@@ -560,7 +560,7 @@ fn the_mode_is_put_back_as_it_was() {
         EVAL,
         &here,
         expect![[r#"
-        done: the model of train.py:10 is put into evaluation mode
+        done: the model of train.py:10 is already in evaluation mode
     "#]],
     );
 }
@@ -572,7 +572,7 @@ fn a_part_that_is_not_trained_stays_so() {
         "for part in model.modules():\n    if isinstance(part, nn.BatchNorm2d):\n        part.eval()",
     ] {
         let shown = made_at(EVAL, &with(&format!("{frozen}\n\n\n{PLAIN_FUNCTION}")));
-        assert!(shown.contains("puts a part of a model into evaluation mode"), "{shown}");
+        assert!(shown.contains("puts part of a model into evaluation mode"), "{shown}");
     }
     // A model of its own is none.
     let teacher = "teacher = nn.Linear(2, 2)\nteacher.eval()\n\n\n";
@@ -588,7 +588,7 @@ fn a_model_that_is_given_its_value_in_between() {
         EVAL,
         &with(models),
         expect![[r#"
-        refused: train.py:10 gets its model in between
+        refused: train.py:10 assigns its model in between
     "#]],
     );
     check_at(
@@ -718,7 +718,7 @@ fn a_step_that_training_has_as_well_is_left_as_it_is() {
         NO_GRAD,
         &training,
         expect![[r#"
-        refused: train.py:16 is on the way to a loss, as far as is seen, and keeps its gradients
+        refused: train.py:16 appears to contribute to a loss, so it needs its gradients
     "#]],
     );
     // It goes back itself.
@@ -728,7 +728,7 @@ fn a_step_that_training_has_as_well_is_left_as_it_is() {
         NO_GRAD,
         &back,
         expect![[r#"
-        refused: nothing that validates a model was found here
+        refused: no validation code was found here
     "#]],
     );
 }

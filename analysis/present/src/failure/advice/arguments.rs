@@ -15,7 +15,7 @@ pub(super) fn missing_setting(seen: &Seen) -> Option<Advice> {
     let how = seen.run.with_arguments(seen.reader, &format!("{key}=…"));
     seen.because(
         "missing-setting",
-        format!("The program's configuration leaves {} to you (`???`). {how}.", quoted(key)),
+        format!("The program's configuration requires a value for {} (`???`). {how}.", quoted(key)),
     )
 }
 
@@ -35,20 +35,15 @@ pub(super) fn usage(seen: &Seen) -> Option<Advice> {
     if missing.iter().any(|text| error.contains(text)) {
         let wanted = wanted_option(error).unwrap_or("--option");
         let how = seen.run.with_arguments(seen.reader, &format!("{wanted} …"));
-        return seen.because(
-            "missing-argument",
-            format!("The program cannot run without the arguments that it names. {how}."),
-        );
+        return seen
+            .because("missing-argument", format!("The program requires these arguments. {how}."));
     }
     let given = match seen.run.arguments.len() {
         0 => "It was run without arguments".to_owned(),
         _ => format!("It was run with {}", quoted(&seen.run.arguments.join(" "))),
     };
     let how = seen.run.with_arguments(seen.reader, "--option value");
-    seen.because(
-        "wrong-argument",
-        format!("The program does not accept the arguments that it was given. {given}. {how}."),
-    )
+    seen.because("wrong-argument", format!("The program rejected its arguments. {given}. {how}."))
 }
 
 /// What a parser said was wrong, without the program's name: `the following arguments are required: --dataset`.

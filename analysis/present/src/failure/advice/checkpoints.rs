@@ -11,8 +11,9 @@ pub(super) fn weights_only(seen: &Seen) -> Option<Advice> {
     seen.because(
         "weights-only",
         format!(
-            "Since PyTorch 2.6 `torch.load` reads tensors and nothing else by default, and this file holds other objects. If you \
-             trust the file, pass `weights_only=False` in the program; or, without a change to it, set {how}."
+            "Since PyTorch 2.6, `torch.load` loads only tensors by default, and this file contains \
+            other objects. If you trust the file, pass `weights_only=False` in the program; or, \
+            without changing the program, set {how}."
         ),
     )
 }
@@ -27,8 +28,8 @@ pub(super) fn git_lfs(seen: &Seen) -> Option<Advice> {
     }
     seen.because(
         "git-lfs",
-        "The file is most likely a pointer of Git LFS in place of the weights (a small text file that begins with \
-         `version`). Fetch the weights: `git lfs pull`.",
+        "The file is probably a Git LFS pointer instead of the weights (a small text file starting \
+        with `version`). Download the weights: `git lfs pull`.",
     )
 }
 
@@ -46,8 +47,8 @@ pub(super) fn damaged(seen: &Seen) -> Option<Advice> {
     }
     seen.because(
         "damaged-checkpoint",
-        "The file is incomplete, as after a download or a `torch.save` that was interrupted. Remove it, and make or download it \
-         again.",
+        "The file is incomplete, for example after an interrupted download or `torch.save`. Delete \
+        it, and create or download it again.",
     )
 }
 
@@ -56,16 +57,17 @@ pub(super) fn other_model(seen: &Seen) -> Option<Advice> {
     let name = between(&seen.failure.message, "Error(s) in loading state_dict for ", ":")?;
     let is_parallel = seen.says(&["\"module."]);
     let prefix = if is_parallel {
-        " The names begin with `module.`: they were saved from within `DataParallel` or \
-         `DistributedDataParallel`, and `model.module.state_dict()` saves them without."
+        " The keys start with `module.`: they were saved from a `DataParallel` or \
+        `DistributedDataParallel` wrapper. `model.module.state_dict()` saves them without the \
+        prefix."
     } else {
         ""
     };
     seen.because(
         "other-checkpoint",
         format!(
-            "The checkpoint is of a model that is built otherwise than this {name}: other layers, or other sizes.{prefix} Use the \
-             configuration that it was trained with, or start without it."
+            "The checkpoint does not match this {name}: layers or shapes differ.{prefix} Use the \
+            configuration it was trained with, or start without the checkpoint."
         ),
     )
 }

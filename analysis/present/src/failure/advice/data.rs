@@ -10,8 +10,8 @@ pub(super) fn missing_command(seen: &Seen) -> Option<Advice> {
     seen.because(
         "missing-command",
         format!(
-            "The program starts the command {}, which is not installed here or not on PATH. Install it, or run \
-             Ridgeline where it is on PATH.",
+            "The program runs the command {}, which is not installed here or not on PATH. Install \
+            it, or run Ridgeline where it is on PATH.",
             quoted(name)
         ),
     )
@@ -28,19 +28,19 @@ pub(super) fn missing_data_set(seen: &Seen) -> Option<Advice> {
         return None;
     }
     let text = if of_hub {
-        "The name of the data set is wrong, or it is private and needs a login (`hf auth login`)."
+        "The dataset name is wrong, or the dataset is private and requires a login (`hf auth \
+        login`)."
             .to_owned()
     } else if of_folder {
         format!(
-            "The folder has no folder for each class, which `ImageFolder` needs. {}",
+            "The folder has no class subfolders, which `ImageFolder` needs. {}",
             pointed_to_data(seen)
         )
     } else {
-        let kept = "A profiled run does not keep what it writes into the project, so download it by running the \
-                    program itself once, or name the folder in `keep_writes` in ridgeline.toml";
-        format!(
-            "The data set is not in the folder that the program names, and it may not download it. {kept}."
-        )
+        let kept = "Profiled runs do not keep files written to the project, so download the data \
+            by running the program once without Ridgeline, or add the folder to `keep_writes` in \
+            ridgeline.toml";
+        format!("The dataset is missing, and the program is not allowed to download it. {kept}.")
     };
     seen.because("missing-data-set", text)
 }
@@ -56,8 +56,8 @@ pub(super) fn empty_data_set(seen: &Seen) -> Option<Advice> {
     seen.because(
         "empty-data-set",
         format!(
-            "The data set has no samples: the program found none in the folder where it looks. Relative paths are \
-             looked up from {}. {}",
+            "The dataset is empty: the program found no samples in its data folder. Relative paths \
+            start at {}. {}",
             seen.run.looked_up_from(),
             pointed_to_data(seen)
         ),
@@ -81,7 +81,7 @@ pub(super) fn missing_file(seen: &Seen) -> Option<Advice> {
         return seen.because(
             "missing-file",
             format!(
-                "Relative paths are looked up from {}, and the project has this file at {}. {do_that}",
+                "Relative paths start at {}, but the project has this file at {}. {do_that}",
                 seen.run.looked_up_from(),
                 quoted(elsewhere)
             ),
@@ -94,14 +94,14 @@ pub(super) fn missing_file(seen: &Seen) -> Option<Advice> {
     let cause = if is_checkpoint { "missing-checkpoint" } else { "missing-file" };
     let from = match name.starts_with(['/', '…', '~']) {
         true => String::new(),
-        false => format!(" Relative paths are looked up from {}.", seen.run.looked_up_from()),
+        false => format!(" Relative paths start at {}.", seen.run.looked_up_from()),
     };
     let instead = if is_checkpoint {
         "Put it there, or start the program without it.".to_owned()
     } else {
         pointed_to_data(seen)
     };
-    seen.because(cause, format!("{what} {} is not there.{from} {instead}", quoted(name)))
+    seen.because(cause, format!("{what} {} does not exist.{from} {instead}", quoted(name)))
 }
 
 /// How a program is run in a folder of the project. A script that is named on the command line runs where the
@@ -120,7 +120,5 @@ fn run_in(seen: &Seen, folder: &str) -> String {
 
 fn pointed_to_data(seen: &Seen) -> String {
     let how = seen.run.with_arguments(seen.reader, "--data PATH");
-    format!(
-        "Put the data there, or pass another path, where the program has an option for it. {how}."
-    )
+    format!("Put the data there, or pass another path if the program has an option for it. {how}.")
 }

@@ -31,12 +31,12 @@ pub(super) fn gpu_absent(seen: &Seen) -> Option<Advice> {
         return seen.because(
             "gpu-hidden",
             format!(
-                "The program asks for a GPU, and {option} hides the GPUs of this machine from it. Leave that out, or \
-                 have the program use the CPU with an option of its own."
+                "The program needs a GPU, but {option} hides this machine's GPUs from it. Remove \
+                that, or use the program's own option for the CPU."
             ),
         );
     } else if seen.run.torch_has_gpu == Some(false) {
-        format!("this PyTorch ({}) is built for the CPU only", seen.run.torch)
+        format!("this PyTorch ({}) is a CPU-only build", seen.run.torch)
     } else if seen.says(&["driver on your system is too old"]) {
         "the NVIDIA driver is too old for this PyTorch".to_owned()
     } else {
@@ -51,9 +51,9 @@ pub(super) fn gpu_absent(seen: &Seen) -> Option<Advice> {
     seen.because(
         "gpu-absent",
         format!(
-            "The program asks for a GPU, and {why}. {on_load} the program's own option for the CPU, where it has one. \
-             {how}. Ridgeline's own `--device cpu` only hides GPUs: it helps programs that ask \
-             `torch.cuda.is_available()` first."
+            "The program needs a GPU, and {why}. {on_load} the program's own option for the CPU, \
+            if it has one. {how}. Ridgeline's `--device cpu` only hides GPUs: it helps programs \
+            that check `torch.cuda.is_available()` first."
         ),
     )
 }
@@ -68,13 +68,16 @@ pub(super) fn gpu_index(seen: &Seen) -> Option<Advice> {
     }
     let hidden = match seen.run.device.strip_prefix("cuda:") {
         Some(index) => format!(
-            " With `device = \"cuda:{index}\"` the program sees that GPU only, as `cuda:0`."
+            " With `device = \"cuda:{index}\"` the program sees only that GPU, as `cuda:0`."
         ),
         None => String::new(),
     };
     seen.because(
         "gpu-index",
-        format!("The program asks for a GPU by a number that this machine does not have.{hidden} Ask for `cuda:0`."),
+        format!(
+            "The program uses a GPU index that this machine does not have.{hidden} Use \
+            `cuda:0`."
+        ),
     )
 }
 
@@ -89,15 +92,15 @@ pub(super) fn backend_absent(seen: &Seen) -> Option<Advice> {
     let how = seen.run.with_arguments(seen.reader, "--device cpu");
     let name = name.to_lowercase();
     let owner = match name.as_str() {
-        "mps" => " (GPUs of Apple's)",
-        "xpu" => " (GPUs of Intel's)",
+        "mps" => " (Apple GPUs)",
+        "xpu" => " (Intel GPUs)",
         _ => "",
     };
     seen.because(
         "backend-absent",
         format!(
-            "The program asks for the device {}{owner}, and this PyTorch ({}) is built without it. Use the program's \
-             own option for another device. {how}.",
+            "The program uses the device {}{owner}, but this PyTorch ({}) is built without it. Use \
+            the program's own option for another device. {how}.",
             quoted(&name),
             seen.run.torch
         ),
@@ -121,8 +124,8 @@ pub(super) fn unsupported_gpu(seen: &Seen) -> Option<Advice> {
     seen.because(
         "gpu-unsupported",
         format!(
-            "This PyTorch ({}) was built without kernels for this GPU: the GPU is too old or too new for it. Install \
-             a build that supports it (pytorch.org lists them by CUDA version).",
+            "This PyTorch ({}) has no kernels for this GPU: the GPU is too old or too new for it. \
+            Install a build that supports it (see pytorch.org for builds by CUDA version).",
             seen.run.torch
         ),
     )

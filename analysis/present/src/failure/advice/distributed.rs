@@ -26,7 +26,10 @@ pub(super) fn no_launcher(seen: &Seen) -> Option<Advice> {
     };
     seen.because(
         "no-launcher",
-        format!("`{name}` is set by a launcher such as `torchrun`, and this program was started without one. Start it with one: {how}."),
+        format!(
+            "`{name}` is set by a launcher such as `torchrun`, but this program was started \
+            without one. Start it with a launcher: {how}."
+        ),
     )
 }
 
@@ -43,7 +46,8 @@ pub(super) fn port_in_use(seen: &Seen) -> Option<Advice> {
     }
     seen.because(
         "port-in-use",
-        "Another process listens on the port that the program wants, often an earlier run of it that has not ended. \
-         End that process, or give the program another port (`MASTER_PORT` for torch.distributed).",
+        "Another process uses the port that the program needs, often an earlier run that is still \
+        alive. End that process, or give the program another port (`MASTER_PORT` for \
+        torch.distributed).",
     )
 }

@@ -57,8 +57,8 @@ pub(super) fn relative_import(seen: &Seen) -> Option<Advice> {
     seen.because(
         "relative-import",
         format!(
-            "This file runs as part of its package: `module = \"{module}\"` in ridgeline.toml runs it as `python -m \
-             {module}` does."
+            "This file must run as part of its package: set `module = \"{module}\"` in \
+            ridgeline.toml to run it like `python -m {module}`."
         ),
     )
 }
@@ -78,8 +78,8 @@ pub(super) fn own_module(seen: &Seen) -> Option<Advice> {
     seen.because(
         "own-module",
         format!(
-            "{} is the project's own ({}), and Python does not look for it there: it looks beside the script that is \
-             run. Set {how}, or install the project (`pip install -e .`).",
+            "{} is part of the project ({}), but Python does not search there: it searches next to \
+            the script. Set {how}, or install the project (`pip install -e .`).",
             quoted(top),
             quoted(found)
         ),
@@ -108,8 +108,8 @@ pub(super) fn missing_package(seen: &Seen) -> Option<Advice> {
     seen.because(
         "missing-package",
         format!(
-            "{}{renamed} is not installed in the environment of {python}. Install it there: `{python} -m pip install \
-             {package}`. Or choose the environment that has it: {other}.",
+            "{}{renamed} is not installed in the environment of {python}. Install it: `{python} -m \
+            pip install {package}`. Or choose the environment that has it: {other}.",
             quoted(top)
         ),
     )
@@ -127,9 +127,9 @@ pub(super) fn missing_library(seen: &Seen) -> Option<Advice> {
         return seen.because(
             "missing-library",
             format!(
-                "The shared library {} is not on this machine. If it is CUDA's, the package was built for another CUDA \
-                 version than this PyTorch ({}): install matching builds. Otherwise install it with the system's \
-                 package manager.",
+                "The shared library {} is missing. If it belongs to CUDA, the package was built \
+                for a different CUDA version than this PyTorch ({}): install matching builds. \
+                Otherwise install it with the system package manager.",
                 quoted(name),
                 seen.run.torch
             ),
@@ -139,8 +139,8 @@ pub(super) fn missing_library(seen: &Seen) -> Option<Advice> {
         return seen.because(
             "binary-mismatch",
             format!(
-                "A compiled package was built for another version of a library than the one that is installed, most \
-                 often for another PyTorch than this {}. Install a build of it for this version.",
+                "A compiled package was built for a different version of a library, usually of \
+                PyTorch, than this {}. Install a build that matches this version.",
                 seen.run.torch
             ),
         );

@@ -41,8 +41,9 @@ pub(super) fn server_absent(seen: &Seen) -> Option<Advice> {
     }
     seen.because(
         "server-absent",
-        "The program wants to reach a server, and nothing listens at that address (a tracking server, Visdom, Redis, \
-         a database, another rank). Start it, or switch off that part of the program.",
+        "The program tries to connect to a server, but nothing listens at that address (a tracking \
+        server, Visdom, Redis, a database, another rank). Start the server, or disable that part \
+        of the program.",
     )
 }
 
@@ -54,8 +55,8 @@ pub(super) fn login_needed(seen: &Seen) -> Option<Advice> {
         return seen.because(
             "login-needed",
             format!(
-                "The model or data set is gated: accept its terms on its page, and log in with `hf auth login`, or \
-                 set {how}."
+                "The model or dataset is gated: accept its terms on its page and log in with `hf \
+                auth login`, or set {how}."
             ),
         );
     }
@@ -70,8 +71,8 @@ pub(super) fn login_needed(seen: &Seen) -> Option<Advice> {
     }
     seen.because(
         "login-needed",
-        "The server answered, and refused: the program has to be logged in, or has no access to what it asks for. Log \
-         in with the library's own command. The run sees your home folder and its saved logins.",
+        "The server denied access: the program must be logged in, or has no permission. Log in \
+        with the library's own command. The run uses your home folder and its saved logins.",
     )
 }
 
@@ -83,23 +84,23 @@ pub(super) fn no_network(seen: &Seen) -> Option<Advice> {
     if !is_network {
         return None;
     }
-    let which =
-        host(&seen.failure.message).map_or_else(|| "a host on the network".to_owned(), quoted);
+    let which = host(&seen.failure.message).map_or_else(|| "a network host".to_owned(), quoted);
     let is_off = seen.says(&["outgoing traffic has been disabled"])
         || seen.comes_from(&["OfflineModeIsEnabled"]);
     if is_off {
         return seen.because(
             "no-network",
-            "The program wants to download something, and `HF_HUB_OFFLINE` forbids it. Run it once with the network, \
-             so that it is in the cache: what goes to the caches of torch and Hugging Face is kept.",
+            "The program tries to download something, but `HF_HUB_OFFLINE` is set. Run it once \
+            online to fill the cache: downloads into the torch and Hugging Face caches are kept.",
         );
     }
     seen.because(
         "no-network",
         format!(
-            "The program could not reach {which}. Ridgeline does not restrict the network of a run: this machine is \
-             offline, or needs a proxy (`HTTPS_PROXY`). Where there is a network, run the program once, so that the \
-             download is in the cache: runs read and keep the caches of torch and Hugging Face."
+            "The program could not reach {which}. Ridgeline does not restrict the network of a \
+            run: this machine is offline, or needs a proxy (`HTTPS_PROXY`). Run the program once \
+            with network access to fill the cache: runs read and keep the torch and Hugging Face \
+            caches."
         ),
     )
 }

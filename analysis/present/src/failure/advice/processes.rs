@@ -10,8 +10,8 @@ pub(super) fn no_main_guard(seen: &Seen) -> Option<Advice> {
     }
     seen.because(
         "no-main-guard",
-        "A process that is started with `spawn` imports the script again, and the script starts processes whenever it is \
-         imported. Put what it does into a function, and call that under `if __name__ == \"__main__\":`.",
+        "A `spawn` process imports the script again, and the script starts processes on import. \
+        Move the code into a function, and call it under `if __name__ == \"__main__\":`.",
     )
 }
 
@@ -26,9 +26,9 @@ pub(super) fn shared_memory(seen: &Seen) -> Option<Advice> {
     }
     seen.because(
         "shared-memory",
-        "The workers of the DataLoader hand batches over in shared memory (/dev/shm), and it is full. In a container it is \
-         small by default: start it with `--shm-size=8g` or `--ipc=host`. Otherwise lower `num_workers` or \
-         `prefetch_factor`.",
+        "DataLoader workers pass batches through shared memory (/dev/shm), which is full. \
+        Containers have little by default: start the container with `--shm-size=8g` or \
+        `--ipc=host`. Otherwise lower `num_workers` or `prefetch_factor`.",
     )
 }
 
@@ -41,8 +41,9 @@ pub(super) fn too_many_files(seen: &Seen) -> Option<Advice> {
     }
     seen.because(
         "too-many-files",
-        "The process has as many files open as it may. Raise the limit (`ulimit -n 65536`) before you start Ridgeline, or \
-         call `torch.multiprocessing.set_sharing_strategy(\"file_system\")` in the program.",
+        "The process has reached its limit of open files. Raise the limit (`ulimit -n 65536`) \
+        before starting Ridgeline, or call \
+        `torch.multiprocessing.set_sharing_strategy(\"file_system\")` in the program.",
     )
 }
 
@@ -56,9 +57,9 @@ pub(super) fn not_picklable(seen: &Seen) -> Option<Advice> {
     }
     seen.because(
         "not-picklable",
-        "What a process gets that is started with `spawn` or `forkserver` travels as a pickle. Lambdas, functions within \
-         functions, open files and locks cannot: move the function to the top of a module, open the file in the \
-         worker, or use `num_workers=0`.",
+        "Objects passed to a `spawn` or `forkserver` process are pickled. Lambdas, nested \
+        functions, open files and locks cannot be pickled: move the function to module level, open \
+        the file in the worker, or use `num_workers=0`.",
     )
 }
 
@@ -71,11 +72,11 @@ pub(super) fn loader_worker(seen: &Seen) -> Option<Advice> {
     }
     let killed = seen.says(&["is killed by signal: Killed"]);
     let text = if killed {
-        "A worker of the DataLoader was killed, most often because the machine ran out of memory: each worker holds its \
-         own copy of the data set. Lower `num_workers`."
+        "A DataLoader worker was killed, usually because the machine ran out of memory: each \
+        worker holds its own copy of the dataset. Lower `num_workers`."
     } else {
-        "A worker of the DataLoader ended without an exception. With `num_workers=0` the data set runs in the main process, \
-         and its own error is shown."
+        "A DataLoader worker exited without an exception. With `num_workers=0` the dataset runs in \
+        the main process, and its own error is shown."
     };
     seen.because("loader-worker", text)
 }

@@ -10,13 +10,13 @@ pub(super) fn missing_variable(seen: &Seen) -> Option<Advice> {
     let name = between(&seen.failure.message, "'", "'")?;
     let how = seen.run.with_variable(seen.reader, name, "…");
     let seen_by = match seen.reader {
-        Reader::Terminal => "The run has the variables of the shell that starts Ridgeline",
-        Reader::Editor => "The run has the variables that the editor was started with",
+        Reader::Terminal => "The run inherits the environment of the shell that starts Ridgeline",
+        Reader::Editor => "The run inherits the environment that the editor was started with",
     };
     seen.because(
         "missing-variable",
         format!(
-            "The program wants the variable {}, and it is not set. {seen_by}. Set {how}.",
+            "The program needs the environment variable {}, which is not set. {seen_by}. Set {how}.",
             quoted(name)
         ),
     )
@@ -31,8 +31,8 @@ pub(super) fn standard_input(seen: &Seen) -> Option<Advice> {
     seen.because(
         "standard-input",
         format!(
-            "The program asks a question (`input()`), and a profiled run has nobody to answer: its standard input is empty. Have it \
-             take the answer as an argument or as a variable. {how}."
+            "The program waits for input (`input()`), but a profiled run has no standard input. \
+            Pass the answer as an argument or an environment variable. {how}."
         ),
     )
 }
@@ -51,7 +51,10 @@ pub(super) fn no_display(seen: &Seen) -> Option<Advice> {
     let how = seen.run.with_variable(seen.reader, "MPLBACKEND", "Agg");
     seen.because(
         "no-display",
-        format!("The program opens a window, and there is no display here. For matplotlib set {how}; otherwise leave that part out."),
+        format!(
+            "The program opens a window, but there is no display. For matplotlib, set {how}; \
+            otherwise disable that part."
+        ),
     )
 }
 
@@ -79,7 +82,10 @@ pub(super) fn not_logged_in(seen: &Seen) -> Option<Advice> {
     let how = seen.run.with_variable(seen.reader, variable, value);
     seen.because(
         "not-logged-in",
-        format!("The program reports to {name}, and nobody is logged in there. A profile needs no tracker: set {how}."),
+        format!(
+            "The program logs to {name}, but is not logged in. Profiling needs no tracker: set \
+            {how}."
+        ),
     )
 }
 
@@ -95,8 +101,9 @@ pub(super) fn write_refused(seen: &Seen) -> Option<Advice> {
         return seen.because(
             "write-denied",
             format!(
-                "The run may not write, because `side_effects` is `deny`. With {how} the program can write, and nothing of \
-                 it stays on the disk. `keep_writes` in ridgeline.toml names folders that it may write to all the same."
+                "The run may not write files because `side_effects` is `deny`. With {how} the \
+                program can write, and nothing is kept on disk. `keep_writes` in ridgeline.toml \
+                lists folders it may still write to."
             ),
         );
     }
@@ -108,16 +115,16 @@ pub(super) fn write_refused(seen: &Seen) -> Option<Advice> {
         "EXDEV" => seen.because(
             "write-redirected",
             format!(
-                "What a profiled run writes goes to a throw-away folder, so files cannot be moved between the project and a \
-                 folder that is kept by `os.rename` or `os.replace`. `shutil.move` copies. Or run it with {how}, or name \
-                 both folders in `keep_writes`."
+                "Files written by a profiled run go to a temporary folder, so `os.rename` and \
+                `os.replace` cannot move files between the project and a kept folder. Use \
+                `shutil.move`, run with {how}, or add both folders to `keep_writes`."
             ),
         ),
         "EROFS" => seen.because(
             "write-redirected",
             format!(
-                "This place is read-only for the run, because Ridgeline could not redirect what is written there. Name the \
-                 folder in `keep_writes` in ridgeline.toml, or run it with {how}."
+                "This path is read-only for the run, because Ridgeline could not redirect writes \
+                there. Add the folder to `keep_writes` in ridgeline.toml, or run with {how}."
             ),
         ),
         _ => None,
@@ -136,9 +143,9 @@ pub(super) fn disk_full(seen: &Seen) -> Option<Advice> {
     seen.because(
         "disk-full",
         format!(
-            "There is no room left where the program writes. A profiled run writes to a throw-away folder in Ridgeline's cache and \
-             /var/tmp, or in memory where no disk can hold it (in a container). Make room, name the folder in \
-             `keep_writes`, or run it with {how}."
+            "The disk that the program writes to is full. A profiled run writes to a temporary \
+            folder in Ridgeline's cache or /var/tmp, or in memory if no disk is available (in a \
+            container). Free some space, add the folder to `keep_writes`, or run with {how}."
         ),
     )
 }

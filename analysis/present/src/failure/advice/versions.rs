@@ -19,8 +19,8 @@ pub(super) fn numpy_binary(seen: &Seen) -> Option<Advice> {
     seen.because(
         "numpy-binary",
         format!(
-            "A compiled package was built for another NumPy than the one that is installed, most often for NumPy 1. Update that \
-             package, or install the older NumPy: `{python} -m pip install \"numpy<2\"`."
+            "A compiled package was built for another NumPy version, usually NumPy 1. Update that \
+            package, or install the older NumPy: `{python} -m pip install \"numpy<2\"`."
         ),
     )
 }
@@ -40,8 +40,9 @@ pub(super) fn package_version(seen: &Seen) -> Option<Advice> {
     seen.because(
         "package-version",
         format!(
-            "{} {version} is installed, and it does not have this name: the program was written for another version. Look it up \
-             in the program's requirements, and install that: `{python} -m pip install \"{package}==…\"`.",
+            "{} {version} is installed and does not have this name: the program was written for \
+            another version. Check the program's requirements and install that version: `{python} \
+            -m pip install \"{package}==…\"`.",
             quoted(package)
         ),
     )
@@ -100,7 +101,8 @@ pub(super) fn newer_python(seen: &Seen) -> Option<Advice> {
     seen.because(
         "newer-python",
         format!(
-            "This line needs Python {}.{} ({what}), and {} is Python {}. Choose a newer one with PyTorch: {other}.",
+            "This line requires Python {}.{} ({what}), but {} is Python {}. Choose a newer Python \
+            with PyTorch: {other}.",
             since.0, since.1, seen.run.python, seen.run.python_version
         ),
     )
@@ -115,7 +117,7 @@ pub(super) fn python_2(seen: &Seen) -> Option<Advice> {
     }
     seen.because(
         "python-2",
-        "This is Python 2, which PyTorch no longer runs on. Convert the program (`2to3` lists what has to change), or look for a \
-         newer version of it.",
+        "This is Python 2 code, which PyTorch no longer supports. Convert the program (`2to3` \
+        lists the changes), or use a newer version of it.",
     )
 }

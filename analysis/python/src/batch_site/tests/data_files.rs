@@ -103,7 +103,7 @@ fn what_is_not_there() {
     };
     refused(&[], "reads c.yaml, which is not in the project");
     refused(&[("c.yaml", "train: {lr: 1}\n")], "has no `train.batch_size`");
-    refused(&[("c.yaml", "train: [\n")], "is no YAML");
+    refused(&[("c.yaml", "train: [\n")], "is not valid YAML");
     refused(&[("c.yaml", "train:\n  batch_size: '32'\n")], "");
     check_refused_with(
         &[("train.py", &text.replace("c.yaml", "/etc/c.yaml"))],

@@ -10,7 +10,7 @@ fn transformers() {
     check_script(&named, "train.py:2 16");
     check_refused(
         "args = TrainingArguments(output_dir='out')\nTrainer(model=m, args=args).train()\n",
-        "library's own default",
+        "library default",
     );
 }
 

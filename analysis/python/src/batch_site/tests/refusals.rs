@@ -25,7 +25,7 @@ fn what_is_computed_or_asked_for() {
         "find_batch_size",
     );
     check_refused(&format!("loader = DataLoader(ds, batch_size=int(input()))\n{LOOP}"), "input");
-    check_refused(&format!("loader = DataLoader(ds)\n{LOOP}"), "without a batch_size");
+    check_refused(&format!("loader = DataLoader(ds)\n{LOOP}"), "without batch_size");
     check_refused(&format!("from lib import loader\n{LOOP}"), "");
 }
 
@@ -33,20 +33,20 @@ fn what_is_computed_or_asked_for() {
 fn two_numbers() {
     check_refused(
         "import torch\nx = torch.randn(32, 10)\ny = torch.randint(0, 9, (32,))\nfor _ in range(9):\n    f(model(x), y).backward()\n    opt.step()\n",
-        "2 times (lines 2, 3): give it one name",
+        "2 times (lines 2, 3): assign it to one variable",
     );
     check_refused(
         &format!("if debug:\n    bs = 2\nelse:\n    bs = 32\nloader = DataLoader(ds, bs)\n{LOOP}"),
-        "may be any of",
+        "could be any of",
     );
 }
 
 #[test]
 fn nothing_at_all() {
-    check_refused("print('hello')\n", "no loader");
+    check_refused("print('hello')\n", "no DataLoader");
     let (texts, _) = project(&[("train.py", "")]);
     let missing = Entry { path: "other.py".to_owned(), ..Entry::default() };
-    assert_eq!(batch_site(&texts, &missing).unwrap_err().message, "other.py is not there");
+    assert_eq!(batch_site(&texts, &missing).unwrap_err().message, "other.py does not exist");
 }
 
 #[test]

@@ -237,7 +237,7 @@ def train(train_loader, model, criterion, optimizer, epoch, device, args):
 main()
 ";
     let site = check_script(text, "train.py:3 256");
-    assert_eq!(site.note.as_deref(), Some("val_loader takes the same number"));
+    assert_eq!(site.note.as_deref(), Some("val_loader uses the same number"));
 }
 
 #[test]
@@ -535,7 +535,7 @@ fn providers() {
         entry.provider = true;
         entry.configured = Some(64);
     };
-    check_refused_with(&[("p.py", text)], configured, "batch_size of 64");
+    check_refused_with(&[("p.py", text)], configured, "batch_size to 64");
 }
 
 #[test]
@@ -574,7 +574,7 @@ fn accumulation_is_a_multiple() {
     check_refused_with(
         &[("train.py", &text)],
         |entry| entry.measured = Some(12),
-        "had a batch of 12",
+        "used batch size 12",
     );
 }
 

@@ -51,7 +51,7 @@ class Guesses:
         if known is None:
             return None
         if known not in _WITHOUT_META:
-            self.mark("how many elements a tensor's values select; it was taken as all")
+            self.mark("the number of elements selected by tensor values is unknown; assumed all")
         return known(*args, **kwargs)
 
     def batch_sizes(self, x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> list[int]:
@@ -60,7 +60,7 @@ class Guesses:
         """
         batch, length = (x.shape[0], x.shape[1]) if batch_first else (x.shape[1], x.shape[0])
         if not self._is_known(lengths):
-            self.mark("the lengths of sequences; all were taken as the longest")
+            self.mark("sequence lengths are unknown; all assumed to be the maximum")
             return [batch] * length
         known = [int(one) for one in self._values(lengths)]
         return [sum(one > step for one in known) for step in range(max(known, default=0))]
@@ -71,7 +71,7 @@ class Guesses:
         """
         if tensor.dtype is torch.bool:
             taken = "true" if is_likely else "false"
-            self.mark(f"the value of a tensor decides here; it was taken as {taken}")
+            self.mark(f"control flow depends on a tensor value; assumed {taken}")
             return is_likely
         if tensor.dtype.is_complex:
             return complex(1.0)
@@ -103,17 +103,17 @@ class Guesses:
             if self_.dim() == 0:
                 return item_or_guess(self_)
             if not is_known(self_):
-                self.mark("a list of a tensor's values; they were taken as zeros")
+                self.mark("a list of tensor values is unknown; assumed zeros")
             return tolist(self_)
 
         def decided(self_: Any) -> bool:
             if self_.dtype is not torch.bool and not is_known(self_):
-                self.mark("the value of a tensor decides here; it was taken as 1")
+                self.mark("control flow depends on a tensor value; assumed 1")
             return bool(decide(self_))
 
         def as_index(self_: Any) -> int:
             if not is_known(self_):
-                self.mark("the value of a tensor is an index or a size here; it was taken as 1")
+                self.mark("an index or a size depends on a tensor value; assumed 1")
             return int(index(self_))
 
         tensor.item, tensor.tolist = item_or_guess, list_or_guess
@@ -124,7 +124,7 @@ def _deciding(method: str, base: type) -> Any:
     original = getattr(base, method)
 
     def decide(self: Any, *others: Any) -> Any:
-        self.guesses.mark("a number that was read from a tensor decides here; it was taken as 1")
+        self.guesses.mark("control flow depends on a number read from a tensor; assumed 1")
         return original(self, *others)
 
     return decide
@@ -185,7 +185,7 @@ class GuessedInt(int):
         return number
 
     def __index__(self) -> int:
-        self.guesses.mark("a number that was read from a tensor is a size here; it was taken as 1")
+        self.guesses.mark("a size depends on a number read from a tensor; assumed 1")
         return int.__index__(self)
 
     __hash__ = int.__hash__

@@ -98,7 +98,7 @@ class HollowLoaders:
                     if time.monotonic() - began > _SECONDS_FOR_SAMPLES:
                         if recorded is not None and recorded["batch"] is not None:
                             return self._from(recorded, loader)
-                        self._note("a batch is estimated from a part of its samples")
+                        self._note("a batch is estimated from part of its samples")
                         break
                     samples.append(dataset[index])
             return collate([samples[at % len(samples)] for at in range(len(indices))])
@@ -177,7 +177,7 @@ def _read(path: str | None, note: _Note) -> list[dict[str, Any]]:
         with open(path, encoding="utf-8") as file:
             content = json.loads(file.read(_LARGEST_FILE))
         if content["version"] != VERSION:
-            raise ValueError(f"it is of version {content['version']}")
+            raise ValueError(f"unsupported version {content['version']}")
         entries = content["loaders"]
         for entry in entries:
             _ = (entry["dataset"], entry["batch_size"], entry["batch"])

@@ -174,7 +174,7 @@ def _no_socket(make: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(make)
     def refused(self: Any, family: int = -1, type: int = -1, proto: int = -1, fileno: Any = None):  # type: ignore[no-untyped-def]
         if fileno is None:
-            raise ConnectionRefusedError("an estimate makes no connection")
+            raise ConnectionRefusedError("an estimate does not open connections")
         make(self, family, type, proto, fileno)
 
     return refused
@@ -188,13 +188,13 @@ def _refuser(out: str) -> Callable[[str, tuple[Any, ...]], None]:
             if not writes or not isinstance(path, (str, bytes)):
                 return
             if not _is_ours(os.path.realpath(os.fsdecode(path)), out):
-                raise PermissionError("an estimate changes no file")
+                raise PermissionError("an estimate does not change files")
         elif event.startswith(_REFUSED):
             if event == "socket.connect" and not isinstance(args[1], tuple):
                 return  # A socket of this machine's own.
             paths = [one for one in args if isinstance(one, str)]
             if paths and all(_is_ours(os.path.realpath(path), out) for path in paths):
                 return
-            raise PermissionError(f"an estimate changes nothing ({event})")
+            raise PermissionError(f"an estimate does not change anything ({event})")
 
     return refuse

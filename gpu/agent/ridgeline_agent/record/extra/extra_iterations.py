@@ -148,7 +148,7 @@ class ExtraIterations:
         if wanted == 0:
             return None
         turns = Turns(observed.switches, timed_ns, self.timer.device, wanted)
-        self._tolerating("what was left on", turns.start)
+        self._tolerating("settings left enabled", turns.start)
         observed.turns = turns
         return turns
 

@@ -153,7 +153,7 @@ class Observed:
             "profilers": tolerating("the program's own profilers", self.profilers.json) or [],
             "switched_off": []
             if turns is None
-            else tolerating("what was switched off", turns.json) or [],
+            else tolerating("disabled settings", turns.json) or [],
             "line_times": []
             if lines is None
             else tolerating("the times of lines", lines.json) or [],

@@ -118,13 +118,12 @@ class GpuState:
         """What cannot be known and why, as sentences."""
         if isinstance(self._gpu, nvml.Unavailable):
             return [
-                "The GPU's clocks, its energy and other processes on it are unknown: "
-                f"{self._gpu.why}."
+                f"GPU clocks, energy and other processes on the GPU are unknown: {self._gpu.why}."
             ]
         if self._gpu.is_instance:
             return [
-                "The energy of an iteration is unknown: NVML counts the whole GPU, and other MIG "
-                "instances may use the rest of it."
+                "The energy of an iteration is unknown: NVML reports the whole GPU, and other MIG "
+                "instances may be using it."
             ]
         return []
 

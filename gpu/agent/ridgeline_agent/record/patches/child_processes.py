@@ -184,8 +184,9 @@ class ChildProcesses:
             return "the program trains in a child process, which was recorded"
         which = "rank 0" if _has_ranks() else "one"
         return (
-            f"the program trains in {count} child processes, which share this machine: {which} of "
-            "them was recorded while the others ran"
+            f"the program trains in {count} child processes on this machine: {which} of them was "
+            "recorded while the "
+            "others ran"
         )
 
     def _is_undecided(self) -> bool:

@@ -79,7 +79,7 @@ class Shadows:
                 _real["symlink"](_real["readlink"](name), shadow)
             elif keeps:
                 if _real["stat"](name).st_size > _LARGEST_COPY:
-                    raise OSError(errno.EFBIG, "too large to be redirected", path)
+                    raise OSError(errno.EFBIG, "too large to redirect", path)
                 _copy(name, shadow)
         return shadow
 
