@@ -117,7 +117,7 @@ fn loaders_of_real_traces_are_found_by_their_marks() {
         return;
     };
     let why = helped.predict("loader-workers", 1, 1e9).expect_err("workers load");
-    assert!(why.contains("load already"), "{why}");
+    assert!(why.contains("already uses workers"), "{why}");
 }
 
 #[test]

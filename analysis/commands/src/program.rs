@@ -639,7 +639,7 @@ mod tests {
         check(
             "uv pip install torch",
             expect![
-                "refused: Use `uv pip` does not run a program. `uv run`: `ridgeline profile -- uv run python train.py`"
+                "refused: `uv pip` does not run a program. Use `uv run`: `ridgeline profile -- uv run python train.py`"
             ],
         );
     }

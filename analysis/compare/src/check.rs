@@ -447,7 +447,7 @@ mod tests {
         let found = of(&before, Some(&batch), &Budgets::default());
         assert_eq!(told(&found), regressions([Broken, NotJudged]));
         let message = &found.items[0].message;
-        assert_eq!(message, "100% by sample, slower than the baseline; the limit is 5%");
+        assert_eq!(message, "per sample, 100% slower than the baseline; the limit is 5%");
     }
 
     #[test]

@@ -119,7 +119,7 @@ mod tests {
         refuses(
             |it| it.bandwidth = Some(6e12),
             Some(h200()),
-            "a copy bandwidth of 6.0 TB/s is ignored: it is 125% of the datasheet value ()4.8 TB/s",
+            "a copy bandwidth of 6.0 TB/s is ignored: it is 125% of the datasheet value (4.8 TB/s)",
         );
         refuses(
             |it| it.gemm.bf16 = Some(60e12),

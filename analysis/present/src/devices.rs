@@ -355,7 +355,7 @@ mod tests {
         let subject = Subject::Recorded(&step);
         let compared = compare_with_host(subject, DeviceTable::shipped(), Some(20e3));
         let compared = compared.expect("operators");
-        expect!["Overhead-bound on every one of these GPUs: launching the 240 kernels of an iteration takes longer than running them. The times are for a CPU as fast as this one: 20 µs for each of 240 operators, as recorded here, and 5.0 µs for each launch. They scale with the CPU's single-thread speed: one half as fast takes twice as long. A faster GPU does not shorten them; a larger batch, fewer kernels (`torch.compile`) or CUDA graphs do."].assert_eq(&overhead(&compared).expect("said"));
+        expect!["Overhead-bound on all of these GPUs: launching the 240 kernels of an iteration takes longer than running them. Assumes a CPU as fast as this one: 20 µs per operator (240 operators, as recorded here) and 5.0 µs per launch. This time scales with the CPU's single-thread speed: a CPU half as fast takes twice as long. A faster GPU does not help; a larger batch, fewer kernels (`torch.compile`) or CUDA graphs do."].assert_eq(&overhead(&compared).expect("said"));
         // 240 times 20 and 5 µs.
         assert_eq!(compared.rows[0].time_ns.value, 6e6);
         // Nothing sensible was recorded.

@@ -272,7 +272,7 @@ mod tests {
         ];
         assert_eq!(facts(&part, 100e6, &profile, true), expected);
         let on_cpu = Utilization { operator_ns: 80e6, ..Utilization::default() };
-        assert_eq!(facts(&on_cpu, 100e6, &profile, false), ["80% in operators"]);
+        assert_eq!(facts(&on_cpu, 100e6, &profile, false), ["80% in PyTorch ops"]);
         let of_ranks = Utilization { exposed_communication_ns: 15e6, ..on_cpu };
         assert_eq!(
             facts(&of_ranks, 100e6, &profile, false),

@@ -309,8 +309,7 @@ mod tests {
             notes: vec!["compilation slows down".to_owned()],
             ..prediction(&["compile"], "torch.compile", range(50e6, 70e6, 90e6))
         };
-        let slower =
-            prediction(&["amp-bf16"], "Mixed precision (bf16)", range(1e8, 104e6, 1e9));
+        let slower = prediction(&["amp-bf16"], "Mixed precision (bf16)", range(1e8, 104e6, 1e9));
         let gist = Prediction {
             is_research: true,
             ..prediction(&["gist"], "Activation compression (Gist)", Range::exact(90e6))
@@ -384,11 +383,12 @@ mod tests {
         in_hover(&mut page, &study);
         let (_, plain) = page.finish();
         expect![[r#"
-            What would make it faster
+            Optimizations
               torch.compile: ~1.3× (1.0 to 1.8), corrected by +11% from 1 measurement"#]]
         .assert_eq(&plain);
         let page = super::page(&study, Style { color: false, width: 200 });
-        let note = "compile: time corrected by +11% from 1 measurement in this project; compiling";
+        let note =
+            "compile: time corrected by +11% from 1 measurement in this project; compilation";
         assert!(page.contains(note), "{page}");
     }
 

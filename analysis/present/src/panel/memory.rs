@@ -93,7 +93,7 @@ fn holders(profile: &Profile) -> Vec<Holder> {
         .collect()
 }
 
-/// `makes Linear`, `makes 4 Linear`: what a line holds that did not run in the iteration.
+/// `creates Linear`, `creates 4 Linear`: what a line holds that did not run in the iteration.
 fn modules_made(profile: &Profile, file: FileId, line: u32) -> String {
     let made =
         profile.modules.iter().filter(|module| module.definition.first() == Some(&(file, line)));
@@ -302,9 +302,9 @@ mod tests {
         let mut linear = profile.modules[2].clone();
         linear.definition = profile.modules[1].definition.clone();
         profile.modules.push(profile.modules[1].clone());
-        assert_eq!(modules_made(&profile, FileId(0), 4), "makes 2 Conv2d");
+        assert_eq!(modules_made(&profile, FileId(0), 4), "creates 2 Conv2d");
         profile.modules.push(linear);
-        assert_eq!(modules_made(&profile, FileId(0), 4), "makes 2 Conv2d and others");
+        assert_eq!(modules_made(&profile, FileId(0), 4), "creates 2 Conv2d and others");
         assert_eq!(modules_made(&profile, FileId(0), 99), "");
     }
 }
