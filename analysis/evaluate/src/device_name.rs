@@ -248,6 +248,7 @@ mod tests {
             ("SMC_NVIDIA_H100_80GB_HBM3", "H100-SXM5-80GB"),
             ("Dell PowerEdge L40S", "L40S"),
             ("AMD_Instinct_MI300X", "MI300X"),
+            ("AMD_Instinct_MI210", "MI210"),
             ("Supermicro RTX 6000 Ada", "RTX6000Ada"),
             ("Lenovo Quadro RTX 8000", "QuadroRTX8000"),
         ] {
