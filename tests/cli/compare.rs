@@ -65,7 +65,7 @@ fn other_programs_differ() {
 fn what_is_no_run_is_said() {
     let sandbox = Sandbox::new();
     let run = |name: &str| sandbox.run(&["compare", name, &recording("mlp-cpu")]);
-    run("gone").exits_with(2).says("no file or run named `gone`").says("HEAD~1");
+    run("gone").exits_with(2).says("file `gone` does not exist").says("HEAD~1");
     run("last").exits_with(2).says("has not been profiled yet");
     let deep = "[".repeat(200_000);
     let huge = format!("{{\"schema\": 1, \"lines\": [{}]}}", "0,".repeat(2_000_000) + "0");

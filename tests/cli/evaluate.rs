@@ -216,7 +216,7 @@ fn a_folder_without_measurements_says_what_is_missing() {
         .run_without_python(&[Path::new("evaluate"), &empty])
         .exits_with(0)
         .prints("timm: there is no result file")
-        .prints("neusight/models.csv: is missing");
+        .prints("neusight/models.csv: not found");
     sandbox
         .run_without_python(&[Path::new("evaluate"), Path::new("no/such/folder")])
         .exits_with(2)

@@ -260,7 +260,7 @@ fn an_endless_program_is_stopped() {
     let sandbox = Sandbox::new();
     let endless = "import torch\nwhile True:\n    pass\n";
     let Some(ended) = profile(&sandbox, endless, &["--seconds", "2"]) else { return };
-    ended.exits_with(1).says("longer than 2 s").says("[limits]");
+    ended.exits_with(1).says("exceeded 2 s").says("[limits]");
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl GroundTruth {
             truth.problems.push(format!("{TIMM}: there is no result file"));
         }
         if !saw_models {
-            truth.problems.push(format!("{NEUSIGHT_MODELS}: it is missing"));
+            truth.problems.push(format!("{NEUSIGHT_MODELS}: not found"));
         }
         truth
     }

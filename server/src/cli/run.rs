@@ -241,7 +241,7 @@ fn program_failure(failed: &ProgramFailure) -> Failure {
 fn with_log(next: String, log: Option<&Path>) -> String {
     match log {
         Some(log) if next.is_empty() => format!("Full output: {}", log.display()),
-        Some(log) => format!("{next} Full output: {}", log.display()),
+        Some(log) => format!("{next}\nFull output: {}", log.display()),
         None => next,
     }
 }
