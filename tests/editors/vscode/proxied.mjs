@@ -23,7 +23,7 @@ await session({ home, below: "/user/one/proxy/8080" }, async (window) => {
   });
 
   await step(window, "the panel shows behind a proxy", async () => {
-    await window.command("Ridgeline: Open the Panel");
+    await window.command("Ridgeline: Open Panel");
     await window.panel.locator("#headline li").first().waitFor();
     await window.panel.locator("#timeline canvas").waitFor();
     await window.panel.getByText(/^all of /).waitFor();
