@@ -62,11 +62,11 @@ def check_first_use(setting: Setting, gpu_name: str) -> None:
             for number in ("first", "second"):
                 said(f"{number} profile", shown, "profile", project)
             said("compare", shown, "compare", "last~1", "last", "--project", project)
-            said("predict --gpu all", f"ran on {shown}", "predict", project, "--gpu", "all")
+            said("predict --gpu all", f"measured on {gpu_name}", "predict", project, "--gpu", "all")
             said("check", shown, "check", project, "--max-time", "60000")
             measured = said(
                 "whatif --measure",
-                f"now on {shown}",
+                f"on {shown}",
                 "whatif",
                 project,
                 "--measure",
