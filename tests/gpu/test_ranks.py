@@ -157,6 +157,6 @@ def test_ranks_on_one_device_are_no_strangers(tmp_path: Path) -> None:
 def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
     ended, _ = profile(PROGRAMS / "rank_dies.py", 2, tmp_path)
     assert ended.returncode == 1, ended.stdout + ended.stderr
-    assert "rank 1 was ended" in ended.stderr, ended.stderr
+    assert "rank 1 was stopped" in ended.stderr, ended.stderr
     # No segment of the ranks' memory is left.
     assert not list(Path("/dev/shm").glob("simgpu-nccl.*"))
