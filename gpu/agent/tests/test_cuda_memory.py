@@ -237,7 +237,7 @@ def test_memory_that_nobody_counts_is_unknown(tmp_path: Path) -> None:
     assert memory["device"] == "cuda:0"
     assert (memory["allocated_bytes"], memory["max_allocated_bytes"]) == (None, None)
     [note] = recording.manifest["notes"]
-    assert note.startswith("memory is unknown: PyTorch's caching allocator is off")
+    assert note.startswith("memory is unknown: PyTorch's caching allocator is disabled")
 
 
 PLUGGABLE = """
