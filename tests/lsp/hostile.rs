@@ -26,6 +26,17 @@ fn framed(body: &str) -> Vec<u8> {
     format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
+/// `initialize` as a notification has no answer that what follows could wait for.
+#[tokio::test]
+async fn an_initialize_that_wants_no_answer() {
+    let mut server = Server::start();
+    let notified =
+        framed(r#"{"jsonrpc":"2.0","method":"initialize","params":{"capabilities":{}}}"#);
+    server.client.send_raw(&notified.repeat(3)).await;
+    server.client.hello(json!({}), json!({})).await;
+    assert_eq!(server.goodbye().await.code(), Some(0));
+}
+
 #[tokio::test]
 async fn garbage() {
     check(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n\x00\xff\xfe garbage", 1).await;

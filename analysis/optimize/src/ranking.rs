@@ -90,7 +90,8 @@ pub fn rank_until(
     found
 }
 
-fn sort(predictions: &mut [Prediction]) {
+/// The most samples a second first; research last.
+pub(crate) fn sort(predictions: &mut [Prediction]) {
     predictions.sort_by(|a, b| {
         let by_speedup = b.speedup().value.total_cmp(&a.speedup().value);
         a.is_research.cmp(&b.is_research).then(by_speedup)

@@ -7,7 +7,7 @@ use super::facts::{Cluster, Facts, Probes};
 use super::network::{self, NetworkReport};
 use super::optimization::{Optimization, Prediction};
 use super::optimizations;
-use super::ranking::{WhatIfs, rank_until};
+use super::ranking::{WhatIfs, rank_until, sort};
 use super::recompute_curve::{Point, curve};
 use ridgeline_devices::device_spec::DeviceSpec;
 use ridgeline_devices::device_table::DeviceTable;
@@ -212,12 +212,14 @@ impl Study {
     /// device, newest first.
     pub fn correct(&mut self, pairs: &[Pair]) {
         let WhatIfs { predictions, combinations, .. } = &mut self.what_ifs;
-        for prediction in predictions.iter_mut().chain(combinations) {
+        for prediction in predictions.iter_mut().chain(&mut *combinations) {
             let known = prediction.names.iter().filter_map(|name| correction(pairs, name));
             if let Some(correction) = known.reduce(Correction::and) {
                 prediction.correct(correction);
             }
         }
+        sort(predictions);
+        sort(combinations);
     }
 
     /// Samples a second now and then, for a prediction; nothing without a batch size.
@@ -245,5 +247,34 @@ impl Study {
             }
         }
         best.into_iter().map(|(prediction, _)| prediction).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accuracy::Sides;
+
+    #[test]
+    fn a_correction_can_change_the_order() {
+        let prediction = |name: &str, time_ns: f64| Prediction {
+            names: vec![name.to_owned()],
+            before_ns: 100.0,
+            time_ns: Range::exact(time_ns),
+            samples_factor: 1.0,
+            ..Prediction::default()
+        };
+        let mut study = Study::default();
+        study.what_ifs.predictions = vec![prediction("compile", 60.0), prediction("tf32", 70.0)];
+        let sides = |after_ns: f64| Sides { before_ns: 100.0, after_ns, ..Sides::default() };
+        let pair = Pair {
+            name: "compile".to_owned(),
+            predicted: sides(60.0),
+            measured: sides(120.0),
+            ..Pair::default()
+        };
+        study.correct(&[pair]);
+        let order = study.what_ifs.predictions.iter().map(|one| one.names[0].as_str());
+        assert_eq!(order.collect::<Vec<_>>(), ["tf32", "compile"]);
     }
 }

@@ -7,6 +7,7 @@
 //! not grow it.
 
 use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -91,7 +92,7 @@ pub(crate) async fn serve<S: LanguageServer>(
             () = parent_gone.cancelled() => return Ended::ParentGone,
             () = &mut serving => return Ended::InputClosed,
     };
-    // The pipe to the service is closed now, so it finishes what it has; then the queue is drained.
+    // No more calls come to the service, so it finishes what it has; then the queue is drained.
     drop(reading);
     outbox.close();
     let _ = timeout(GOODBYE_LIMIT, async {
@@ -208,9 +209,14 @@ async fn answer_calls<S: LanguageServer>(
                     is_open = false;
                     continue;
                 };
-                // It is ready unless `exit` came.
-                if poll_fn(|context| service.poll_ready(context)).await.is_err() {
-                    return;
+                // While an `initialize` is in flight the service is not ready, and wakes nobody when it is.
+                loop {
+                    match poll_fn(|context| Poll::Ready(service.poll_ready(context))).await {
+                        Poll::Pending if in_flight.next().await.is_some() => {}
+                        Poll::Pending | Poll::Ready(Ok(())) => break,
+                        // `exit` came.
+                        Poll::Ready(Err(_)) => return,
+                    }
                 }
                 let response = service.call(request);
                 in_flight.push(async move {
