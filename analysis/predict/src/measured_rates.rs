@@ -124,7 +124,7 @@ mod tests {
         refuses(
             |it| it.gemm.bf16 = Some(60e12),
             Some(h200()),
-            "a BF16 GEMM rate of 60 TFLOP/s is ignored: it is 6% of the datasheet value ()989 TFLOP/s",
+            "a BF16 GEMM rate of 60 TFLOP/s is ignored: it is 6% of the datasheet value (989 TFLOP/s)",
         );
     }
 

@@ -276,7 +276,7 @@ mod tests {
         let of_ranks = Utilization { exposed_communication_ns: 15e6, ..on_cpu };
         assert_eq!(
             facts(&of_ranks, 100e6, &profile, false),
-            ["80% in operators", "15% waiting for other ranks"]
+            ["80% in PyTorch ops", "15% waiting for other ranks"]
         );
         let hidden = Utilization { communication_ns: 40e6, ..of_ranks };
         assert_eq!(

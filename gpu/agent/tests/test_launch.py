@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -66,8 +67,14 @@ def start(agent: Agent, folder: Path, misbehave: str = "pass", **keys: Any) -> i
 
 
 def run(agent: Agent, folder: Path, misbehave: str = "pass", **keys: Any) -> dict[str, Any]:
-    """The same; its `finished`."""
-    finished = agent.wait_for("finished", id=start(agent, folder, misbehave, **keys))
+    """The same; its `finished`. torchrun looks for a free port and lets go of it before a rank
+    binds it; where another program took it in between, it is started again.
+    """
+    for _ in range(3):
+        finished = agent.wait_for("finished", id=start(agent, folder, misbehave, **keys))
+        if "EADDRINUSE" not in (finished["message"] or ""):
+            break
+        shutil.rmtree(folder / "out")
     left = [one for one in descendants(agent.process.pid) if is_alive(one)]
     assert left == [], "a run leaves no process"
     return finished

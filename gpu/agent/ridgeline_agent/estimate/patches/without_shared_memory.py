@@ -40,7 +40,8 @@ def _itself(shared: Any) -> Any:
 
 def _without_name(semaphore: Any) -> Any:
     """A class whose semaphores are not files in /dev/shm but lie in memory that a forked process
-    shares.
+    shares. Its objects are of the original class: Python 3.9 and 3.10 allocate those of a subclass
+    without the header that its garbage collector then looks for, which corrupts memory.
     """
     libc = ctypes.CDLL(None)
     places: list[mmap.mmap] = []
@@ -51,7 +52,7 @@ def _without_name(semaphore: Any) -> Any:
             places.append(place)  # For as long as the process lives.
             at = ctypes.addressof(ctypes.c_char.from_buffer(place))
             if libc.sem_init(ctypes.c_void_p(at), 1, ctypes.c_uint(value)) != 0:
-                return semaphore.__new__(cls, kind, value, maxvalue, name, unlink)
-            return cls._rebuild(at, kind, maxvalue, None)
+                return semaphore(kind, value, maxvalue, name, unlink)
+            return semaphore._rebuild(at, kind, maxvalue, None)
 
     return SemLock
