@@ -222,6 +222,8 @@ export class Server implements vscode.Disposable {
       documentSelector: [{ scheme: "file", language: "python" }],
       outputChannel: this.log,
       middleware,
+      // Links in hovers apply optimizations, and nothing else. What programs say is escaped there.
+      markdown: { isTrusted: { enabledCommands: ["ridgeline.applyWhatIf"] } },
       synchronize: { configurationSection: "ridgeline" },
       initializationOptions: {
         ...asObject(this.interpreter.fillIn(vscode.workspace.getConfiguration("ridgeline"))),

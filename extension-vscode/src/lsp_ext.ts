@@ -82,7 +82,7 @@ export interface Highlight {
 }
 
 /** What this client can do beyond the protocol, announced as `capabilities.experimental.ridgeline`. */
-export const EXPERIMENTAL = { panel: true, highlight: true, diagnosticsInHover: true, background: true };
+export const EXPERIMENTAL = { panel: true, highlight: true, diagnosticsInHover: true, hoverLinks: true, background: true };
 
 /** The commands of `workspace/executeCommand`, under the names that the palette has for them. */
 export const SERVER_COMMANDS = [

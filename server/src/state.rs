@@ -83,6 +83,8 @@ pub(crate) struct Client {
     pub knows_background: bool,
     /// It shows diagnostics in hovers, those that are more than hints.
     pub hovers_diagnostics: bool,
+    /// It runs `command:` links in hovers.
+    pub runs_links: bool,
 }
 
 impl Client {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::page::{Page, name, strong, text};
+use super::page::{Page, name, strong, text, with_code};
 use super::share::share_of;
 use super::terminal::Style;
 use ridgeline_base::printable::clean;
@@ -17,6 +17,8 @@ const IN_SUMMARY: usize = 3;
 const IN_TERMINAL: usize = 50;
 /// So many places that belong to one finding are told.
 const RELATED: usize = 4;
+/// So many findings of a line a hover tells.
+const IN_HOVER: usize = 2;
 
 /// A finding as JSON has it. Unknown is `null`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,18 +121,23 @@ fn unknown(finding: &Finding) -> &'static str {
 
 /// Findings in a hover, the line's other numbers below.
 pub(super) fn in_hover(page: &mut Page, findings: &[(&Finding, Option<&Profile>)]) {
-    for (finding, profile) in findings {
-        page.gap();
+    for (finding, profile) in findings.iter().take(IN_HOVER) {
         page.line(&[strong(heading(finding, *profile)), text(" · "), name(finding.rule)]);
         if !finding.why.is_empty() {
-            page.line(&[text(finding.why.clone())]);
+            page.line(&with_code(&finding.why));
         }
-        for (place, what) in finding.related.iter().take(RELATED) {
-            page.item(0, &[text(format!("{}:{} {what}", place.path, place.line))]);
+        let related = finding.related.iter().take(RELATED);
+        let related: Vec<String> =
+            related.map(|(place, what)| format!("{}:{} {what}", place.path, place.line)).collect();
+        if !related.is_empty() {
+            page.line(&[text(related.join(" · "))]);
         }
         if let Some(fix) = finding.fix {
             page.line(&[text(format!("Fix available as a code action: {}", fix.title()))]);
         }
+    }
+    if let Some(more) = findings.len().checked_sub(IN_HOVER).filter(|more| *more > 0) {
+        page.line(&[text(format!("and {more} more in the panel"))]);
     }
 }
 

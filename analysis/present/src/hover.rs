@@ -1,6 +1,9 @@
 //! The hover: everything that is known of a statement, function, class or loop, for a person who
 //! knows PyTorch and need not know GPUs. What a hint or a lens says of a line is in its hover too.
 
+mod operator_table;
+
+use std::cell::Cell;
 use std::ops::Range;
 
 use super::headline::told;
@@ -14,13 +17,12 @@ use super::{devices, findings};
 use crate::cost_map::{CostMap, DefinitionCost, ScopeCost, StatementCost};
 use ridgeline_base::units;
 use ridgeline_diagnose::finding::Finding;
-use ridgeline_operators::product_kernel::{ProductType, product_type};
 use ridgeline_optimize::study::Study;
 use ridgeline_predict::device_comparison::Comparison;
 use ridgeline_profile::utilization::Utilization;
 use ridgeline_profile::{
-    Estimate, MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase,
-    PhaseTimes, Profile, Provenance,
+    Estimate, MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, Phase, PhaseTimes, Profile,
+    Provenance,
 };
 use ridgeline_python::{SourceIndex, character_at};
 
@@ -35,11 +37,13 @@ pub struct Hover {
     pub plain: String,
 }
 
+/// A hover has at most so many lines, those between paragraphs not counted. The panel tells the rest.
+const LINES: usize = 12;
 /// So many of each are listed.
-const MODULES: usize = 6;
-const OPERATORS: usize = 4;
-const KERNELS: usize = 2;
-const NOTES: usize = 4;
+const MODULES: usize = 3;
+const NOTES: usize = 2;
+/// A smaller share of the iteration or of the peak is left out.
+const WORTH_TELLING: f64 = 0.005;
 
 /// What was worked out beside the profile.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +54,8 @@ pub struct Beside<'a> {
     pub what_ifs: Option<&'a Study>,
     /// What was found at the line, and the measurement that shows it.
     pub findings: &'a [(&'a Finding, Option<&'a Profile>)],
+    /// Whether the editor runs its commands from links.
+    pub links: bool,
 }
 
 /// What is known at `offset`. Nothing where nothing was measured there.
@@ -61,13 +67,17 @@ pub fn hover(
     offset: usize,
 ) -> Option<Hover> {
     let line = index.lines().line_of(offset);
-    let writer = Writer { profile, beside, costs, word: word_at(index.text(), offset) };
-    let mut page = Page::default();
-    let mut span: Option<Range<usize>> = None;
-    if !beside.findings.is_empty() {
-        findings::in_hover(&mut page, beside.findings);
-        span = Some(index.lines().trimmed(index.text(), line));
-    }
+    let writer = Writer {
+        profile,
+        beside,
+        costs,
+        word: word_at(index.text(), offset),
+        findings: Cell::new(beside.findings),
+    };
+    // The last line says what measured it.
+    let mut page = Page::with_room(LINES - 1);
+    let found = !beside.findings.is_empty();
+    let mut span = found.then(|| index.lines().trimmed(index.text(), line));
 
     let of_loop = costs
         .training_loop
@@ -95,8 +105,10 @@ pub fn hover(
         writer.statement(&mut page, cost, of_loop.is_some());
         span.get_or_insert(cost.span.clone());
     }
+    writer.causes(&mut page);
     let span = span.filter(|_| !page.is_empty())?;
     page.gap();
+    page.extend(1);
     writer.origin(&mut page);
     let (markdown, plain) = page.finish();
     Some(Hover { span, markdown, plain })
@@ -108,7 +120,7 @@ pub fn of_findings(
     index: &SourceIndex,
     offset: usize,
 ) -> Option<Hover> {
-    let mut page = Page::default();
+    let mut page = Page::with_room(LINES);
     findings::in_hover(&mut page, found);
     let span = index.lines().trimmed(index.text(), index.lines().line_of(offset));
     let (markdown, plain) = page.finish();
@@ -150,9 +162,16 @@ struct Writer<'a> {
     costs: &'a CostMap,
     /// The name under the cursor.
     word: &'a str,
+    /// What was found at the line and is not written yet.
+    findings: Cell<&'a [(&'a Finding, Option<&'a Profile>)]>,
 }
 
 impl Writer<'_> {
+    /// Why the line costs what it does, and what to do: right below the first cost.
+    fn causes(&self, page: &mut Page) {
+        findings::in_hover(page, self.findings.take());
+    }
+
     fn headline(&self, page: &mut Page, provenance: Provenance) {
         let profile = self.profile;
         let iteration = &profile.iteration;
@@ -174,62 +193,48 @@ impl Writer<'_> {
             page.line(&[text(about.join(" · "))]);
         }
         self.bottleneck(page);
+        self.causes(page);
+        if let Some(what_ifs) = self.beside.what_ifs {
+            what_ifs::in_hover(page, what_ifs, self.beside.links);
+        }
         page.gap();
-        let facts = profile.metrics.as_ref().map_or_else(Vec::new, |metrics| {
+        let phases = Phase::ALL.map(|phase| (phase.name(), iteration.phases.get(phase)));
+        let phases =
+            phases.into_iter().filter(|(_, time)| share_of_whole(*time, profile) >= WORTH_TELLING);
+        let mut parts: Vec<String> =
+            phases.map(|(name, time)| format!("{name} {}", self.time(time))).collect();
+        for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(NOTES) {
+            parts.push(format!("not attributed: {} {}", part.name, self.time(part.time_ns)));
+        }
+        page.line(&[strong("Time:"), text(format!(" {}", parts.join(" · ")))]);
+        let mut facts = profile.metrics.as_ref().map_or_else(Vec::new, |metrics| {
             explained::facts(&metrics.whole, metrics.iteration_ns, profile, metrics.on_gpu)
         });
-        let on_gpu = profile.metrics.as_ref().is_some_and(|metrics| metrics.on_gpu);
-        let mut title = vec![strong("Time per iteration")];
-        if !on_gpu {
-            title.extend(facts.iter().map(|fact| text(format!(" · {fact}"))));
+        if facts.is_empty() {
+            facts
+                .extend(gpu_busy(profile).map(|busy| format!("GPU busy {}", units::percent(busy))));
         }
-        page.line(&title);
-        for phase in Phase::ALL {
-            let time = iteration.phases.get(phase);
-            if time > 0.0 {
-                let named = format!("{} {}", phase.name(), self.time(time));
-                self.item(page, vec![text(named)], explained::of_phase(phase, profile));
-            }
-        }
-        for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(NOTES) {
-            let time = self.time(part.time_ns);
-            page.item(0, &[text(format!("not attributed: {} {time}", part.name))]);
-        }
+        self.facts(page, "", &facts);
         if profile.memory.peak_bytes > 0 {
-            page.gap();
             let (peak, moment) = (peak(profile), moment_of_peak(profile));
-            page.line(&[strong(format!("Peak memory {peak}{moment}"))]);
-            self.memory_items(page, &profile.memory.at_peak);
+            let kinds = self.memory_kinds(&profile.memory.at_peak);
+            let kinds = if kinds.is_empty() { kinds } else { format!(" {kinds}") };
+            page.line(&[strong(format!("Peak memory {peak}{moment}:")), text(kinds)]);
             if let Some(made) = explained::made(profile) {
                 page.line(&[text(format!("allocated: {made}"))]);
             }
         }
-        if on_gpu {
-            page.gap();
-            page.line(&[strong("GPU utilization")]);
-            for fact in facts {
-                page.item(0, &[text(fact)]);
-            }
-        } else if let Some(busy) = gpu_busy(profile).map(units::percent) {
-            page.gap();
-            page.line(&[text(format!("GPU busy {busy}"))]);
-        }
-        if let Some(what_ifs) = self.beside.what_ifs {
-            what_ifs::in_hover(page, what_ifs);
+        for note in profile.notes.iter().take(NOTES) {
+            page.line(&[text(note.clone())]);
         }
         if let Some(elsewhere) = self.beside.elsewhere {
             devices::in_hover(page, elsewhere);
-        }
-        for note in profile.notes.iter().take(NOTES) {
-            page.gap();
-            page.line(&[text(note.clone())]);
         }
     }
 
     /// The verdict, and the other savings that are worth a word.
     fn bottleneck(&self, page: &mut Page) {
         let Some(found) = &self.profile.bottleneck else { return };
-        page.gap();
         page.line(&[strong(bottleneck::verdict(found, self.profile))]);
         let others = bottleneck::others(found);
         if !others.is_empty() {
@@ -253,23 +258,14 @@ impl Writer<'_> {
         (explained::of_part(own.as_ref(), own_ns, self.profile), own_ns)
     }
 
-    /// An item with its facts: one beside it, more below.
-    fn item(&self, page: &mut Page, mut pieces: Vec<Piece>, facts: Vec<String>) {
-        if let [fact] = facts.as_slice() {
-            pieces.push(text(format!(" · {fact}")));
-        }
-        page.item(0, &pieces);
-        if facts.len() > 1 {
-            page.item(1, &[text(facts.join(" · "))]);
-        }
-    }
-
     fn scope(&self, page: &mut Page, cost: &ScopeCost, index: &SourceIndex) {
         let total = cost.total_time.total();
         let title = told(self.time_of(total), cost.provenance);
         let called = index.scope_name(cost.scope);
         let kind = if cost.is_class { "class" } else { "function" };
         page.line(&[strong(title), text(format!(" in the {kind} ")), name(&called)]);
+        self.stale(page, cost.provenance, kind);
+        self.causes(page);
         self.phases(page, &cost.total_time);
         if cost.modules.is_empty() {
             let is_inside = |statement: &&StatementCost| {
@@ -283,7 +279,6 @@ impl Writer<'_> {
             self.facts(page, "", &explained::of_modules(modules, self.profile));
         }
         self.memory(page, &cost.total_memory);
-        self.stale(page, cost.provenance, kind);
     }
 
     fn facts(&self, page: &mut Page, whose: &str, facts: &[String]) {
@@ -300,6 +295,8 @@ impl Writer<'_> {
             modules => format!("the {} modules created here", modules.len()),
         };
         page.line(&[strong(title), text(format!(" in {made}"))]);
+        self.stale(page, cost.provenance, "line");
+        self.causes(page);
         self.phases(page, &cost.total_time);
         let facts = explained::of_modules(self.modules(&cost.modules), self.profile);
         self.facts(page, "", &facts);
@@ -307,11 +304,11 @@ impl Writer<'_> {
         let parameters = self
             .modules(&cost.modules)
             .fold(0_u64, |sum, module| sum.saturating_add(module.parameters));
-        if parameters > 0 {
+        // A layer alone tells its own.
+        if parameters > 0 && cost.modules.len() > 1 {
             page.line(&[text(format!("{} parameters", quantity(parameters)))]);
         }
-        self.module_list(page, &cost.modules, "Created here", !facts.is_empty());
-        self.stale(page, cost.provenance, "line");
+        self.module_list(page, &cost.modules, !facts.is_empty());
     }
 
     fn statement(&self, page: &mut Page, cost: &StatementCost, is_loop: bool) {
@@ -329,8 +326,14 @@ impl Writer<'_> {
             title.push(text(format!(" · {rank}")));
         }
         page.line(&title);
-        if !is_loop {
-            self.phases(page, &cost.total_time);
+        self.stale(page, cost.provenance, "line");
+        self.causes(page);
+        let called = (cost.calls > 0.0 && (cost.calls - 1.0).abs() > 0.05)
+            .then(|| format!("called {} times per iteration", count(cost.calls)));
+        let phases = self.phase_times(&cost.total_time).into_iter().filter(|_| !is_loop);
+        let parts: Vec<String> = phases.chain(called).collect();
+        if !parts.is_empty() {
+            page.line(&[text(parts.join(" · "))]);
         }
         if own > 0.0 && calls_lines {
             let rank = rank.map(|rank| format!(" ({rank})")).unwrap_or_default();
@@ -345,9 +348,6 @@ impl Writer<'_> {
                 format!("self {own}{rank} · in calls {below}")
             };
             page.line(&[text(told)]);
-        }
-        if cost.calls > 0.0 && (cost.calls - 1.0).abs() > 0.05 {
-            page.line(&[text(format!("called {} times per iteration", count(cost.calls)))]);
         }
         let of_ranks = self.costs.file.and_then(|file| {
             let lines = self.costs.recorded_lines(self.profile, cost);
@@ -378,9 +378,9 @@ impl Writer<'_> {
         }
         // One layer does what the line does.
         let are_told = modules.len() == 1 && !calls_lines && !facts.is_empty();
-        self.module_list(page, &modules, "Layers", are_told);
-        self.operators(page, cost);
-        self.stale(page, cost.provenance, "line");
+        self.module_list(page, &modules, are_told);
+        let lines = self.costs.recorded_lines(self.profile, cost);
+        operator_table::write(page, self.profile, lines.flat_map(|line| &line.operators).collect());
     }
 
     /// `4.2 ms · 8%`.
@@ -404,15 +404,19 @@ impl Writer<'_> {
     }
 
     fn phases(&self, page: &mut Page, times: &PhaseTimes) {
-        let total = times.total();
-        let named: Vec<String> = Phase::ALL
-            .into_iter()
-            .filter(|&phase| times.get(phase) > 0.002 * total)
-            .map(|phase| format!("{} {}", phase.name(), units::duration(times.get(phase))))
-            .collect();
-        if !named.is_empty() {
-            page.line(&[text(named.join(" · "))]);
+        let parts = self.phase_times(times);
+        if !parts.is_empty() {
+            page.line(&[text(parts.join(" · "))]);
         }
+    }
+
+    /// `forward 20 ms`, `backward 30 ms`, without what is hardly any.
+    fn phase_times(&self, times: &PhaseTimes) -> Vec<String> {
+        let total = times.total();
+        let worth = Phase::ALL.into_iter().filter(|&phase| times.get(phase) > 0.002 * total);
+        worth
+            .map(|phase| format!("{} {}", phase.name(), units::duration(times.get(phase))))
+            .collect()
     }
 
     fn memory(&self, page: &mut Page, memory: &MemoryByKind) {
@@ -425,19 +429,23 @@ impl Writer<'_> {
         page.line(&[text(format!("holds {total} ({share} of peak memory): {}", kinds(memory)))]);
     }
 
-    fn memory_items(&self, page: &mut Page, memory: &MemoryByKind) {
-        for (kind, bytes) in memory.named().into_iter().filter(|(_, bytes)| *bytes > 0) {
+    /// `weights 9.0 MB (8%) · activations 90 MB (75%)`.
+    fn memory_kinds(&self, memory: &MemoryByKind) -> String {
+        let kinds = memory.named().into_iter();
+        let kinds = kinds.filter(|(_, bytes)| share_of_peak(*bytes, self.profile) >= WORTH_TELLING);
+        let told = kinds.map(|(kind, bytes)| {
             let share = units::percent(share_of_peak(bytes, self.profile));
-            page.item(0, &[text(format!("{kind} {} ({share})", units::bytes(bytes as f64)))]);
-        }
+            format!("{kind} {} ({share})", units::bytes(bytes as f64))
+        });
+        told.collect::<Vec<_>>().join(" · ")
     }
 
     fn modules(&self, ids: &[ModuleId]) -> impl Iterator<Item = &ModuleCost> {
         ids.iter().filter_map(|id| self.profile.modules.get(id.0 as usize))
     }
 
-    /// Modules, costliest first, with their facts where these were not told before.
-    fn module_list(&self, page: &mut Page, ids: &[ModuleId], heading: &str, are_told: bool) {
+    /// Modules, costliest first; one alone with its facts where these were not told before.
+    fn module_list(&self, page: &mut Page, ids: &[ModuleId], are_told: bool) {
         let is_meant = |module: &&ModuleCost| {
             !self.word.is_empty() && module.path.rsplit('.').next() == Some(self.word)
         };
@@ -446,97 +454,41 @@ impl Writer<'_> {
         if listed.is_empty() {
             listed = self.modules(ids).collect();
         }
-        if listed.is_empty() {
-            return;
-        }
         listed.sort_by(|a, b| b.total_time.total().total_cmp(&a.total_time.total()));
-        page.gap();
-        page.line(&[strong(heading)]);
-        for module in listed.iter().take(MODULES) {
-            let path = if module.path.is_empty() { "the model" } else { &module.path };
-            let mut about = format!(" {}", self.time(module.total_time.total()));
-            if module.parameters > 0 {
-                about += &format!(" · {} parameters", quantity(module.parameters));
+        if let [module] = listed.as_slice() {
+            let mut pieces = vec![strong("Layer:"), text(" ")];
+            pieces.extend(self.module(module));
+            page.line(&pieces);
+            if !are_told {
+                let facts = explained::of_modules(std::iter::once(*module), self.profile);
+                self.facts(page, "layer: ", &facts);
             }
-            let pieces = vec![name(path), text(" "), name(&module.type_name), text(about)];
-            let told = (!are_told).then_some(*module);
-            self.item(page, pieces, explained::of_modules(told.into_iter(), self.profile));
-        }
-        if listed.len() > MODULES {
-            page.item(0, &[text(format!("and {} more", listed.len() - MODULES))]);
-        }
-    }
-
-    fn operators(&self, page: &mut Page, cost: &StatementCost) {
-        let lines = self.costs.recorded_lines(self.profile, cost);
-        let mut operators: Vec<&OperatorCost> = lines.flat_map(|line| &line.operators).collect();
-        if operators.is_empty() {
             return;
         }
-        operators.sort_by(|a, b| b.time_ns.total_cmp(&a.time_ns));
-        page.gap();
-        page.line(&[strong("Operators")]);
-        for operator in operators.iter().take(OPERATORS) {
-            let mut about = format!(" {}", units::duration(operator.time_ns));
-            if let Some(phase) = operator.phase {
-                about += &format!(" · {}", phase.name());
-            }
-            if operator.calls > 1.05 {
-                about += &format!(" · {} calls", count(operator.calls));
-            }
-            page.item(0, &[name(&operator.name), text(about)]);
-            if !operator.inputs.is_empty() {
-                page.item(1, &[text("on "), name(&operator.inputs)]);
-            }
-            let achieved = self.achieved(operator);
-            if !achieved.is_empty() {
-                page.item(1, &[text(achieved.join(" · "))]);
-            }
-            for kernel in operator.kernels.iter().take(KERNELS) {
-                let mut about = format!(" {}", units::duration(kernel.time_ns));
-                if let Some(occupancy) = kernel.occupancy {
-                    about += &format!(" · occupancy {}", units::percent(occupancy));
-                }
-                page.item(1, &[text("kernel "), name(&kernel.name), text(about)]);
-            }
+        if listed.is_empty() || page.room() < 2 {
+            return;
         }
-        if operators.len() > OPERATORS {
-            page.item(0, &[text(format!("and {} more", operators.len() - OPERATORS))]);
+        let shown = listed.len().min(MODULES).min(page.room() - 1);
+        let more = if listed.len() > shown {
+            format!("Layers: {} of {}", shown, listed.len())
+        } else {
+            "Layers".to_owned()
+        };
+        page.gap();
+        page.line(&[strong(more)]);
+        for module in listed.iter().take(shown) {
+            page.item(0, &self.module(module));
         }
     }
 
-    /// Rates that an operator reached, against what the device can do at best.
-    fn achieved(&self, operator: &OperatorCost) -> Vec<String> {
-        let kernels: f64 = operator.kernels.iter().map(|kernel| kernel.time_ns).sum();
-        let time = if kernels > 0.0 { kernels } else { operator.time_ns };
-        if time.is_nan() || time <= 0.0 {
-            return Vec::new();
+    /// `conv Conv2d 65 ms (65%) · 2.0 million parameters`.
+    fn module(&self, module: &ModuleCost) -> Vec<Piece> {
+        let path = if module.path.is_empty() { "the model" } else { &module.path };
+        let mut about = format!(" {}", self.time(module.total_time.total()));
+        if module.parameters > 0 {
+            about += &format!(" · {} parameters", quantity(module.parameters));
         }
-        let device = &self.profile.device;
-        let roof = device.attainable_roof().unwrap_or_default();
-        let of_what = match &device.measured_roof {
-            Some(measured) => format!("the rate measured on this GPU on {}", measured.on),
-            None => "datasheet peak".to_owned(),
-        };
-        let inputs = operator.inputs.to_lowercase();
-        let is_half = ["half", "float16", "bf16", "fp16"].iter().any(|name| inputs.contains(name));
-        let mut products = operator.kernels.iter().filter_map(|kernel| product_type(&kernel.name));
-        let flops_roof = match products.next() {
-            _ if is_half => roof.fp16_flops,
-            Some(ProductType::Half) => roof.fp16_flops,
-            Some(ProductType::Tf32) => roof.tf32_flops,
-            _ => roof.fp32_flops,
-        };
-        let rates =
-            [(operator.flops, flops_roof, "FLOP/s"), (operator.bytes, roof.bandwidth, "B/s")];
-        let rates = rates.into_iter().filter_map(|(amount, roof, unit)| {
-            let reached = amount.filter(|amount| *amount > 0.0)? / (time / 1e9);
-            let of_roof = roof
-                .filter(|roof| *roof > 0.0)
-                .map(|roof| format!(", {} of {of_what}", units::percent(reached / roof)));
-            Some(format!("{}{}", units::rate(reached, unit), of_roof.unwrap_or_default()))
-        });
-        rates.collect()
+        vec![name(path), text(" "), name(&module.type_name), text(about)]
     }
 
     fn stale(&self, page: &mut Page, provenance: Provenance, what: &str) {
@@ -573,6 +525,9 @@ impl Writer<'_> {
         if !self.profile.torch_version.is_empty() {
             parts.push(text(format!(", PyTorch {}", self.profile.torch_version)));
         }
+        if let Some(roof) = &self.profile.device.measured_roof {
+            parts.push(text(format!(", peaks measured on {}", roof.on)));
+        }
         page.line(&parts);
     }
 }
@@ -590,6 +545,8 @@ mod tests {
     use crate::fixture::{costs, used};
     use crate::terminal::{Style, summary};
     use ridgeline_compare::fixture::{TRAIN, profile};
+    use ridgeline_diagnose::finding::{Cost, Place};
+    use ridgeline_optimize::rewrite::EditKind;
     use ridgeline_profile::MemoryByAge;
 
     fn at(today: &str, needle: &str) -> Option<Hover> {
@@ -610,15 +567,12 @@ mod tests {
                 50 ms (50% of the iteration) · most expensive line
                 forward 20 ms · backward 30 ms
                 holds 80 MB (67% of peak memory): activations 80 MB
+                Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
 
-                Layers
-                  conv Conv2d 65 ms (65%) · 2.0 million parameters
+                Operators    time       inputs                   of peak
+                convolution  20 ms fwd  [32, 3, 224, 224] float  compute 50%
 
-                Operators
-                  aten::convolution 20 ms · forward
-                      on [32, 3, 224, 224] float
-                      30 TFLOP/s, 50% of datasheet peak · 200 GB/s, 4% of datasheet peak
-                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
+                most expensive kernel: sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -631,17 +585,14 @@ mod tests {
             **50 ms (50% of the iteration)** · most expensive line  
             forward 20 ms · backward 30 ms  
             holds 80 MB (67% of peak memory): activations 80 MB  
+            **Layer:** `conv` `Conv2d` 65 ms (65%) · 2.0 million parameters  
 
-            **Layers**  
+            ```text
+            Operators    time       inputs                   of peak
+            convolution  20 ms fwd  [32, 3, 224, 224] float  compute 50%
+            ```
 
-            - `conv` `Conv2d` 65 ms (65%) · 2.0 million parameters
-
-            **Operators**  
-
-            - `aten::convolution` 20 ms · forward
-              - on `[32, 3, 224, 224] float`
-              - 30 TFLOP/s, 50% of datasheet peak · 200 GB/s, 4% of datasheet peak
-              - kernel `sm90_xmma_fprop<float*, _x_>` 10 ms · occupancy 62%
+            most expensive kernel: `sm90_xmma_fprop<float*, _x_>` 10 ms · occupancy 62%  
 
             measured on NVIDIA H200, PyTorch 2.15.0"#]]
         .assert_eq(&hover.markdown);
@@ -656,9 +607,7 @@ mod tests {
                 forward 25 ms · backward 40 ms
                 self 6.5 ms (4th most expensive line) · in calls 58.5 ms
                 holds 90 MB (75% of peak memory): activations 90 MB
-
-                Layers
-                  the model Net 85 ms (85%) · 2.2 million parameters
+                Layer: the model Net 85 ms (85%) · 2.2 million parameters
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -672,18 +621,8 @@ mod tests {
                 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
                 batch size 32 · median of 3 iterations, ±4%
 
-                Time per iteration
-                  data 8.0 ms (8%)
-                  forward 25 ms (25%)
-                  backward 40 ms (40%)
-                  optimizer 20.2 ms (20%)
-                  other 6.8 ms (7%)
-
-                Peak memory 120 MB / 23.7 GB
-                  weights 9.0 MB (8%)
-                  gradients 9.0 MB (8%)
-                  activations 90 MB (75%)
-                  batch 12 MB (10%)
+                Time: data 8.0 ms (8%) · forward 25 ms (25%) · backward 40 ms (40%) · optimizer 20.2 ms (20%) · other 6.8 ms (7%)
+                Peak memory 120 MB / 23.7 GB: weights 9.0 MB (8%) · gradients 9.0 MB (8%) · activations 90 MB (75%) · batch 12 MB (10%)
 
                 8.0 ms (8% of the iteration) on this line, waiting for data · 3rd most expensive line
 
@@ -712,10 +651,7 @@ mod tests {
                 15 ms (15% of the iteration) in the module created here
                 forward 3.0 ms · backward 7.0 ms · optimizer 5.0 ms
                 holds 5.0 MB (4% of peak memory): activations 4.0 MB · weights 1.0 MB
-                250 thousand parameters
-
-                Created here
-                  head Linear 15 ms (15%) · 250 thousand parameters
+                Layer: head Linear 15 ms (15%) · 250 thousand parameters
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -740,15 +676,12 @@ mod tests {
                 forward 20 ms · backward 30 ms
                 GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
                 holds 80 MB (67% of peak memory): activations 80 MB
+                Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
 
-                Layers
-                  conv Conv2d 65 ms (65%) · 2.0 million parameters
+                Operators    time       inputs                   of peak
+                convolution  20 ms fwd  [32, 3, 224, 224] float  compute 50%
 
-                Operators
-                  aten::convolution 20 ms · forward
-                      on [32, 3, 224, 224] float
-                      30 TFLOP/s, 50% of datasheet peak · 200 GB/s, 4% of datasheet peak
-                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
+                most expensive kernel: sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -759,28 +692,9 @@ mod tests {
                 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
                 batch size 32 · median of 3 iterations, ±4%
 
-                Time per iteration
-                  data 8.0 ms (8%)
-                  forward 25 ms (25%)
-                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (250 µs on the CPU)
-                  backward 40 ms (40%)
-                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (400 µs on the CPU)
-                  optimizer 20.2 ms (20%)
-                  other 6.8 ms (7%)
-
-                Peak memory 120 MB / 23.7 GB
-                  weights 9.0 MB (8%)
-                  gradients 9.0 MB (8%)
-                  activations 90 MB (75%)
-                  batch 12 MB (10%)
-
-                GPU utilization
-                  GPU busy 72%
-                  FP32 50% of the peak
-                  bandwidth 21% of the peak
-                  tensor cores used
-                  occupancy 62%
-                  12 launches (900 µs on the CPU)
+                Time: data 8.0 ms (8%) · forward 25 ms (25%) · backward 40 ms (40%) · optimizer 20.2 ms (20%) · other 6.8 ms (7%)
+                GPU busy 72% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (900 µs on the CPU)
+                Peak memory 120 MB / 23.7 GB: weights 9.0 MB (8%) · gradients 9.0 MB (8%) · activations 90 MB (75%) · batch 12 MB (10%)
 
                 8.0 ms (8% of the iteration) on this line, waiting for data · 3rd most expensive line
 
@@ -795,10 +709,8 @@ mod tests {
                 self 6.5 ms (4th most expensive line) · in calls 58.5 ms
                 self: GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (65 µs on the CPU)
                 holds 90 MB (75% of peak memory): activations 90 MB
-
-                Layers
-                  the model Net 85 ms (85%) · 2.2 million parameters
-                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (650 µs on the CPU)
+                Layer: the model Net 85 ms (85%) · 2.2 million parameters
+                layer: GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (650 µs on the CPU)
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -814,15 +726,12 @@ mod tests {
                 forward 20 ms · backward 30 ms
                 80% in PyTorch ops
                 holds 80 MB (67% of peak memory): activations 80 MB
+                Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
 
-                Layers
-                  conv Conv2d 65 ms (65%) · 2.0 million parameters
+                Operators    time       inputs                   of peak
+                convolution  20 ms fwd  [32, 3, 224, 224] float  compute 50%
 
-                Operators
-                  aten::convolution 20 ms · forward
-                      on [32, 3, 224, 224] float
-                      30 TFLOP/s, 50% of datasheet peak · 200 GB/s, 4% of datasheet peak
-                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
+                most expensive kernel: sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -833,18 +742,9 @@ mod tests {
                 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
                 batch size 32 · median of 3 iterations, ±4%
 
-                Time per iteration · 72% in PyTorch ops
-                  data 8.0 ms (8%)
-                  forward 25 ms (25%) · 80% in PyTorch ops
-                  backward 40 ms (40%) · 80% in PyTorch ops
-                  optimizer 20.2 ms (20%)
-                  other 6.8 ms (7%)
-
-                Peak memory 120 MB / 23.7 GB
-                  weights 9.0 MB (8%)
-                  gradients 9.0 MB (8%)
-                  activations 90 MB (75%)
-                  batch 12 MB (10%)
+                Time: data 8.0 ms (8%) · forward 25 ms (25%) · backward 40 ms (40%) · optimizer 20.2 ms (20%) · other 6.8 ms (7%)
+                72% in PyTorch ops
+                Peak memory 120 MB / 23.7 GB: weights 9.0 MB (8%) · gradients 9.0 MB (8%) · activations 90 MB (75%) · batch 12 MB (10%)
 
                 8.0 ms (8% of the iteration) on this line, waiting for data · 3rd most expensive line
 
@@ -895,10 +795,7 @@ mod tests {
                 forward 20 ms · backward 30 ms · optimizer 15 ms
                 GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
                 holds 88 MB (73% of peak memory): activations 80 MB · weights 8.0 MB
-                2.0 million parameters
-
-                Created here
-                  conv Conv2d 65 ms (65%) · 2.0 million parameters
+                Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -921,10 +818,7 @@ mod tests {
                 forward 20 ms · backward 30 ms · optimizer 15 ms
                 80% in PyTorch ops
                 holds 88 MB (73% of peak memory): activations 80 MB · weights 8.0 MB
-                2.0 million parameters
-
-                Created here
-                  conv Conv2d 65 ms (65%) · 2.0 million parameters
+                Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -952,13 +846,78 @@ mod tests {
         );
     }
 
+    fn finding(rule: &'static str) -> Finding {
+        Finding {
+            rule,
+            at: Place { path: "train.py".to_owned(), line: 3 },
+            related: vec![(
+                Place { path: "net.py".to_owned(), line: 1 },
+                "it is made here".to_owned(),
+            )],
+            message: "The convolution pads".to_owned(),
+            why: "Pass `padding=0` to `Conv2d`.".to_owned(),
+            cost: Some(Cost::time(5e6)),
+            is_measured: true,
+            fix: Some(EditKind::ChannelsLast),
+        }
+    }
+
+    #[test]
+    fn cost_comes_first_then_its_cause_and_what_to_do() {
+        let (profile, costs, index) = costs(TRAIN, None);
+        let found = finding("layout-copies");
+        let beside = Beside { findings: &[(&found, Some(&profile))], ..Beside::default() };
+        let offset = index.text().find("conv(x)").unwrap();
+        let shown = hover(&profile, beside, &costs, &index, offset).unwrap();
+        expect![[r#"
+            50 ms (50% of the iteration) · most expensive line
+            The convolution pads: 5.0 ms per iteration (5%) · layout-copies
+            Pass padding=0 to Conv2d.
+            net.py:1 it is made here
+            Fix available as a code action: Use channels_last memory format
+            forward 20 ms · backward 30 ms
+            holds 80 MB (67% of peak memory): activations 80 MB
+            Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
+
+            Operators    time       inputs                   of peak
+            convolution  20 ms fwd  [32, 3, 224, 224] float  compute 50%
+
+            most expensive kernel: sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]]
+        .assert_eq(&shown.plain);
+        assert!(shown.markdown.contains("Pass `padding=0` to `Conv2d`."), "{}", shown.markdown);
+    }
+
+    #[test]
+    fn no_hover_is_longer_than_a_person_reads() {
+        let (mut profile, costs, index) = costs(TRAIN, None);
+        used(&mut profile, true);
+        profile.notes = vec!["a note".to_owned(); 9];
+        for line in profile.lines.iter_mut().flatten() {
+            line.operators = line.operators.iter().cycle().take(9).cloned().collect();
+        }
+        let found = [finding("a"), finding("b"), finding("c")];
+        let found: Vec<_> = found.iter().map(|one| (one, Some(&profile))).collect();
+        let text = index.text();
+        for findings in [&found[..0], &found[..1], &found[..]] {
+            let beside = Beside { findings, ..Beside::default() };
+            for (at, _) in text.match_indices('\n') {
+                let Some(shown) = hover(&profile, beside, &costs, &index, at) else { continue };
+                let lines = shown.plain.lines().filter(|line| !line.is_empty()).count();
+                assert!(lines <= LINES, "{lines} lines:\n{}", shown.plain);
+                assert!(shown.plain.contains("measured on NVIDIA"), "{}", shown.plain);
+            }
+        }
+    }
+
     #[test]
     fn a_changed_line() {
         let today = profile(TRAIN).0.replace("optimizer.step()", "optimizer.step(1)");
         expect![[r#"
             was 20 ms (20% of the iteration) · 2nd most expensive line
-            optimizer 20 ms
             measured before this line changed
+            optimizer 20 ms
 
             measured on NVIDIA H200, PyTorch 2.15.0"#]]
         .assert_eq(&at(&today, "step(1)").unwrap().plain);

@@ -6,6 +6,7 @@ pub mod check;
 pub mod compare;
 pub mod cost_map;
 pub mod devices;
+pub mod edit_gain;
 pub mod explained;
 pub mod failure;
 pub mod failure_json;

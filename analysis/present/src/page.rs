@@ -1,5 +1,7 @@
 //! A short text written twice at once: as markdown, and as plain text for editors that show none.
 
+use unicode_width::UnicodeWidthStr;
+
 use ridgeline_base::printable::{clean, shorten};
 
 /// A piece of a line.
@@ -11,6 +13,8 @@ pub(super) enum Piece {
     Strong(String),
     /// A name out of the program; may hold anything.
     Name(String),
+    /// A text, and the address that it leads to, which is ours: it is written as it is.
+    Link(String, String),
 }
 
 /// `Piece::Text`.
@@ -28,15 +32,62 @@ pub(super) fn name(name: &str) -> Piece {
     Piece::Name(shorten(name, 72))
 }
 
+/// `Piece::Link` that runs a command of the editor with `{"name": …}`. The name is one of ours.
+pub(super) fn command(told: impl Into<String>, command: &str, name: &str) -> Piece {
+    let argument = format!("%5B%7B%22name%22%3A%22{name}%22%7D%5D");
+    Piece::Link(told.into(), format!("command:{command}?{argument}"))
+}
+
+/// A text whose `code` stands between backticks.
+pub(super) fn with_code(told: &str) -> Vec<Piece> {
+    let parts = told.split('`').enumerate().filter(|(_, part)| !part.is_empty());
+    // One backtick alone is no code.
+    let is_even = told.matches('`').count().is_multiple_of(2);
+    if !is_even {
+        return vec![text(told)];
+    }
+    parts.map(|(at, part)| if at % 2 == 0 { text(part) } else { name(part) }).collect()
+}
+
 /// A text under construction. Lines of one paragraph stay together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Page {
     markdown: String,
     plain: String,
     in_list: bool,
+    /// Lines that it may still have, those between paragraphs not counted.
+    room: usize,
+}
+
+impl Default for Page {
+    fn default() -> Page {
+        Page::with_room(usize::MAX)
+    }
 }
 
 impl Page {
+    /// One that drops what comes after so many lines.
+    pub(super) fn with_room(lines: usize) -> Page {
+        Page { markdown: String::new(), plain: String::new(), in_list: false, room: lines }
+    }
+
+    /// Lines that it may still have.
+    pub(super) fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Room for more lines.
+    pub(super) fn extend(&mut self, lines: usize) {
+        self.room = self.room.saturating_add(lines);
+    }
+
+    /// Takes a line's room; false where there is none.
+    fn takes_line(&mut self) -> bool {
+        let has_room = self.room > 0;
+        self.room = self.room.saturating_sub(1);
+        has_room
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.plain.is_empty()
     }
@@ -52,6 +103,9 @@ impl Page {
 
     /// A line of a paragraph.
     pub(super) fn line(&mut self, pieces: &[Piece]) {
+        if !self.takes_line() {
+            return;
+        }
         if self.in_list {
             self.gap();
         }
@@ -63,6 +117,9 @@ impl Page {
 
     /// An item of a list; `depth` 0 or 1.
     pub(super) fn item(&mut self, depth: usize, pieces: &[Piece]) {
+        if !self.takes_line() {
+            return;
+        }
         if !self.in_list && !self.is_empty() && !self.markdown.ends_with("\n\n") {
             self.markdown.push('\n');
         }
@@ -74,6 +131,38 @@ impl Page {
         self.plain.push('\n');
     }
 
+    /// Rows with columns below each other, the first row their headings. As markdown it is code: many
+    /// editors show no tables.
+    pub(super) fn table(&mut self, rows: &[Vec<String>]) {
+        let width = |cell: &str| UnicodeWidthStr::width(cell);
+        let rows: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| row.iter().map(|cell| clean(cell).replace('`', "'")).collect())
+            .collect();
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns)
+            .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| width(cell)).max())
+            .map(Option::unwrap_or_default)
+            .collect();
+        self.gap();
+        self.markdown.push_str("```text\n");
+        for row in rows {
+            if !self.takes_line() {
+                break;
+            }
+            let mut line = String::new();
+            for (cell, widest) in row.iter().zip(&widths) {
+                line += cell;
+                line += &" ".repeat(widest.saturating_sub(width(cell)) + 2);
+            }
+            for text in [&mut self.markdown, &mut self.plain] {
+                text.push_str(line.trim_end());
+                text.push('\n');
+            }
+        }
+        self.markdown.push_str("```\n");
+    }
+
     fn pieces(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             match piece {
@@ -83,6 +172,10 @@ impl Page {
                 }
                 Piece::Strong(text) => {
                     self.markdown.push_str(&format!("**{}**", escape(&clean(text))));
+                    self.plain.push_str(&clean(text));
+                }
+                Piece::Link(text, address) => {
+                    self.markdown.push_str(&format!("[{}]({address})", escape(&clean(text))));
                     self.plain.push_str(&clean(text));
                 }
                 Piece::Name(name) => {

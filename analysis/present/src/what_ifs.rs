@@ -2,16 +2,19 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::page::{Page, strong, text};
+use super::page::{Page, command, strong, text};
 use super::terminal::Style;
 use ridgeline_base::printable::{clean, shorten};
 use ridgeline_base::units;
 use ridgeline_operators::range::Range;
 use ridgeline_optimize::accuracy::{Accuracy, Pair};
 use ridgeline_optimize::optimization::Prediction;
+use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::study::Study;
 use ridgeline_profile::FileId;
 
+/// The editor's command that makes the edit of an optimization.
+const APPLY: &str = "ridgeline.applyWhatIf";
 /// So many a hover tells.
 const IN_HOVER: usize = 3;
 /// So many lines of a file are named.
@@ -266,20 +269,30 @@ fn accuracy_in_words(accuracy: Accuracy) -> String {
 }
 
 /// The best few: the lines of a hover.
-pub(super) fn in_hover(page: &mut Page, study: &Study) {
+///
+/// With `links`, a click on one that has an edit applies it.
+pub(super) fn in_hover(page: &mut Page, study: &Study, links: bool) {
     let best = study.best(IN_HOVER);
     if best.is_empty() {
         return;
     }
-    page.gap();
-    page.line(&[strong("Optimizations")]);
-    for prediction in best {
-        let mut line = format!("{}: ~{}", prediction.title, speedup_range(prediction.speedup()));
+    let mut pieces = vec![strong("Optimizations:")];
+    for (at, prediction) in best.into_iter().enumerate() {
+        pieces.push(text(if at == 0 { " " } else { " · " }));
+        let edit = match prediction.names.as_slice() {
+            [name] if links => EditKind::ALL.into_iter().find(|edit| edit.name() == name),
+            _ => None,
+        };
+        pieces.push(match edit {
+            Some(edit) => command(&prediction.title, APPLY, edit.name()),
+            None => text(&prediction.title),
+        });
+        pieces.push(text(format!(" ~{}", speedup_range(prediction.speedup()))));
         if let Some(correction) = prediction.correction {
-            line += &format!(", {}", correction.words());
+            pieces.push(text(format!(", {}", correction.words())));
         }
-        page.item(0, &[text(line)]);
     }
+    page.line(&pieces);
 }
 
 #[cfg(test)]
@@ -380,11 +393,10 @@ mod tests {
         };
         study.correct(&[pair]);
         let mut page = Page::default();
-        in_hover(&mut page, &study);
+        in_hover(&mut page, &study, false);
         let (_, plain) = page.finish();
         expect![[r#"
-            Optimizations
-              torch.compile: ~1.3× (1.0 to 1.8), corrected by +11% from 1 measurement"#]]
+            Optimizations: torch.compile ~1.3× (1.0 to 1.8), corrected by +11% from 1 measurement"#]]
         .assert_eq(&plain);
         let page = super::page(&study, Style { color: false, width: 200 });
         let note =
@@ -395,14 +407,16 @@ mod tests {
     #[test]
     fn the_hover_tells_what_is_faster_on_what_is_there() {
         let mut page = Page::default();
-        in_hover(&mut page, &study());
-        let (_, plain) = page.finish();
+        in_hover(&mut page, &study(), true);
+        let (markdown, plain) = page.finish();
         expect![[r#"
-            Optimizations
-              torch.compile: ~1.4× (1.1 to 2.0)"#]]
+            Optimizations: torch.compile ~1.4× (1.1 to 2.0)"#]]
         .assert_eq(&plain);
+        let link =
+            "[torch.compile](command:ridgeline.applyWhatIf?%5B%7B%22name%22%3A%22compile%22%7D%5D)";
+        assert!(markdown.contains(link), "{markdown}");
         let mut page = Page::default();
-        in_hover(&mut page, &Study::default());
+        in_hover(&mut page, &Study::default(), false);
         assert!(page.is_empty());
     }
 

@@ -137,6 +137,7 @@ pub(crate) fn client(params: InitializeParams) -> Client {
             .unwrap_or_default(),
         shows_panel: announces("panel"),
         hovers_diagnostics: announces("diagnosticsInHover"),
+        runs_links: announces("hoverLinks"),
         highlights: announces("highlight"),
         knows_background: announces("background"),
     }

@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ridgeline_analysis::base::units;
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::diagnose::today::Today;
 use ridgeline_analysis::optimize::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
 use ridgeline_analysis::optimize::study::Study;
+use ridgeline_analysis::present::edit_gain::{Gain, predicted_gain};
 use ridgeline_analysis::present::panel;
-use ridgeline_analysis::present::what_ifs::speedup;
 use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::python::semantics::Entry;
 pub(super) use ridgeline_analysis::python::semantics::Project as _;
@@ -37,9 +36,6 @@ use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 use crate::view::View;
 use crate::what_if::worker_count;
-
-/// Less than this factor is within what two runs of one program differ by.
-const WORTH_TELLING: f64 = 1.02;
 
 /// Lines that one edit is about.
 const MOST_LINES: usize = 64;
@@ -363,9 +359,9 @@ pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<Cod
     let study = applying.what_ifs.as_deref();
     let gains = EditKind::ALL.into_iter().filter_map(|kind| {
         let gain = match study {
-            Some(study) => gain(study, kind)?,
+            Some(study) => predicted_gain(study, kind)?,
             // Until it is simulated, what a CPU cannot gain from is not offered there.
-            None if !on_gpu && needs_gpu(kind) => return None,
+            None if !on_gpu && kind.needs_gpu() => return None,
             None => Gain::default(),
         };
         Some((kind, gain))
@@ -391,42 +387,6 @@ pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<Cod
         }))
     });
     actions.collect()
-}
-
-/// What an edit is predicted to gain.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Gain {
-    /// 0 where it is unknown.
-    speedup: f64,
-    /// Behind the edit's title: `: ~1.2×, −26% memory`.
-    text: String,
-}
-
-/// Whether an edit cannot help where a CPU trains.
-fn needs_gpu(kind: EditKind) -> bool {
-    matches!(kind, EditKind::Tf32 | EditKind::PinnedMemory | EditKind::AutocastFloat16)
-}
-
-/// What an edit gains. `None` where it does not apply, or gains neither time nor memory.
-fn gain(study: &Study, kind: EditKind) -> Option<Gain> {
-    let name = kind.name();
-    if study.what_ifs.refusals.iter().any(|refused| refused.name == name) {
-        return None;
-    }
-    let Some(prediction) = study.prediction(name) else { return Some(Gain::default()) };
-    let factor = prediction.speedup().value;
-    let memory = prediction.before_peak_bytes.zip(prediction.peak_bytes);
-    let memory = memory.map(|(before, after)| after.value / before);
-    let is_faster = factor >= WORTH_TELLING;
-    let is_smaller = memory.is_some_and(|ratio| ratio * WORTH_TELLING < 1.0);
-    if !is_faster && !is_smaller {
-        return None;
-    }
-    let mut text = format!(": ~{}", speedup(factor));
-    if let Some(ratio) = memory.filter(|ratio| (ratio - 1.0).abs() >= WORTH_TELLING - 1.0) {
-        text += &format!(", {} memory", units::difference(ratio));
-    }
-    Some(Gain { speedup: factor, text })
 }
 
 /// `Ridgeline: use the fused optimizer` for `Use the fused optimizer`: beside the actions of other servers.

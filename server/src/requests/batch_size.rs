@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use ridgeline_analysis::base::units;
-use ridgeline_analysis::predict::batch_size::Curve;
+use ridgeline_analysis::predict::batch_size::{Curve, Reason, Suggestion, suggestions};
 use ridgeline_analysis::python::Lines;
 pub(super) use ridgeline_analysis::python::batch_site::{BatchSite, Project as _};
 use tower_lsp::ls_types::{
@@ -66,54 +66,23 @@ pub(super) fn actions(view: &View, batch: &BatchView, range: Range) -> Vec<CodeA
     actions.collect()
 }
 
-/// Values worth setting, with why.
+/// Values worth setting, with what an editor says of each.
 fn offers(batch: &BatchView, site: &BatchSite) -> Vec<(u64, String)> {
     let exploration = &batch.exploration;
-    let mut offers: Vec<(u64, String)> = Vec::new();
-    let mut add = |value: u64, why: String| {
-        let is_new = value != site.value && !offers.iter().any(|(known, _)| *known == value);
-        if is_new && (1..=MOST).contains(&value) {
-            offers.push((value, why));
-        }
-    };
     let curve = Curve::fit(&exploration.evidence).ok();
-    let largest = curve
-        .as_ref()
-        .zip(exploration.capacity)
-        .and_then(|(curve, capacity)| Some((curve.largest(capacity)?, capacity)));
-    let most = largest.map(|(largest, _)| largest.value);
-    let saturation = curve.and_then(|curve| curve.saturation(most)).map(|found| found.value);
-    if let Some(saturation) = saturation {
-        let value = rounded_up(saturation);
-        let value = if most.is_none_or(|most| value <= most) { value } else { saturation };
-        add(value, " (throughput saturates, ~)".to_owned());
-    }
-    // Beyond saturation, a larger batch is no faster.
-    if let Some((largest, capacity)) = largest.filter(|_| saturation.is_none()) {
-        let room = units::bytes(capacity.left() as f64);
-        add(rounded_down(largest.value), format!(" (largest that fits in {room}, ~)"));
-    }
-    let fits = |value: &u64| most.is_none_or(|most| *value <= most);
-    let below = site.value.checked_ilog2().map(|power| 1_u64 << power);
-    let near = [Some(site.value.saturating_mul(2)), Some(site.value / 2), below];
-    for value in near.into_iter().flatten().filter(fits) {
-        add(value, String::new());
-    }
-    if let Some(above) = site.value.checked_next_power_of_two().filter(fits) {
-        add(above, String::new());
-    }
-    offers
-}
-
-/// Sizes above this are rounded to multiples of it: tensor cores and caches want no others.
-const STEP: u64 = 8;
-
-fn rounded_down(value: u64) -> u64 {
-    if value > STEP { value - value % STEP } else { value }
-}
-
-fn rounded_up(value: u64) -> u64 {
-    if value > STEP { value.next_multiple_of(STEP) } else { value.next_power_of_two() }
+    let suggested = suggestions(curve.as_ref(), exploration.capacity, site.value);
+    let suggested = suggested.into_iter().filter(|suggestion| suggestion.batch <= MOST);
+    let with_reason = suggested.map(|Suggestion { batch, reason }| {
+        let said = match reason {
+            Reason::Saturation => " (throughput saturates, ~)".to_owned(),
+            Reason::Largest(capacity) => {
+                format!(" (largest that fits in {}, ~)", units::bytes(capacity.left() as f64))
+            }
+            Reason::Near => String::new(),
+        };
+        (batch, said)
+    });
+    with_reason.collect()
 }
 
 /// The edit that sets a batch size. It names the version of the text that it is for where that is open.

@@ -36,7 +36,9 @@ pub(super) fn hover(view: &View, at: Position) -> Option<Hover> {
             let elsewhere =
                 measured.and_then(|measured| priced(&measured.profiled, &view.settings.prices));
             let what_ifs = view.what_ifs.as_deref();
-            let beside = Beside { elsewhere: elsewhere.as_deref(), what_ifs, findings: &findings };
+            let links = view.client.runs_links;
+            let elsewhere = elsewhere.as_deref();
+            let beside = Beside { elsewhere, what_ifs, findings: &findings, links };
             present(profile, beside, costs, index, offset).or_else(alone)
         }
         None => alone(),

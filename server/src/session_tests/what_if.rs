@@ -65,7 +65,7 @@ async fn known() -> (Session, Panel) {
 /// The same of another program, which is open as it ran.
 async fn known_of(name: &str) -> (Session, Panel) {
     let client = json!({
-        "experimental": {"ridgeline": {"panel": true}},
+        "experimental": {"ridgeline": {"panel": true, "hoverLinks": true}},
         "workspace": {"applyEdit": true, "workspaceEdit": {"documentChanges": true}},
     });
     let mut session = Session::greeted(client, true).await;
@@ -133,6 +133,8 @@ async fn what_was_measured_is_looked_at() {
         .filter(|row| row["research"] == false)
         .any(|row| row["speedup"]["value"].as_f64().is_some_and(|value| value > 1.02));
     assert_eq!(told.contains("Optimizations"), faster, "{told}");
+    // This client runs links, and the best has an edit.
+    assert_eq!(told.contains("](command:ridgeline.applyWhatIf?"), faster, "{told}");
     // What is predicted for other devices comes with a measurement, too.
     let devices = panel.document().await["predictions"]["devices"]["rows"].clone();
     let fastest = devices[0]["name"].as_str().expect("a device");

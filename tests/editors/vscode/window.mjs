@@ -107,7 +107,7 @@ await session({ home, trusted: true }, async (window, home) => {
   await step(window, "the hover tells the whole story", async () => {
     await window.hover(HOTTEST, "features");
     const text = await page.locator(".monaco-hover:not(.hidden) .hover-contents").first().innerText();
-    for (const part of ["forward", "backward", "Layers"]) {
+    for (const part of ["forward", "backward", "Layer", "Operators"]) {
       assert.ok(text.includes(part), `${part} is not in: ${text}`);
     }
     await window.picture("06-hover");

@@ -81,6 +81,11 @@ pub enum EditKind {
 }
 
 impl EditKind {
+    /// Whether it cannot help where a CPU trains.
+    pub fn needs_gpu(self) -> bool {
+        matches!(self, EditKind::Tf32 | EditKind::PinnedMemory | EditKind::AutocastFloat16)
+    }
+
     /// Those that make an optimization that a what-if predicts.
     pub const ALL: [EditKind; 11] = [
         EditKind::AutocastBFloat16,

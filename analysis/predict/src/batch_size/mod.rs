@@ -16,11 +16,13 @@ mod line;
 mod memory;
 mod rounds;
 mod saturation;
+mod suggestions;
 mod time;
 
 pub use curve::{Curve, CurvePoint, Unknown};
 pub use explore::{Bounds, Question, most_runs_left, next_question, probes};
 pub use largest::{Capacity, Whole};
+pub use suggestions::{Reason, Suggestion, suggestions};
 
 use ridgeline_profile::MemoryByKind;
 
