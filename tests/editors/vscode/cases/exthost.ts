@@ -63,7 +63,7 @@ const CASES: Record<string, () => Promise<void>> = {
     const text = await hover(HOTTEST);
     assert.match(text, /forward/);
     assert.match(text, /backward/);
-    assert.match(text, /Layers[^]*features[^]*Linear/);
+    assert.match(text, /Layer:[^]*features[^]*Linear/);
   },
 
   async "sets the batch size by a code action and by command, and one undo takes it back"() {
