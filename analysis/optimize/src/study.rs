@@ -23,7 +23,7 @@ use ridgeline_recording::manifest::Manifest;
 /// The optimization that the curve of recomputation belongs to.
 const RECOMPUTE: &str = "recompute";
 /// Predicted speedups below this are within what two runs of one program differ by.
-const WORTH_TELLING: f64 = 1.02;
+pub const WORTH_TELLING: f64 = 1.02;
 
 /// A recorded iteration with what belongs to it.
 #[derive(Clone, Debug)]

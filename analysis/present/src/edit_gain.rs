@@ -2,12 +2,9 @@
 
 use ridgeline_base::units;
 use ridgeline_optimize::rewrite::EditKind;
-use ridgeline_optimize::study::Study;
+use ridgeline_optimize::study::{Study, WORTH_TELLING};
 
 use crate::what_ifs::speedup;
-
-/// Less than this factor is within what two runs of one program differ by.
-const WORTH_TELLING: f64 = 1.02;
 
 /// What an edit is predicted to gain. The default is an unknown gain.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -10,8 +10,8 @@ use ridgeline_profile::{ModuleCost, Phase, Profile, Roof};
 
 /// A share below this is not worth a word.
 const LEAST: f64 = 0.01;
-/// Copies and communication below this part of the iteration are not worth a word.
-const WORTH_TELLING: f64 = 0.005;
+/// What is below this part of the iteration or of the peak is not worth a word.
+pub(super) const WORTH_TELLING: f64 = 0.005;
 
 /// Whether the products of a part ran on tensor cores: nothing where it has none, or nobody knows.
 fn tensor_cores(part: &Utilization) -> Option<String> {

@@ -6,6 +6,7 @@ mod operator_table;
 use std::cell::Cell;
 use std::ops::Range;
 
+use super::explained::WORTH_TELLING;
 use super::headline::told;
 use super::headline::{headline, moment_of_peak, peak};
 use super::lenses::kinds;
@@ -17,6 +18,7 @@ use super::{devices, findings};
 use crate::cost_map::{CostMap, DefinitionCost, ScopeCost, StatementCost};
 use ridgeline_base::units;
 use ridgeline_diagnose::finding::Finding;
+use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::study::Study;
 use ridgeline_predict::device_comparison::Comparison;
 use ridgeline_profile::utilization::Utilization;
@@ -42,8 +44,6 @@ const LINES: usize = 12;
 /// So many of each are listed.
 const MODULES: usize = 3;
 const NOTES: usize = 2;
-/// A smaller share of the iteration or of the peak is left out.
-const WORTH_TELLING: f64 = 0.005;
 
 /// What was worked out beside the profile.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,8 +54,8 @@ pub struct Beside<'a> {
     pub what_ifs: Option<&'a Study>,
     /// What was found at the line, and the measurement that shows it.
     pub findings: &'a [(&'a Finding, Option<&'a Profile>)],
-    /// Whether the editor runs its commands from links.
-    pub links: bool,
+    /// Addresses that make an edit at a click, for editors that follow them.
+    pub links: &'a [(EditKind, String)],
 }
 
 /// What is known at `offset`. Nothing where nothing was measured there.
@@ -206,7 +206,9 @@ impl Writer<'_> {
         for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(NOTES) {
             parts.push(format!("not attributed: {} {}", part.name, self.time(part.time_ns)));
         }
-        page.line(&[strong("Time:"), text(format!(" {}", parts.join(" · ")))]);
+        if !parts.is_empty() {
+            page.line(&[strong("Time:"), text(format!(" {}", parts.join(" · ")))]);
+        }
         let mut facts = profile.metrics.as_ref().map_or_else(Vec::new, |metrics| {
             explained::facts(&metrics.whole, metrics.iteration_ns, profile, metrics.on_gpu)
         });
@@ -546,7 +548,6 @@ mod tests {
     use crate::terminal::{Style, summary};
     use ridgeline_compare::fixture::{TRAIN, profile};
     use ridgeline_diagnose::finding::{Cost, Place};
-    use ridgeline_optimize::rewrite::EditKind;
     use ridgeline_profile::MemoryByAge;
 
     fn at(today: &str, needle: &str) -> Option<Hover> {

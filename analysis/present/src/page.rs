@@ -13,7 +13,7 @@ pub(super) enum Piece {
     Strong(String),
     /// A name out of the program; may hold anything.
     Name(String),
-    /// A text, and the address that it leads to, which is ours: it is written as it is.
+    /// A text, and the address that it leads to: an encoded one, which is written as it is.
     Link(String, String),
 }
 
@@ -32,20 +32,13 @@ pub(super) fn name(name: &str) -> Piece {
     Piece::Name(shorten(name, 72))
 }
 
-/// `Piece::Link` that runs a command of the editor with `{"name": …}`. The name is one of ours.
-pub(super) fn command(told: impl Into<String>, command: &str, name: &str) -> Piece {
-    let argument = format!("%5B%7B%22name%22%3A%22{name}%22%7D%5D");
-    Piece::Link(told.into(), format!("command:{command}?{argument}"))
-}
-
 /// A text whose `code` stands between backticks.
 pub(super) fn with_code(told: &str) -> Vec<Piece> {
-    let parts = told.split('`').enumerate().filter(|(_, part)| !part.is_empty());
     // One backtick alone is no code.
-    let is_even = told.matches('`').count().is_multiple_of(2);
-    if !is_even {
+    if !told.matches('`').count().is_multiple_of(2) {
         return vec![text(told)];
     }
+    let parts = told.split('`').enumerate().filter(|(_, part)| !part.is_empty());
     parts.map(|(at, part)| if at % 2 == 0 { text(part) } else { name(part) }).collect()
 }
 
@@ -134,6 +127,9 @@ impl Page {
     /// Rows with columns below each other, the first row their headings. As markdown it is code: many
     /// editors show no tables.
     pub(super) fn table(&mut self, rows: &[Vec<String>]) {
+        if self.room == 0 {
+            return;
+        }
         let width = |cell: &str| UnicodeWidthStr::width(cell);
         let rows: Vec<Vec<String>> = rows
             .iter()

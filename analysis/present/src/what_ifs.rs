@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::page::{Page, command, strong, text};
+use super::page::{Page, Piece, strong, text};
 use super::terminal::Style;
 use ridgeline_base::printable::{clean, shorten};
 use ridgeline_base::units;
@@ -13,8 +13,6 @@ use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::study::Study;
 use ridgeline_profile::FileId;
 
-/// The editor's command that makes the edit of an optimization.
-const APPLY: &str = "ridgeline.applyWhatIf";
 /// So many a hover tells.
 const IN_HOVER: usize = 3;
 /// So many lines of a file are named.
@@ -270,8 +268,8 @@ fn accuracy_in_words(accuracy: Accuracy) -> String {
 
 /// The best few: the lines of a hover.
 ///
-/// With `links`, a click on one that has an edit applies it.
-pub(super) fn in_hover(page: &mut Page, study: &Study, links: bool) {
+/// `links` are addresses that make an edit at a click.
+pub(super) fn in_hover(page: &mut Page, study: &Study, links: &[(EditKind, String)]) {
     let best = study.best(IN_HOVER);
     if best.is_empty() {
         return;
@@ -279,12 +277,9 @@ pub(super) fn in_hover(page: &mut Page, study: &Study, links: bool) {
     let mut pieces = vec![strong("Optimizations:")];
     for (at, prediction) in best.into_iter().enumerate() {
         pieces.push(text(if at == 0 { " " } else { " · " }));
-        let edit = match prediction.names.as_slice() {
-            [name] if links => EditKind::ALL.into_iter().find(|edit| edit.name() == name),
-            _ => None,
-        };
-        pieces.push(match edit {
-            Some(edit) => command(&prediction.title, APPLY, edit.name()),
+        let link = links.iter().find(|(edit, _)| prediction.names == [edit.name()]);
+        pieces.push(match link {
+            Some((_, address)) => Piece::Link(prediction.title.clone(), address.clone()),
             None => text(&prediction.title),
         });
         pieces.push(text(format!(" ~{}", speedup_range(prediction.speedup()))));
@@ -393,7 +388,7 @@ mod tests {
         };
         study.correct(&[pair]);
         let mut page = Page::default();
-        in_hover(&mut page, &study, false);
+        in_hover(&mut page, &study, &[]);
         let (_, plain) = page.finish();
         expect![[r#"
             Optimizations: torch.compile ~1.3× (1.0 to 1.8), corrected by +11% from 1 measurement"#]]
@@ -407,16 +402,14 @@ mod tests {
     #[test]
     fn the_hover_tells_what_is_faster_on_what_is_there() {
         let mut page = Page::default();
-        in_hover(&mut page, &study(), true);
+        in_hover(&mut page, &study(), &[(EditKind::Compile, "command:apply".to_owned())]);
         let (markdown, plain) = page.finish();
         expect![[r#"
             Optimizations: torch.compile ~1.4× (1.1 to 2.0)"#]]
         .assert_eq(&plain);
-        let link =
-            "[torch.compile](command:ridgeline.applyWhatIf?%5B%7B%22name%22%3A%22compile%22%7D%5D)";
-        assert!(markdown.contains(link), "{markdown}");
+        assert!(markdown.contains("[torch.compile](command:apply)"), "{markdown}");
         let mut page = Page::default();
-        in_hover(&mut page, &Study::default(), false);
+        in_hover(&mut page, &Study::default(), &[]);
         assert!(page.is_empty());
     }
 

@@ -70,11 +70,10 @@ def run(agent: Agent, folder: Path, misbehave: str = "pass", **keys: Any) -> dic
     """The same; its `finished`. torchrun looks for a free port and lets go of it before a rank
     binds it; where another program took it in between, it is started again.
     """
-    for _ in range(3):
-        finished = agent.wait_for("finished", id=start(agent, folder, misbehave, **keys))
-        if "EADDRINUSE" not in (finished["message"] or ""):
-            break
+    finished = agent.wait_for("finished", id=start(agent, folder, misbehave, **keys))
+    if "EADDRINUSE" in (finished["message"] or ""):
         shutil.rmtree(folder / "out")
+        finished = agent.wait_for("finished", id=start(agent, folder, misbehave, **keys))
     left = [one for one in descendants(agent.process.pid) if is_alive(one)]
     assert left == [], "a run leaves no process"
     return finished

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use ridgeline_analysis::optimize::rewrite::EditKind;
 use ridgeline_analysis::present::hints::Hint;
 use ridgeline_analysis::present::hover::Hover as HoverView;
 use ridgeline_analysis::present::lenses::Lens;
@@ -13,6 +15,7 @@ use tower_lsp::ls_types::{
     MarkupContent, MarkupKind, Uri,
 };
 
+use super::ext::command;
 use super::position::{to_position, to_range};
 use crate::pool::RequestError;
 use crate::view::View;
@@ -65,6 +68,18 @@ pub(crate) fn code_lens(view: &View, lens: &Lens) -> CodeLens {
         None => Command::new(lens.title.clone(), String::new(), None),
     };
     CodeLens { range, command: Some(command), data: None }
+}
+
+/// Addresses of the commands that make an edit in the program of this file; none where the client does not
+/// run commands from hovers.
+pub(crate) fn edit_links(view: &View) -> Vec<(EditKind, String)> {
+    let edits = EditKind::ALL.into_iter().filter(|_| view.client.runs_links);
+    let link = |edit: EditKind| {
+        let arguments = json!([{"name": edit.name(), "uri": view.document.uri}]).to_string();
+        let arguments = utf8_percent_encode(&arguments, NON_ALPHANUMERIC);
+        (edit, format!("command:{}?{arguments}", command::APPLY_WHAT_IF))
+    };
+    edits.map(link).collect()
 }
 
 /// A hover, in the client's format. A client that says nothing about formats is an old one, which

@@ -36,9 +36,9 @@ pub(super) fn hover(view: &View, at: Position) -> Option<Hover> {
             let elsewhere =
                 measured.and_then(|measured| priced(&measured.profiled, &view.settings.prices));
             let what_ifs = view.what_ifs.as_deref();
-            let links = view.client.runs_links;
+            let links = to_proto::edit_links(view);
             let elsewhere = elsewhere.as_deref();
-            let beside = Beside { elsewhere, what_ifs, findings: &findings, links };
+            let beside = Beside { elsewhere, what_ifs, findings: &findings, links: &links };
             present(profile, beside, costs, index, offset).or_else(alone)
         }
         None => alone(),

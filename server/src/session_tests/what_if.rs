@@ -135,6 +135,7 @@ async fn what_was_measured_is_looked_at() {
     assert_eq!(told.contains("Optimizations"), faster, "{told}");
     // This client runs links, and the best has an edit.
     assert_eq!(told.contains("](command:ridgeline.applyWhatIf?"), faster, "{told}");
+    assert_eq!(told.contains("train%2Epy%22"), faster, "the link names the file: {told}");
     // What is predicted for other devices comes with a measurement, too.
     let devices = panel.document().await["predictions"]["devices"]["rows"].clone();
     let fastest = devices[0]["name"].as_str().expect("a device");

@@ -56,13 +56,12 @@ fn row(operator: &OperatorCost, rates: &Rates, has_peaks: bool) -> [String; 4] {
     }
     if let Some(phase) = operator.phase {
         // As hints tell them.
-        time += match phase {
-            Phase::Forward => " fwd",
-            Phase::Backward => " bwd",
-            Phase::Data => " data",
-            Phase::Optimizer => " optimizer",
-            Phase::Other => " other",
+        let phase = match phase {
+            Phase::Forward => "fwd",
+            Phase::Backward => "bwd",
+            other => other.name(),
         };
+        time += &format!(" {phase}");
     }
     // Most are of this library; its name would be most of a narrow column.
     let name = shorten(operator.name.trim_start_matches("aten::"), NAME);
