@@ -1,0 +1,135 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::attribute;
+use ridgeline_recording::chrome_trace::Options;
+
+/// An event of one thread, in microseconds.
+fn event(category: &str, name: &str, start: u32, duration: u32, args: Value) -> Value {
+    json!({"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1,
+               "ts": start, "dur": duration, "args": args})
+}
+
+/// An operator on tensors of 1,000 numbers.
+fn operator(name: &str, start: u32, duration: u32, tensors: usize) -> Value {
+    let args = json!({"Input Dims": vec![vec![1000]; tensors],
+                          "Input type": vec!["float"; tensors]});
+    event("cpu_op", name, start, duration, args)
+}
+
+fn step(mut events: Vec<Value>, manifest: Option<Value>) -> RecordedStep {
+    events.push(event("user_annotation", "ProfilerStep#1", 0, 1000, json!({})));
+    let json = json!({"schemaVersion": 1, "traceEvents": events}).to_string();
+    let trace = Trace::read(json.as_bytes(), &Options::default()).unwrap();
+    let manifest = manifest
+        .map(|manifest| Manifest::parse(manifest.to_string().as_bytes()).expect("a manifest"));
+    let recording = Recording { trace, manifest, ..Recording::default() };
+    recorded_step(&recording, &attribute(&recording).unwrap())
+}
+
+/// What ran how often.
+fn counts(step: &RecordedStep) -> Vec<(&str, f64)> {
+    let counted = step.operators.iter();
+    counted.map(|counted| (counted.operator.name.as_str(), counted.calls)).collect()
+}
+
+#[test]
+fn operators_are_counted_once_with_nothing_within_them() {
+    let events = vec![
+        operator("aten::linear", 10, 50, 2),
+        operator("aten::mul", 20, 10, 2),
+        operator("aten::mul", 100, 10, 2),
+        operator("aten::mul", 120, 10, 2),
+        // A conversion is what it calls, and nothing where it calls nothing.
+        operator("aten::to", 200, 50, 1),
+        operator("aten::copy_", 210, 30, 2),
+        operator("aten::to", 300, 50, 1),
+        operator("aten::mul", 5000, 10, 2),
+    ];
+    let step = step(events, None);
+    let counts = counts(&step);
+    assert!(counts.contains(&("aten::mul", 2.0)), "{counts:?}");
+    assert!(counts.contains(&("aten::copy_", 1.0)), "{counts:?}");
+    assert!(!counts.iter().any(|(name, _)| *name == "aten::to"), "{counts:?}");
+}
+
+#[test]
+fn what_a_loader_does_is_the_host_s() {
+    let loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__";
+    let events = vec![
+        event("user_annotation", loader, 0, 100, json!({})),
+        operator("aten::mul", 10, 10, 2),
+        operator("aten::add", 110, 10, 2),
+    ];
+    assert_eq!(counts(&step(events, None)), [("aten::add", 1.0)]);
+}
+
+fn updates(optimizer: Value) -> Vec<(String, f64)> {
+    let events = vec![
+        event("user_annotation", "Optimizer.step#SGD.step", 0, 100, json!({})),
+        operator("aten::add_", 10, 10, 2),
+        operator("aten::add_", 30, 10, 2),
+        operator("aten::add_", 200, 10, 2),
+    ];
+    let manifest = json!({"schema": 1, "device": {"kind": "cpu"}, "optimizers": [optimizer],
+                              "iterations": {"profiled": [[0, 1_000_000]], "timed_ns": [900_000]}});
+    let step = step(events, Some(manifest));
+    counts(&step).into_iter().map(|(name, calls)| (name.to_owned(), calls)).collect()
+}
+
+#[test]
+fn a_gpu_updates_many_parameters_at_once_where_nobody_chose_otherwise() {
+    let told = |name: &str, calls| (name.to_owned(), calls);
+    let merged = [told("aten::add_", 1.0), told("aten::_foreach_add_", 1.0)];
+    assert_eq!(updates(json!({"type": "SGD"})), merged);
+    let alone = [told("aten::add_", 2.0), told("aten::add_", 1.0)];
+    assert_eq!(updates(json!({"type": "SGD", "foreach": false})), alone);
+}
+
+#[test]
+fn the_host_s_time_is_what_lies_between_its_calls() {
+    let call = |name: &str, start, duration, correlation: u32| {
+        let args = json!({"correlation": correlation});
+        event("cuda_runtime", name, start, duration, args)
+    };
+    let kernel = |start, duration, correlation: u32| {
+        json!({"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": start,
+                   "dur": duration, "args": {"device": 0, "stream": 7, "correlation": correlation}})
+    };
+    let step = step(
+        vec![
+            call("cudaLaunchKernel", 100, 10, 1),
+            call("cudaLaunchKernel", 150, 10, 2),
+            call("cudaStreamSynchronize", 200, 300, 3),
+            kernel(120, 100, 1),
+            kernel(220, 250, 2),
+            // Launched before the iteration.
+            kernel(10, 20, 99),
+        ],
+        None,
+    );
+    let told: Vec<(f64, f64, HostEventKind)> =
+        step.host.iter().map(|event| (event.before_ns, event.call_ns, event.kind)).collect();
+    let expected = [
+        (100e3, 10e3, HostEventKind::Launch(0)),
+        (40e3, 10e3, HostEventKind::Launch(1)),
+        (40e3, 300e3, HostEventKind::Wait),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(step.host_after_ns, 500e3);
+    assert_eq!(step.busy_ns(), 350e3);
+}
+
+#[test]
+fn calls_that_wait() {
+    for name in
+        ["cudaDeviceSynchronize", "cudaStreamSynchronize_v3020", "hipMemcpy", "hipMemcpyWithStream"]
+    {
+        assert!(waits(name), "{name}");
+    }
+    for name in
+        ["cudaMemcpyAsync", "hipMemcpyAsync", "cudaStreamWaitEvent", "cudaLaunchKernel", "", "cuda"]
+    {
+        assert!(!waits(name), "{name}");
+    }
+}

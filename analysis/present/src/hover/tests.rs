@@ -1,0 +1,385 @@
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::fixture::{costs, used};
+use crate::terminal::{Style, summary};
+use ridgeline_compare::fixture::{TRAIN, profile};
+use ridgeline_diagnose::finding::{Cost, Place};
+use ridgeline_profile::MemoryByAge;
+
+fn at(today: &str, needle: &str) -> Option<Hover> {
+    let (profile, costs, index) = costs(TRAIN, Some(today));
+    hover(&profile, Beside::default(), &costs, &index, today.find(needle).unwrap())
+}
+
+fn check(needle: &str, expected: Expect) {
+    let text = profile(TRAIN).0;
+    expected.assert_eq(&at(&text, needle).map_or("nothing".to_owned(), |hover| hover.plain));
+}
+
+#[test]
+fn a_layer() {
+    check(
+        "conv(x)",
+        expect![[r#"
+                50 ms (50% of the iteration) · most expensive line
+                forward 20 ms · backward 30 ms
+                holds 80 MB (67% of peak memory): activations 80 MB
+                Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
+
+                Operators    time       inputs                   of peak
+                convolution  20 ms fwd  [32, 3, 224, 224] float  compute 50%
+
+                most expensive kernel: sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+}
+
+#[test]
+fn a_layer_in_markdown() {
+    let hover = at(&profile(TRAIN).0, "conv(x)").unwrap();
+    expect![[r#"
+            **50 ms (50% of the iteration)** · most expensive line  
+            forward 20 ms · backward 30 ms  
+            holds 80 MB (67% of peak memory): activations 80 MB  
+            **Layer:** `conv` `Conv2d` 65 ms (65%) · 2.0 million parameters  
+
+            ```text
+            Operators    time       inputs                   of peak
+            convolution  20 ms fwd  [32, 3, 224, 224] float  compute 50%
+            ```
+
+            most expensive kernel: `sm90_xmma_fprop<float*, _x_>` 10 ms · occupancy 62%  
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]]
+    .assert_eq(&hover.markdown);
+}
+
+#[test]
+fn a_call() {
+    check(
+        "model(x)",
+        expect![[r#"
+                65 ms (65% of the iteration)
+                forward 25 ms · backward 40 ms
+                self 6.5 ms (4th most expensive line) · in calls 58.5 ms
+                holds 90 MB (75% of peak memory): activations 90 MB
+                Layer: the model Net 85 ms (85%) · 2.2 million parameters
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+}
+
+#[test]
+fn the_loop() {
+    check(
+        "for x, y",
+        expect![[r#"
+                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                batch size 32 · median of 3 iterations, ±4%
+
+                Time: data 8.0 ms (8%) · forward 25 ms (25%) · backward 40 ms (40%) · optimizer 20.2 ms (20%) · other 6.8 ms (7%)
+                Peak memory 120 MB / 23.7 GB: weights 9.0 MB (8%) · gradients 9.0 MB (8%) · activations 90 MB (75%) · batch 12 MB (10%)
+
+                8.0 ms (8% of the iteration) on this line, waiting for data · 3rd most expensive line
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+}
+
+#[test]
+fn the_loop_says_when_memory_was_made() {
+    let (mut profile, costs, index) = costs(TRAIN, None);
+    profile.memory.made =
+        MemoryByAge { before: 18_000_000, phases: [12_000_000, 90_000_000, 0, 0, 0] };
+    let offset = index.text().find("for x, y").unwrap();
+    let shown = hover(&profile, Beside::default(), &costs, &index, offset).unwrap();
+    let expected = "allocated: before the step 18 MB · data 12 MB · forward 90 MB\n";
+    assert!(shown.plain.contains(expected), "{}", shown.plain);
+    let page = summary(&profile, Style { color: false, width: 80 });
+    assert!(page.contains(expected), "{page}");
+}
+
+#[test]
+fn a_constructor() {
+    check(
+        "self.head = ",
+        expect![[r#"
+                15 ms (15% of the iteration) in the module created here
+                forward 3.0 ms · backward 7.0 ms · optimizer 5.0 ms
+                holds 5.0 MB (4% of peak memory): activations 4.0 MB · weights 1.0 MB
+                Layer: head Linear 15 ms (15%) · 250 thousand parameters
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+}
+
+/// The hover of a place where it is known what the device was used for.
+fn check_used(on_gpu: bool, needle: &str, expected: Expect) {
+    let (mut profile, costs, index) = costs(TRAIN, None);
+    used(&mut profile, on_gpu);
+    let offset = index.text().find(needle).unwrap();
+    let shown = hover(&profile, Beside::default(), &costs, &index, offset);
+    expected.assert_eq(&shown.map_or("nothing".to_owned(), |hover| hover.plain));
+}
+
+#[test]
+fn what_a_gpu_is_used_for() {
+    check_used(
+        true,
+        "conv(x)",
+        expect![[r#"
+                50 ms (50% of the iteration) · most expensive line
+                forward 20 ms · backward 30 ms
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
+                holds 80 MB (67% of peak memory): activations 80 MB
+                Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
+
+                Operators    time       inputs                   of peak
+                convolution  20 ms fwd  [32, 3, 224, 224] float  compute 50%
+
+                most expensive kernel: sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+    check_used(
+        true,
+        "for x, y",
+        expect![[r#"
+                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                batch size 32 · median of 3 iterations, ±4%
+
+                Time: data 8.0 ms (8%) · forward 25 ms (25%) · backward 40 ms (40%) · optimizer 20.2 ms (20%) · other 6.8 ms (7%)
+                GPU busy 72% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (900 µs on the CPU)
+                Peak memory 120 MB / 23.7 GB: weights 9.0 MB (8%) · gradients 9.0 MB (8%) · activations 90 MB (75%) · batch 12 MB (10%)
+
+                8.0 ms (8% of the iteration) on this line, waiting for data · 3rd most expensive line
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+    check_used(
+        true,
+        "model(x)",
+        expect![[r#"
+                65 ms (65% of the iteration)
+                forward 25 ms · backward 40 ms
+                self 6.5 ms (4th most expensive line) · in calls 58.5 ms
+                self: GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (65 µs on the CPU)
+                holds 90 MB (75% of peak memory): activations 90 MB
+                Layer: the model Net 85 ms (85%) · 2.2 million parameters
+                layer: GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (650 µs on the CPU)
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+}
+
+#[test]
+fn what_a_processor_is_used_for() {
+    check_used(
+        false,
+        "conv(x)",
+        expect![[r#"
+                50 ms (50% of the iteration) · most expensive line
+                forward 20 ms · backward 30 ms
+                80% in PyTorch ops
+                holds 80 MB (67% of peak memory): activations 80 MB
+                Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
+
+                Operators    time       inputs                   of peak
+                convolution  20 ms fwd  [32, 3, 224, 224] float  compute 50%
+
+                most expensive kernel: sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+    check_used(
+        false,
+        "for x, y",
+        expect![[r#"
+                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                batch size 32 · median of 3 iterations, ±4%
+
+                Time: data 8.0 ms (8%) · forward 25 ms (25%) · backward 40 ms (40%) · optimizer 20.2 ms (20%) · other 6.8 ms (7%)
+                72% in PyTorch ops
+                Peak memory 120 MB / 23.7 GB: weights 9.0 MB (8%) · gradients 9.0 MB (8%) · activations 90 MB (75%) · batch 12 MB (10%)
+
+                8.0 ms (8% of the iteration) on this line, waiting for data · 3rd most expensive line
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+}
+
+#[test]
+fn what_functions_classes_and_the_modules_of_a_line_use_a_device_for() {
+    check_used(
+        true,
+        "forward(self",
+        expect![[r#"
+                60 ms (60% of the iteration) in the function Net.forward
+                forward 23 ms · backward 37 ms
+                GPU busy 67% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
+                holds 84 MB (70% of peak memory): activations 84 MB
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+    check_used(
+        true,
+        "def train",
+        expect![[r#"
+                93.2 ms (93% of the iteration) in the function train
+                data 8.0 ms · forward 25 ms · backward 40 ms · optimizer 20.2 ms
+                own lines: GPU busy 15% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 24 launches (67 µs on the CPU)
+                holds 90 MB (75% of peak memory): activations 90 MB
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+    check_used(
+        true,
+        "Net(nn",
+        expect![[r#"
+                85 ms (85% of the iteration) in the class Net
+                forward 25 ms · backward 40 ms · optimizer 20 ms
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (650 µs on the CPU)
+                holds 99 MB (82% of peak memory): activations 90 MB · weights 9.0 MB
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+    check_used(
+        true,
+        "self.conv = ",
+        expect![[r#"
+                65 ms (65% of the iteration) in the module created here
+                forward 20 ms · backward 30 ms · optimizer 15 ms
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
+                holds 88 MB (73% of peak memory): activations 80 MB · weights 8.0 MB
+                Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+    check_used(
+        false,
+        "forward(self",
+        expect![[r#"
+                60 ms (60% of the iteration) in the function Net.forward
+                forward 23 ms · backward 37 ms
+                67% in PyTorch ops
+                holds 84 MB (70% of peak memory): activations 84 MB
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+    check_used(
+        false,
+        "self.conv = ",
+        expect![[r#"
+                65 ms (65% of the iteration) in the module created here
+                forward 20 ms · backward 30 ms · optimizer 15 ms
+                80% in PyTorch ops
+                holds 88 MB (73% of peak memory): activations 80 MB · weights 8.0 MB
+                Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+}
+
+#[test]
+fn a_function_and_a_class() {
+    check(
+        "forward(self",
+        expect![[r#"
+                60 ms (60% of the iteration) in the function Net.forward
+                forward 23 ms · backward 37 ms
+                holds 84 MB (70% of peak memory): activations 84 MB
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+    check(
+        "Net(nn",
+        expect![[r#"
+                85 ms (85% of the iteration) in the class Net
+                forward 25 ms · backward 40 ms · optimizer 20 ms
+                holds 99 MB (82% of peak memory): activations 90 MB · weights 9.0 MB
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+    );
+}
+
+fn finding(rule: &'static str) -> Finding {
+    Finding {
+        rule,
+        at: Place { path: "train.py".to_owned(), line: 3 },
+        related: vec![(Place { path: "net.py".to_owned(), line: 1 }, "it is made here".to_owned())],
+        message: "The convolution pads".to_owned(),
+        why: "Pass `padding=0` to `Conv2d`.".to_owned(),
+        cost: Some(Cost::time(5e6)),
+        is_measured: true,
+        fix: Some(EditKind::ChannelsLast),
+    }
+}
+
+#[test]
+fn cost_comes_first_then_its_cause_and_what_to_do() {
+    let (profile, costs, index) = costs(TRAIN, None);
+    let found = finding("layout-copies");
+    let beside = Beside { findings: &[(&found, Some(&profile))], ..Beside::default() };
+    let offset = index.text().find("conv(x)").unwrap();
+    let shown = hover(&profile, beside, &costs, &index, offset).unwrap();
+    expect![[r#"
+            50 ms (50% of the iteration) · most expensive line
+            The convolution pads: 5.0 ms per iteration (5%) · layout-copies
+            Pass padding=0 to Conv2d.
+            net.py:1 it is made here
+            Fix available as a code action: Use channels_last memory format
+            forward 20 ms · backward 30 ms
+            holds 80 MB (67% of peak memory): activations 80 MB
+            Layer: conv Conv2d 65 ms (65%) · 2.0 million parameters
+
+            Operators    time       inputs                   of peak
+            convolution  20 ms fwd  [32, 3, 224, 224] float  compute 50%
+
+            most expensive kernel: sm90_xmma_fprop<float*, _x_> 10 ms · occupancy 62%
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]]
+    .assert_eq(&shown.plain);
+    assert!(shown.markdown.contains("Pass `padding=0` to `Conv2d`."), "{}", shown.markdown);
+}
+
+#[test]
+fn no_hover_is_longer_than_a_person_reads() {
+    let (mut profile, costs, index) = costs(TRAIN, None);
+    used(&mut profile, true);
+    profile.notes = vec!["a note".to_owned(); 9];
+    for line in profile.lines.iter_mut().flatten() {
+        line.operators = line.operators.iter().cycle().take(9).cloned().collect();
+    }
+    let found = [finding("a"), finding("b"), finding("c")];
+    let found: Vec<_> = found.iter().map(|one| (one, Some(&profile))).collect();
+    let text = index.text();
+    for findings in [&found[..0], &found[..1], &found[..]] {
+        let beside = Beside { findings, ..Beside::default() };
+        for (at, _) in text.match_indices('\n') {
+            let Some(shown) = hover(&profile, beside, &costs, &index, at) else { continue };
+            let lines = shown.plain.lines().filter(|line| !line.is_empty()).count();
+            assert!(lines <= LINES, "{lines} lines:\n{}", shown.plain);
+            assert!(shown.plain.contains("measured on NVIDIA"), "{}", shown.plain);
+        }
+    }
+}
+
+#[test]
+fn a_changed_line() {
+    let today = profile(TRAIN).0.replace("optimizer.step()", "optimizer.step(1)");
+    expect![[r#"
+            was 20 ms (20% of the iteration) · 2nd most expensive line
+            measured before this line changed
+            optimizer 20 ms
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]]
+    .assert_eq(&at(&today, "step(1)").unwrap().plain);
+}
+
+#[test]
+fn nothing_where_nothing_was_measured() {
+    check("super()", expect![["nothing"]]);
+    check("# One step", expect![["nothing"]]);
+}

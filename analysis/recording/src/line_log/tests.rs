@@ -1,0 +1,167 @@
+use super::*;
+use proptest::prelude::*;
+
+/// Records of thread 0, one a time unit: `(kind, a, b)`.
+fn log(records: &[(u8, u32, u32)]) -> LineLog {
+    let mut builder = LineLogBuilder::new(&[(7, true)]);
+    for (time_ns, &(kind, a, b)) in (0..).zip(records) {
+        builder.record(Record { time_ns, kind, thread: 0, a, b });
+    }
+    builder.finish()
+}
+
+/// The stack at the end, outermost first, as `code:line`.
+#[track_caller]
+fn check(records: &[(u8, u32, u32)], expected: &str) {
+    let log = log(records);
+    let (stack, _) = log.thread(7).expect("the thread").at(i64::MAX);
+    let mut frames: Vec<_> =
+        log.stacks.walk(stack).map(|(_, f)| format!("{}:{}", f.code, f.line)).collect();
+    frames.reverse();
+    assert_eq!(frames.join(" "), expected);
+}
+
+fn file(records: &[[u8; RECORD_SIZE]]) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(1u32.to_le_bytes());
+    bytes.extend((RECORD_SIZE as u32).to_le_bytes());
+    bytes.extend(records.iter().flatten());
+    bytes
+}
+
+#[test]
+fn lines_move_the_top_frame() {
+    check(&[(PUSH, 1, 10), (LINE, 1, 11), (PUSH, 2, 5), (LINE, 2, 6)], "1:11 2:6");
+}
+
+#[test]
+fn a_pop_returns_to_the_callers_line() {
+    check(&[(PUSH, 1, 10), (LINE, 1, 12), (PUSH, 2, 5), (POP, 2, 0)], "1:12");
+}
+
+#[test]
+fn a_pop_of_a_lower_frame_pops_down_to_it() {
+    check(&[(PUSH, 1, 1), (PUSH, 2, 1), (PUSH, 3, 1), (POP, 2, 0)], "1:1");
+}
+
+#[test]
+fn a_pop_of_a_frame_that_is_not_there_changes_nothing() {
+    check(&[(PUSH, 1, 1), (POP, 9, 0)], "1:1");
+    check(&[(POP, 9, 0)], "");
+}
+
+#[test]
+fn a_line_of_a_lower_frame_pops_and_of_an_unknown_one_pushes() {
+    check(&[(PUSH, 1, 1), (PUSH, 2, 1), (LINE, 1, 3)], "1:3");
+    check(&[(PUSH, 1, 1), (LINE, 2, 3)], "1:1 2:3");
+}
+
+#[test]
+fn recursion_beyond_the_limit_returns_to_where_it_was() {
+    let deep = 20_000;
+    let mut records = vec![(PUSH, 0, 1)];
+    records.extend(std::iter::repeat_n((PUSH, 1, 2), deep));
+    records.extend(std::iter::repeat_n((POP, 1, 0), deep));
+    check(&records, "0:1");
+}
+
+#[test]
+fn the_recorder_s_own_time_is_no_moment() {
+    let log = log(&[
+        (PUSH, 1, 1),
+        (LINE, 1, 2),
+        (RECORDER, 1, 0),
+        (RECORDER, 1, 0),
+        (RECORDER, 3, 0),
+        (RECORDER, 0, 0),
+        (RECORDER, u32::MAX, 0),
+    ]);
+    let thread = log.thread(7).expect("the thread");
+    assert_eq!(thread.moments.len(), 2);
+    // A hook that runs within another one is told first.
+    assert_eq!(thread.recorder, [(6 - i64::from(u32::MAX), 6)]);
+    let log =
+        super::tests::log(&[(RECORDER, 0, 0), (RECORDER, 1, 0), (LINE, 1, 1), (RECORDER, 1, 0)]);
+    assert_eq!(log.thread(7).expect("the thread").recorder, [(0, 0), (0, 1), (2, 3)]);
+}
+
+#[test]
+fn modules_and_phases_nest() {
+    let log = log(&[
+        (PHASE_ENTER, 3, 0),
+        (PHASE_ENTER, 1, 0),
+        (MODULE_ENTER, 0, 0),
+        (MODULE_ENTER, 4, 0),
+        (MODULE_EXIT, 0, 0),
+    ]);
+    let thread = log.main_thread().expect("a thread");
+    let markers = |time| log.markers.walk(thread.at(time).1).collect::<Vec<_>>();
+    use Marker::{Module, Phase};
+    assert_eq!(markers(3), [Module(4), Module(0), Phase(1), Phase(3)]);
+    assert_eq!(markers(4), [Phase(1), Phase(3)], "the inner exit went missing");
+    assert_eq!(markers(-1), []);
+}
+
+#[test]
+fn a_clock_set_back_does_not_reorder() {
+    let mut builder = LineLogBuilder::new(&[(7, true)]);
+    for (time_ns, line) in [(100, 1), (50, 2), (110, 3)] {
+        builder.record(Record { time_ns, kind: LINE, thread: 0, a: 0, b: line });
+    }
+    let log = builder.finish();
+    let times: Vec<_> = log.threads.iter().flat_map(|t| &t.moments).map(|m| m.time_ns).collect();
+    assert_eq!(times, [100, 100, 110]);
+}
+
+#[test]
+fn a_file_round_trips() {
+    let mut record = [0; RECORD_SIZE];
+    record[..8].copy_from_slice(&1_700_000_000_000_000_000_i64.to_le_bytes());
+    record[8] = PUSH;
+    record[12] = 3;
+    record[16] = 40;
+    let log = LineLog::parse(&file(&[record]), &[(7, true)]).expect("a log");
+    assert_eq!((log.events, log.cut_short), (1, false));
+    let (stack, _) = log.thread(7).expect("it").at(1_700_000_000_000_000_000);
+    let top = log.stacks.top(stack).expect("a frame");
+    assert_eq!((top.code, top.line), (3, 40));
+}
+
+#[test]
+fn a_log_that_was_cut_short_is_read_as_far_as_it_goes() {
+    let mut bytes = file(&[[0; RECORD_SIZE], [0; RECORD_SIZE]]);
+    bytes.truncate(bytes.len() - 5);
+    let log = LineLog::parse(&bytes, &[(7, true)]).expect("a log");
+    assert_eq!((log.events, log.cut_short), (1, true));
+}
+
+#[test]
+fn other_files_are_refused() {
+    assert_eq!(LineLog::parse(b"", &[]).err(), Some(LineLogError::Magic));
+    assert_eq!(LineLog::parse(&[0; 64], &[]).err(), Some(LineLogError::Magic));
+    let mut later = file(&[]);
+    later[8] = 2;
+    assert_eq!(LineLog::parse(&later, &[]).err(), Some(LineLogError::Version { found: 2 }));
+    let mut small = file(&[]);
+    small[12] = 0;
+    assert_eq!(LineLog::parse(&small, &[]).err(), Some(LineLogError::RecordSize { found: 0 }));
+}
+
+proptest! {
+    #[test]
+    fn any_records_are_read(records in prop::collection::vec(any::<[u8; RECORD_SIZE]>(), 0..200),
+                            cut in 0usize..24) {
+        let mut bytes = file(&records);
+        bytes.truncate(bytes.len() - cut.min(bytes.len()));
+        if let Ok(log) = LineLog::parse(&bytes, &[(1, true)]) {
+            for thread in &log.threads {
+                prop_assert!(thread.moments.is_sorted_by_key(|moment| moment.time_ns));
+            }
+        }
+    }
+
+    #[test]
+    fn any_nesting_is_replayed(records in prop::collection::vec((0u8..9, 0u32..4, 0u32..4), 0..300)) {
+        log(&records);
+    }
+}
