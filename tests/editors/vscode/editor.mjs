@@ -2,7 +2,7 @@
 // machine is refused and reported.
 
 import { spawn, spawnSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { basename, delimiter, join, resolve } from "node:path";
@@ -62,12 +62,19 @@ const SETTINGS = {
   "editor.quickSuggestions": { "other": "off", "comments": "off", "strings": "off" },
 };
 
-/** Bundles the extension, once it has its packages. */
+/**
+ * Bundles the extension, once it has its packages. The bundle is moved into place when it is complete: another
+ * driver may be copying the folder at the same time.
+ */
 export function buildExtension() {
   if (!existsSync(join(EXTENSION, "node_modules"))) {
     run("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], EXTENSION);
   }
-  run("npm", ["run", "--silent", "build"], EXTENSION);
+  // Not in `dist`, where a copy could meet it before it is moved.
+  const bundle = join(EXTENSION, `node_modules/.bundle-${process.pid}.js`);
+  mkdirSync(join(EXTENSION, "dist"), { recursive: true });
+  run("npm", ["run", "--silent", "build", "--", `--outfile=${bundle}`], EXTENSION);
+  renameSync(bundle, join(EXTENSION, "dist/main.js"));
 }
 
 /** Runs a program to its end; fails with what it said. */
