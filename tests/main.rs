@@ -11,6 +11,7 @@
 mod cli;
 mod editors;
 mod lsp;
+mod mcp;
 mod packages;
 mod programs;
 mod sandbox;

@@ -1,6 +1,7 @@
 //! Drives the built `ridgeline` from outside, as a person at a terminal or a script does.
 
 mod analyze;
+mod annotate;
 mod bad_days;
 mod check;
 mod commands;

@@ -24,6 +24,7 @@ pub mod network;
 pub mod out_of_memory;
 mod page;
 pub mod panel;
+pub mod patch;
 pub mod ranks;
 pub mod remarks;
 pub mod report;

@@ -1,6 +1,7 @@
 //! What a terminal shows: a file's source with its costs in the margin, and a summary.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
 use anstyle::{AnsiColor, Style as Ansi};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -59,11 +60,8 @@ pub fn annotated_source(
     let margin = Margin::new(style);
     let mut page = String::new();
     let _ = writeln!(page, "{}", style.paint(FAINT, &margin.heading()));
-    let count = index.lines().count();
-    // The empty line behind the last line end is not a line to a reader.
-    let is_ended = index.lines().start_of(count) == index.text().len() && count > 1;
     let rows: Vec<Option<Row>> =
-        (1..=count - u32::from(is_ended)).map(|line| row(profile, costs, line)).collect();
+        (1..=line_count(index)).map(|line| row(profile, costs, line)).collect();
     let kept = kept(&rows, index);
     let mut line = 1;
     for group in kept.chunk_by(|a, b| a == b) {
@@ -80,6 +78,29 @@ pub fn annotated_source(
         }
     }
     page
+}
+
+/// A range of a file's lines, counted from 1, with their costs in the margin. No line in it is left out.
+pub fn annotated_lines(
+    profile: &Profile,
+    costs: &CostMap,
+    index: &SourceIndex,
+    lines: RangeInclusive<u32>,
+    style: Style,
+) -> String {
+    let margin = Margin::new(style);
+    let mut page = format!("{}\n", style.paint(FAINT, &margin.heading()));
+    for line in *lines.start().max(&1)..=*lines.end().min(&line_count(index)) {
+        page += &margin.row(profile, row(profile, costs, line).as_ref(), line, index, style);
+    }
+    page
+}
+
+/// The number of lines as a reader counts them: the empty line after the last line end is none.
+fn line_count(index: &SourceIndex) -> u32 {
+    let count = index.lines().count();
+    let is_ended = index.lines().start_of(count) == index.text().len() && count > 1;
+    count - u32::from(is_ended)
 }
 
 /// By line: those with costs, a few around them, and the `def` and `class` that they are in.

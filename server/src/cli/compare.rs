@@ -68,7 +68,7 @@ fn with_runs(store: &Store, folder: PathBuf) -> PathBuf {
 }
 
 /// The run of a name: what is there as a file or folder, or else a run of the project's history.
-fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named), Failure> {
+pub(super) fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named), Failure> {
     let path = PathBuf::from(name);
     if path.exists() {
         let named = Named { name: name.to_owned(), ..Named::default() };
@@ -211,7 +211,7 @@ fn list(runs: &[RunRecord], root: &Path) -> String {
 }
 
 /// `3 min`.
-fn ago_in_words(milliseconds: u64) -> String {
+pub(super) fn ago_in_words(milliseconds: u64) -> String {
     match milliseconds / 1000 {
         seconds @ 0..=119 => format!("{seconds} s"),
         seconds @ 120..=7199 => format!("{} min", seconds / 60),

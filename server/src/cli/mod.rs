@@ -1,6 +1,7 @@
 //! The command line: what it accepts, and what its exit codes mean. Each subcommand has a file.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,6 +12,7 @@ use self::exit::Failure;
 use crate::config::SideEffects;
 
 mod analyze;
+mod annotate;
 mod check;
 mod compare;
 mod demo;
@@ -19,7 +21,9 @@ mod doctor;
 mod evaluate;
 mod exit;
 mod found;
+mod latest;
 mod lsp;
+mod mcp;
 mod measure_device;
 mod output_file;
 mod panel;
@@ -79,6 +83,8 @@ enum Command {
     Check(Box<CheckArgs>),
     /// Summarize a torch.profiler trace or a Ridgeline recording.
     Analyze(AnalyzeArgs),
+    /// Print a file with the costs of the latest run in the margin, like `git blame`.
+    Annotate(AnnotateArgs),
     /// Write the latest profile of a project as an HTML page.
     Report(ReportArgs),
     /// Serve the panel of a project, a recording or a trace until interrupted.
@@ -88,6 +94,9 @@ enum Command {
     Evaluate(evaluate::EvaluateArgs),
     /// Run the language server on standard input and output.
     Lsp(LspArgs),
+    /// Serve costs, findings and predictions to coding agents (Model Context Protocol on standard
+    /// input and output).
+    Mcp(McpArgs),
     /// Show the Python, torch, GPU, driver and CPU cores found on this machine, and how to fix
     /// problems.
     Doctor(DoctorArgs),
@@ -296,6 +305,15 @@ struct AnalyzeArgs {
 }
 
 #[derive(Debug, Args)]
+struct AnnotateArgs {
+    /// Python file that the latest run executed.
+    file: PathBuf,
+    /// Print only these lines.
+    #[arg(long, short = 'L', value_name = "START,END", value_parser = annotate::lines)]
+    lines: Option<RangeInclusive<u32>>,
+}
+
+#[derive(Debug, Args)]
 struct ReportArgs {
     /// Project folder or a file in it.
     #[arg(default_value = ".")]
@@ -317,6 +335,13 @@ struct LspArgs {
     /// Accepted for editors that add it; standard input and output are always used.
     #[arg(long)]
     stdio: bool,
+}
+
+#[derive(Debug, Args)]
+struct McpArgs {
+    /// Let tools run code in this folder without asking; can be repeated.
+    #[arg(long, value_name = "FOLDER")]
+    allow: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -372,11 +397,13 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Command::Compare(args)) => compare::run(&args, &terminal),
         Some(Command::Check(args)) => check::run(&args, &terminal),
         Some(Command::Analyze(args)) => analyze::run(&args, &terminal),
+        Some(Command::Annotate(args)) => annotate::run(&args, &terminal),
         Some(Command::Report(args)) => report::run(&args, &terminal),
         Some(Command::Panel(args)) => panel::run(&args, &terminal),
         #[cfg(feature = "evaluate")]
         Some(Command::Evaluate(args)) => evaluate::run(&args, &terminal),
         Some(Command::Lsp(_)) => lsp::run(),
+        Some(Command::Mcp(args)) => mcp::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args, &terminal),
         Some(Command::MeasureDevice(args)) => measure_device::run(&args, &terminal),
         Some(Command::Setup) => setup::run(&terminal),
@@ -407,8 +434,10 @@ fn output_files(command: &Command) -> Vec<(&'static str, &Path)> {
         Command::Report(args) => vec![("--output", &args.output)],
         #[cfg(feature = "evaluate")]
         Command::Evaluate(args) => vec![("--json", &args.json)],
-        Command::Panel(_)
+        Command::Annotate(_)
+        | Command::Panel(_)
         | Command::Lsp(_)
+        | Command::Mcp(_)
         | Command::Doctor(_)
         | Command::MeasureDevice(_)
         | Command::Setup => Vec::new(),

@@ -67,7 +67,10 @@ fn project_of(path: &Path) -> PathBuf {
 }
 
 /// The names of the GPUs that were asked for; `None` for all. Files are added to the table.
-fn choose(wanted: &[String], table: &mut DeviceTable) -> Result<Option<Vec<String>>, Failure> {
+pub(super) fn choose(
+    wanted: &[String],
+    table: &mut DeviceTable,
+) -> Result<Option<Vec<String>>, Failure> {
     if wanted.iter().any(|name| name.eq_ignore_ascii_case(ALL)) {
         return Ok(None);
     }
@@ -208,7 +211,7 @@ fn measured(table: &DeviceTable, is_simulated: bool) -> DeviceTable {
     table
 }
 
-fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure> {
+pub(super) fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure> {
     let (recording, profile, _) = recorded::read(path)?;
     let step = attribution::recorded_step(&recording, &profile);
     let table = measured(table, step.device.is_simulated);

@@ -59,7 +59,8 @@ pub(super) fn annotated_sources(
     pages.into_iter().map(|(_, page)| page).collect()
 }
 
-fn style(terminal: &Terminal) -> present::Style {
+/// The terminal's colors and width.
+pub(super) fn style(terminal: &Terminal) -> present::Style {
     present::Style { color: terminal.colors(), width: terminal.width() }
 }
 

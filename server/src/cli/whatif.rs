@@ -10,6 +10,7 @@ use ridgeline_analysis::optimize::probe_list::Wanted;
 use ridgeline_analysis::optimize::study::{self, Question, Study, Subject};
 use ridgeline_analysis::present::terminal::Style;
 use ridgeline_analysis::present::{network, what_ifs, what_ifs_json};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::WhatifArgs;
@@ -18,7 +19,7 @@ use super::terminal::Terminal;
 use super::{output_file, profile, recorded, run};
 use crate::config::Size;
 use crate::pipeline::{self, Compared, Iteration, Pipeline, Plan};
-use crate::profiler::Profiled;
+use crate::profiler::{Profiled, ProgressEvent};
 use crate::what_if::{self, pairs};
 
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
@@ -129,7 +130,7 @@ fn chosen(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
 }
 
 /// The names of what is to be measured: of those that an edit makes.
-fn measurable(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
+pub(super) fn measurable(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
     let chosen = chosen(wanted)?;
     let has_edit = |name: &&str| study::optimization(name).is_some_and(|one| one.edit().is_some());
     if let Some(name) = chosen.iter().find(|name| !has_edit(name)) {
@@ -220,9 +221,11 @@ fn of_program(
         what_if::correct(&mut answer.study, &profiled, Some(&store));
         let mut measured = Vec::new();
         for name in to_measure {
-            let pair =
-                measured_pair(&pipeline, &plan, &profiled, &answer.study, name, &cancel).await;
-            match pair {
+            let pair = run::with_progress_bar(async |progress| {
+                measured_pair(&pipeline, &plan, &profiled, &answer.study, name, &progress, &cancel)
+                    .await
+            });
+            match pair.await {
                 Ok(pair) => {
                     if let Err(why) = pairs::add(&store, &profiled.root, &pair) {
                         terminal.say(&format!("note: this measurement was not saved: {why}"));
@@ -241,12 +244,14 @@ fn of_program(
     })?
 }
 
-async fn measured_pair(
+/// Measures one optimization that was predicted.
+pub(super) async fn measured_pair(
     pipeline: &Pipeline,
     plan: &Plan,
     profiled: &Arc<Profiled>,
     study: &Study,
     name: &str,
+    progress: &mpsc::Sender<ProgressEvent>,
     cancel: &CancellationToken,
 ) -> Result<Pair, Failure> {
     let Some(prediction) = study.prediction(name).cloned() else {
@@ -255,10 +260,8 @@ async fn measured_pair(
         return Err(Failure::failed(format!("not applicable: {why}"), ""));
     };
     let compared = Compared { prediction, measured: profiled.clone(), texts: Vec::new() };
-    let measured = run::with_progress_bar(async |progress| {
-        pipeline.measure(plan, &compared, &progress, cancel).await
-    });
-    measured.await.map_err(run::failure_of)
+    let measured = pipeline.measure(plan, &compared, progress, cancel).await;
+    measured.map_err(run::failure_of)
 }
 
 #[cfg(test)]
