@@ -1,15 +1,15 @@
-//! Gives memory that was freed back to the system. The allocator of Linux keeps it otherwise: after
-//! one large document for as long as the session lasts.
+//! Returns freed memory to the system. Otherwise the allocator on Linux keeps it, after a large
+//! document for the rest of the session.
 
 use std::time::Duration;
 
-/// Documents from this size on are worth it, in bytes.
+/// Closing a document of at least this size, in bytes, returns its memory.
 pub(crate) const LARGE: usize = 1 << 20;
 
-/// Answers that are still being worked out hold the text until they are given.
+/// Requests in progress hold the text until they are answered.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// Gives back what is free after a moment, on a thread on which that keeps nobody waiting.
+/// Returns free memory after a short delay, on a thread where it blocks nobody.
 pub(crate) fn give_back_soon() {
     tokio::spawn(async {
         tokio::time::sleep(SETTLED).await;

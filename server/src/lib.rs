@@ -51,7 +51,7 @@ mod watcher;
 mod what_if;
 mod workspace;
 
-/// Runs the command that the process's arguments name.
+/// Runs the command given on the command line.
 pub fn main() -> ExitCode {
     cli::main()
 }

@@ -1,4 +1,4 @@
-//! From a wish for a run to what it measured: consent, the run, its end.
+//! From a requested run to its measurement: consent, the run, its end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,18 +24,18 @@ use crate::store::StoreError;
 use crate::trust::{Answer, Decision};
 use crate::workspace::Workspace;
 
-/// Scripts that are offered to choose from. A message with more buttons cannot be read.
+/// The maximum number of scripts to choose from. A message with more buttons is unreadable.
 const CHOICE_LIMIT: usize = 8;
 
-/// What is said to an answer that comes too late.
+/// The reply to an answer that comes too late.
 const OLD_QUESTION: &str =
     "That question is outdated, so nothing was run. Save or profile to be asked again.";
 
-/// Statuses are not sent more often while a run goes on.
+/// The minimum time between statuses within one stage of a run.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 impl GlobalState {
-    /// Wants a run, and asks the person first where they have not decided.
+    /// Requests a run. If the user has not decided about the workspace yet, asks them first.
     pub(crate) fn want_run(&mut self, id: WorkspaceId, reason: Reason) {
         if self.gate.is_paused(id) && !reason.is_asked() {
             return;
@@ -62,12 +62,13 @@ impl GlobalState {
         let workspace = &mut self.workspaces[id];
         let asked = reason.is_asked();
         workspace.waiting = Some(reason);
-        // Who asks for a run while the question is open does not see it: it is put again.
+        // A user who asks for a run while the question is open does not see it, so it is shown
+        // again.
         if (workspace.trust_asked || workspace.dismissed) && !asked {
             return;
         }
         workspace.trust_asked = true;
-        // A launcher may reach other machines, so that it is named.
+        // The question names a launcher, because it may reach other machines.
         let root = &workspace.root;
         let of = root.clone();
         let config = self.disk.ask(move || config::load(&of).ok().map(|loaded| loaded.config));
@@ -102,7 +103,8 @@ impl GlobalState {
         });
     }
 
-    /// The question cannot be put, because what it is about cannot be read. The next save puts it.
+    /// The question cannot be asked, because the configuration cannot be read. The next save asks
+    /// it.
     fn config_is_unread(&mut self, id: WorkspaceId) {
         let workspace = &mut self.workspaces[id];
         workspace.trust_asked = false;
@@ -113,7 +115,7 @@ impl GlobalState {
         self.to_client.show_message(Importance::Warning, &message);
     }
 
-    /// What the question calls the program: the script where it is known without looking for it.
+    /// The program's name in the question: the script, if it is known without searching for it.
     fn what_would_run(&self, id: WorkspaceId, file: Option<&Path>) -> String {
         let Workspace { root, script: chosen, .. } = &self.workspaces[id];
         let project = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
@@ -135,7 +137,7 @@ impl GlobalState {
         }
     }
 
-    /// The person answered, or closed the question.
+    /// The user answered or closed the trust question.
     pub(crate) fn trust_answered(
         &mut self,
         id: WorkspaceId,
@@ -153,7 +155,7 @@ impl GlobalState {
         let counts = match self.gate.answer(id, question, answer) {
             Ok(counts) => counts,
             Err(error) => {
-                self.tell_if_not_kept(Err(error));
+                self.report_unsaved_decision(Err(error));
                 true
             }
         };
@@ -177,17 +179,18 @@ impl GlobalState {
         self.send_status(id);
     }
 
-    /// Ends everything of a workspace that runs or is about to, and what would begin by itself. Whether there
-    /// was anything.
+    /// Stops everything of a workspace that runs or waits, including scheduled estimates. Returns
+    /// whether there was anything.
     pub(crate) fn end_work(&mut self, id: WorkspaceId) -> bool {
-        // First the scheduler: its jobs are not busy any more once their permits are withdrawn.
+        // The scheduler comes first: its jobs no longer count as busy once their permits are
+        // withdrawn.
         let had_work = self.scheduler.stop_all_of(id);
         let was_busy = self.gate.stop(id);
         self.workspaces[id].live.put_off();
         had_work || was_busy
     }
 
-    /// Lets saves start no run, and ends what they and the server started.
+    /// Pauses runs on save, and stops those that saves and the server started.
     pub(crate) fn pause(&mut self, id: WorkspaceId) {
         self.gate.pause(id);
         let workspace = &mut self.workspaces[id];
@@ -195,16 +198,16 @@ impl GlobalState {
         self.scheduler.pause(id);
     }
 
-    /// Lets saves start runs again.
+    /// Resumes runs on save.
     pub(crate) fn resume(&mut self, id: WorkspaceId) {
         self.gate.resume(id);
         self.prepare(id);
     }
 
-    /// Allows a workspace by command.
+    /// Trusts a workspace by command.
     pub(crate) fn allow(&mut self, id: WorkspaceId) {
         let kept = self.gate.allow(id);
-        self.tell_if_not_kept(kept);
+        self.report_unsaved_decision(kept);
         if let Some(reason) = self.workspaces[id].waiting.take() {
             self.want_run(id, reason);
         }
@@ -213,14 +216,14 @@ impl GlobalState {
         self.send_status(id);
     }
 
-    /// Takes every decision about a workspace back, and stops what it does.
+    /// Withdraws every decision about a workspace, and stops what it does.
     pub(crate) fn revoke(&mut self, id: WorkspaceId) {
         let removed = self.gate.revoke(id);
-        self.tell_if_not_kept(removed);
+        self.report_unsaved_decision(removed);
         self.end_work(id);
         self.forget_processes(id);
         let workspace = &mut self.workspaces[id];
-        // Questions that are still open are old ones from now on.
+        // Questions that are still open are outdated from now on.
         workspace.trust_asked = false;
         workspace.script_asked = false;
         workspace.waiting = None;
@@ -232,7 +235,7 @@ impl GlobalState {
         self.send_status(id);
     }
 
-    fn tell_if_not_kept(&self, kept: Result<(), StoreError>) {
+    fn report_unsaved_decision(&self, kept: Result<(), StoreError>) {
         if let Err(error) = kept {
             let message = format!(
                 "Could not save your answer; it applies to this session only: \
@@ -242,12 +245,12 @@ impl GlobalState {
         }
     }
 
-    /// Ends the processes that runs left waiting.
+    /// Ends the waiting processes of earlier runs.
     fn forget_processes(&self, id: WorkspaceId) {
         tokio::spawn(self.profiler.forget(self.workspaces[id].root.clone()));
     }
 
-    /// Makes the first run of a trusted workspace start sooner.
+    /// Starts the zygote of a trusted workspace, so that its first run starts sooner.
     pub(crate) fn prepare(&mut self, id: WorkspaceId) {
         if self.workspaces[id].prepared || !self.settings.run_on_save {
             return;
@@ -263,21 +266,21 @@ impl GlobalState {
         let events = self.events.clone();
         let event = Event::Workspace(id, WorkspaceEvent::Prepared);
         tokio::spawn(async move {
-            // A panic in there has been logged by the hook; the next run tells what is wrong.
+            // The panic hook has logged it if this panicked; the next run reports what is wrong.
             let _ = tokio::spawn(async move { permit.bound(prepared).await }).await;
             let _ = events.send(event).await;
         });
         self.send_status(id);
     }
 
-    /// The workspace's zygote is there, or is not to be had.
+    /// The workspace's zygote is ready or failed to start.
     pub(crate) fn prepared(&mut self, id: WorkspaceId) {
         self.workspaces[id].preparing = false;
         self.send_status(id);
         self.estimate_when_idle(id);
     }
 
-    /// What to run in a workspace.
+    /// What to run in a workspace. `changed` is the file that was saved, if any.
     pub(crate) fn request(&self, id: WorkspaceId, changed: Option<&Path>) -> ProfileRequest {
         let workspace = &self.workspaces[id];
         ProfileRequest {
@@ -290,12 +293,12 @@ impl GlobalState {
         }
     }
 
-    /// Begins a run.
+    /// Starts a run.
     pub(crate) fn begin_run(&mut self, job: &Job, reason: &Reason) -> Option<()> {
         let id = job.owner;
         let permit = job.permit.clone()?;
         let request = self.request(id, reason.file());
-        let (news, mut received) = mpsc::channel::<ProgressEvent>(16);
+        let (progress_sender, mut received) = mpsc::channel::<ProgressEvent>(16);
         let (shown, to_show) = mpsc::channel(16);
         let (ended, has_ended) = oneshot::channel();
         let progress = self.client.shows_progress.then(|| {
@@ -309,17 +312,17 @@ impl GlobalState {
             ))
         });
         let profile = match reason {
-            Reason::WhatIf(name, _) => self.what_if_run(id, name, request, news, permit),
-            _ => self.profiler.profile(request, news, permit),
+            Reason::WhatIf(name, _) => self.what_if_run(id, name, request, progress_sender, permit),
+            _ => self.profiler.profile(request, progress_sender, permit),
         };
         let mut run = jobs::spawn(job, profile);
         let (events, job) = (self.events.clone(), job.id);
         tokio::spawn(async move {
-            // The run's end counts, even if somebody still holds the channel for its news.
+            // The end of the run counts, even if something still holds the progress channel.
             let outcome = loop {
                 tokio::select! {
                     Some(event) = received.recv() => {
-                        // News that nobody takes in time is old news.
+                        // Progress that is not received in time is dropped.
                         let _ = shown.try_send(event.clone());
                         let _ = events.try_send(Event::RunProgressed(job, event));
                     }
@@ -331,8 +334,8 @@ impl GlobalState {
                 Err(error) => Outcome::Defect(error.to_string()),
             };
             let _ = ended.send(end_message(&outcome).to_owned());
-            // First the progress ends and then the status tells of it: an editor that draws its mode line
-            // for the status alone (lsp-mode) would show a run that is over.
+            // The progress ends before the status changes: an editor that redraws its mode line
+            // only for the status (lsp-mode) would keep showing the finished run.
             if let Some(progress) = progress {
                 let _ = progress.await;
             }
@@ -341,7 +344,7 @@ impl GlobalState {
         Some(())
     }
 
-    /// A run goes on.
+    /// A run reports progress.
     pub(crate) fn run_progressed(&mut self, job: JobId, event: ProgressEvent) {
         let running = self.scheduler.running().filter(|running| running.id == job);
         let Some(id) = running.map(|running| running.owner) else { return };
@@ -349,10 +352,10 @@ impl GlobalState {
             return;
         }
         let workspace = &mut self.workspaces[id];
-        // A new stage is told at once, steps within one now and then.
-        if let Some((before, told)) = &workspace.progress
+        // A new stage is sent immediately, progress within a stage only at intervals.
+        if let Some((before, sent_at)) = &workspace.progress
             && before.stage == event.stage
-            && told.elapsed() < STATUS_INTERVAL
+            && sent_at.elapsed() < STATUS_INTERVAL
         {
             return;
         }
@@ -360,11 +363,10 @@ impl GlobalState {
         self.send_status(id);
     }
 
-    /// A run ended.
     pub(crate) fn run_ended(&mut self, job: &Job, reason: &Reason, outcome: ProfileOutcome) {
         let (id, Some(permit)) = (job.owner, &job.permit) else { return };
         self.workspaces[id].progress = None;
-        // A run that was stopped may have come to its end all the same; nobody wants it any more.
+        // A stopped run may still have finished. Its result is not wanted any more.
         let outcome = if job.is_stopped() { ProfileOutcome::Cancelled } else { outcome };
         let asked = reason.is_asked();
         let mut measured = None;
@@ -372,7 +374,7 @@ impl GlobalState {
             ProfileOutcome::Measured(profiled) => {
                 self.succeeded(id, profiled.log.clone());
                 measured = Some(profiled.profile.device.clone());
-                self.take_in(id, profiled);
+                self.add_profile(id, profiled);
             }
             ProfileOutcome::Failed { failure, root: project, log } => {
                 let failure = failure_of(project, failure);
@@ -389,10 +391,10 @@ impl GlobalState {
                 self.ask_for_script(id, question, runs, reason.clone());
             }
             ProfileOutcome::NothingToRun { message } => {
-                match self.broken_text(id, reason) {
+                match self.syntax_error_in_saved_file(id, reason) {
                     Some(failure) => self.failed(id, failure, None, asked),
                     None => {
-                        // A save in a workspace that trains nothing is an everyday thing.
+                        // Saving a file in a workspace without training code is normal.
                         self.succeeded(id, None);
                         if asked {
                             self.to_client.show_message(Importance::Info, &message);
@@ -403,7 +405,8 @@ impl GlobalState {
             ProfileOutcome::Problem { message, log } => self.has_problem(id, message, log, asked),
         }
         if permit.is_once() && self.gate.decision(id) != Decision::Allowed {
-            // That was the one run: nothing of the workspace stays behind in memory.
+            // That was the only run that was allowed, so no process of the workspace stays in
+            // memory.
             self.forget_processes(id);
         }
         if let Some(device) = &measured {
@@ -417,7 +420,7 @@ impl GlobalState {
         }
         self.study_what_ifs(measured.is_some().then_some(job.owner));
         let is_worth_an_estimate = self.is_worth_an_estimate(id);
-        // Who stopped it wants nothing to begin by itself.
+        // A user who stopped the run does not want anything else to start.
         if is_worth_an_estimate && !permit.is_withdrawn() {
             self.estimate_when_idle(id);
         }
@@ -426,9 +429,9 @@ impl GlobalState {
         }
     }
 
-    /// A training script that is no Python at the moment is not found. Where the file that was to be
-    /// profiled is such a text, that is what is in the way.
-    fn broken_text(&self, id: WorkspaceId, reason: &Reason) -> Option<Failure> {
+    /// A training script with a syntax error is not found. If the saved file has one, it is
+    /// reported as the reason.
+    fn syntax_error_in_saved_file(&self, id: WorkspaceId, reason: &Reason) -> Option<Failure> {
         let root = &self.workspaces[id].root;
         let file = reason.file()?;
         let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
@@ -471,7 +474,7 @@ impl GlobalState {
         let workspace = &mut self.workspaces[id];
         workspace.problem = message.lines().next().map(str::to_owned);
         workspace.log = log.or(workspace.log.take());
-        self.say_once(id, Importance::Error, &message, asked);
+        self.show_message_once(id, Importance::Error, &message, asked);
     }
 
     fn ask_for_script(
@@ -507,8 +510,8 @@ impl GlobalState {
         });
     }
 
-    /// The person said which script is meant, or closed the question. It was asked within a run that
-    /// they allowed, and the run goes on with the answer, unless they have taken that back.
+    /// The user chose the training script or closed the question. It was asked during a run that
+    /// they allowed, and the run continues with the answer unless they have withdrawn that.
     pub(crate) fn script_chosen(
         &mut self,
         id: WorkspaceId,
@@ -532,19 +535,19 @@ impl GlobalState {
         self.send_status(id);
     }
 
-    /// Keeps a choice: a script's path relative to the root, or a command.
+    /// Remembers a choice: a script's path relative to the root, or a command.
     pub(crate) fn remember_run(&mut self, id: WorkspaceId, run: String) {
         if let Some(store) = &self.store {
             let (store, root, kept) =
                 (store.clone(), self.workspaces[id].root.clone(), run.clone());
             let kept = self.disk.ask(move || store.remember_run(&root, &kept));
-            // One that takes long may succeed all the same.
-            self.tell_if_not_kept(kept.unwrap_or(Ok(())));
+            // A slow write may still succeed.
+            self.report_unsaved_decision(kept.unwrap_or(Ok(())));
         }
         self.workspaces[id].script = Some(run);
     }
 
-    /// The person pressed cancel at a progress.
+    /// The user pressed cancel on a progress.
     pub(crate) fn progress_cancelled(&mut self, wanted: &str) {
         self.scheduler.stop_progress(wanted);
     }
@@ -555,7 +558,8 @@ fn failure_of(root: PathBuf, failure: RunFailure) -> Failure {
     Failure { root, kind: failure.kind, report }
 }
 
-/// The question, with what speaks for the likeliest: an editor's buttons have no room for it.
+/// The question, with the reasons for the likeliest scripts, for which the editor's buttons have no
+/// room.
 fn choice_message(runs: &[RunChoice]) -> String {
     const EXPLAINED: usize = 3;
     let explained = runs.iter().take(EXPLAINED).filter(|run| !run.why.is_empty());

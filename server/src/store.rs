@@ -1,8 +1,8 @@
-//! Where Ridgeline keeps things on this machine: a cache folder that may be deleted at any time,
-//! and a state folder with what a person decided.
+//! Where Ridgeline stores data on this machine: a cache folder that may be deleted at any time, and
+//! a state folder with the user's decisions.
 //!
-//! A workspace's own folders are named after its last component and a hash of its whole path, so
-//! that nothing in them has to say where on the machine the workspace lies.
+//! A workspace's folders are named after the last component of its path and a hash of the whole
+//! path, so they do not reveal where the workspace is.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -18,63 +18,62 @@ use ignore::{DirEntry, WalkBuilder};
 pub(crate) const CACHE_VARIABLE: &str = "RIDGELINE_CACHE_DIR";
 /// Overrides the state folder.
 pub(crate) const STATE_VARIABLE: &str = "RIDGELINE_STATE_DIR";
-/// How many recordings of a workspace are kept, besides the one that is being made. As many runs
-/// that failed are kept for their output: they must not push out the measurements.
+/// The number of recordings kept of a workspace, besides the one in progress. The same number of
+/// failed runs is kept for their output, separately, so that they do not push out measurements.
 const RECORDINGS_KEPT: usize = 4;
-/// What a recording with a measurement has; the manifest is written last.
+/// The last file that a recording with a measurement gets.
 const MANIFEST: &str = "manifest.json";
-/// What makes a recording large. A run that failed has none of it.
+/// The large files of a recording. A failed run has none of them.
 const DATA: [&str; 4] = ["trace.json", "trace.json.gz", "lines.bin", "lines.bin.gz"];
 
-/// How deep below a workspace its projects are looked for.
+/// The maximum depth below a workspace at which projects are found.
 const PROJECT_DEPTH: usize = 5;
-/// Files and folders that are looked at for them; a workspace may be the person's home.
+/// The maximum number of files and folders searched for projects; a workspace may be the user's
+/// home folder.
 const ENTRY_LIMIT: usize = 50_000;
 
-/// Bytes of all recordings together; beyond it the oldest go, whichever project they are of. A
-/// recording of a small model has a few megabytes, a large one some hundred.
+/// The maximum total size of all recordings in bytes. Beyond it, the oldest recordings of any
+/// project are removed. A recording of a small model has a few megabytes, one of a large model some
+/// hundreds.
 const RECORDINGS_BYTES: u64 = 8 << 30;
-/// How a folder for batches that are tried begins.
+/// The prefix of folders for trying batch sizes.
 const BATCH: &str = "batch-";
-/// How a folder of an estimate, and a file that is being written, begin.
+/// The prefix of folders of estimates, and of files that are being written.
 const TEMPORARY: &str = ".tmp";
-/// What is left by a process of which nothing is known is removed after this time.
+/// Leftovers of a process that cannot be checked are removed after this time.
 const LEFT_BEHIND: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The two folders.
+/// The cache folder and the state folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     cache: PathBuf,
     state: PathBuf,
 }
 
-/// What went wrong with a folder or file of ours.
+/// An error with one of our folders or files.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
-    /// There is no home folder to put ours under.
+    /// There is no home folder to put them in.
     #[error(
         "no user folder was found on this machine; set {CACHE_VARIABLE} and {STATE_VARIABLE} to \
         writable folders"
     )]
     NoHome,
-    /// The disk has no room.
     #[error("the disk is full: {} could not be written; free some space, or set {CACHE_VARIABLE} to a folder on another disk", path.display())]
     DiskFull {
-        /// What was to be written.
+        /// The file or folder that could not be written.
         path: PathBuf,
     },
-    /// Anything else.
     #[error("{} could not be written: {source}", path.display())]
     Io {
-        /// What was to be written.
+        /// The file or folder that could not be written.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
 }
 
 impl StoreError {
-    /// Gives an input/output error its path, and a full disk its own message.
+    /// Adds the path to an I/O error, and gives a full disk its own message.
     pub(crate) fn at(path: &Path, source: io::Error) -> StoreError {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -86,15 +85,15 @@ impl StoreError {
 }
 
 impl Store {
-    /// The user's folders, or those that the environment names.
+    /// The user's folders, or those set in the environment.
     ///
     /// # Errors
-    /// Where the user has no home folder and the environment names none.
+    /// If the user has no home folder and the environment sets none.
     pub(crate) fn open() -> Result<Store, StoreError> {
         let project = directories::ProjectDirs::from("", "", "ridgeline");
         let folder = |variable: &str, own: Option<PathBuf>| {
             let named = std::env::var_os(variable).filter(|value| !value.is_empty());
-            // A relative folder would be another one after the first change of directory.
+            // A relative path would change its meaning with the working directory.
             let named = named.map(|value| std::path::absolute(&value).unwrap_or(value.into()));
             named.or(own).ok_or(StoreError::NoHome)
         };
@@ -108,43 +107,44 @@ impl Store {
         })
     }
 
-    /// A store in given folders.
+    /// A store in the given folders.
     #[cfg(test)]
     pub(crate) fn at(cache: PathBuf, state: PathBuf) -> Store {
         Store { cache, state }
     }
 
-    /// The cache folder: everything in it can be made again.
+    /// The cache folder. Everything in it can be recreated.
     pub(crate) fn cache(&self) -> &Path {
         &self.cache
     }
 
-    /// The state folder: what the person decided.
+    /// The state folder, with the user's decisions.
     pub(crate) fn state(&self) -> &Path {
         &self.state
     }
 
-    /// Where a workspace's recordings lie.
+    /// The folder of a workspace's recordings.
     pub(crate) fn recordings(&self, root: &Path) -> PathBuf {
         self.cache.join("recordings").join(workspace_key(root))
     }
 
-    /// Where what was remembered about a workspace lies.
+    /// The folder of a workspace's state.
     pub(crate) fn workspace_state(&self, root: &Path) -> PathBuf {
         self.state.join("workspaces").join(workspace_key(root))
     }
 
-    /// Makes the folder of a new recording and removes the oldest ones.
+    /// Creates the folder of a new recording and removes the oldest ones.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// If the folder cannot be created.
     pub(crate) fn new_recording(&self, root: &Path) -> Result<PathBuf, StoreError> {
         let parent = self.recordings(root);
         create_private(&parent)?;
-        put_right_future_times(&parent, SystemTime::now());
+        fix_future_times(&parent, SystemTime::now());
         prune(&parent);
         self.bound_recordings(RECORDINGS_BYTES, &parent);
-        // Two servers may profile one workspace: the process and a number keep their names apart.
+        // Two servers may profile the same workspace: the process ID and a number keep the names
+        // unique.
         let process = std::process::id();
         for number in 0_u32..10_000 {
             let folder = parent.join(format!("{process}-{number}"));
@@ -158,34 +158,34 @@ impl Store {
         Err(StoreError::at(&parent, taken))
     }
 
-    /// Makes a folder for what an estimate leaves; it goes when it is let go of.
+    /// Creates a folder for an estimate. It is removed when it is dropped.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// If the folder cannot be created.
     pub(crate) fn new_estimate(&self, root: &Path) -> Result<tempfile::TempDir, StoreError> {
-        // Beside the recordings, which are pruned by their number.
+        // Not among the recordings, because those are pruned by number.
         let parent = self.cache.join("estimates").join(workspace_key(root));
         create_private(&parent)?;
         temporary_folder(TEMPORARY, &parent)
     }
 
-    /// Makes a folder for batch sizes that are tried; it goes when it is let go of.
+    /// Creates a folder for trying batch sizes. It is removed when it is dropped.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// If the folder cannot be created.
     pub(crate) fn new_batch_folder(&self) -> Result<tempfile::TempDir, StoreError> {
         create_private(&self.cache)?;
         temporary_folder(BATCH, &self.cache)
     }
 
-    /// Removes what processes that are gone left behind, and what is beyond the bounds. Another
-    /// Ridgeline may be at work on this machine: what belongs to a process that lives stays.
+    /// Removes leftovers of dead processes, and recordings beyond the size limit. Another Ridgeline
+    /// may be running on this machine: files of live processes stay.
     pub(crate) fn sweep(&self, now: SystemTime) {
         let recordings = self.cache.join("recordings");
         let estimates = self.cache.join("estimates");
         let workspaces = self.state.join("workspaces");
         for folder in [&recordings, &estimates, &workspaces] {
-            // Earlier versions left some of them to the umask.
+            // Earlier versions created some of them with the umask's permissions.
             make_private(folder);
         }
         sweep_folder(&self.cache, BATCH, now);
@@ -199,14 +199,14 @@ impl Store {
             }
         }
         for project in folders_in(&recordings) {
-            put_right_future_times(&project, now);
+            fix_future_times(&project, now);
         }
         self.bound_recordings(RECORDINGS_BYTES, Path::new(""));
     }
 
-    /// Removes the oldest recordings where all of them have more than so many bytes. The newest
-    /// measurement of each project goes last, that of `current` not at all, and what a living process
-    /// is still recording stays.
+    /// Removes the oldest recordings if all together have more than `limit` bytes. The newest
+    /// measurement of each project goes last, and that of `current` stays, as do recordings that a
+    /// live process is still writing.
     fn bound_recordings(&self, limit: u64, current: &Path) {
         let mut all = Vec::new();
         for project in folders_in(&self.cache.join("recordings")) {
@@ -218,7 +218,7 @@ impl Store {
             }
         }
         let mut total = 0_u64;
-        // The newest first, of which the sum is within the limit.
+        // The newest come first, and are kept while their sum is within the limit.
         all.sort_by(|(a_newest, a, ..), (b_newest, b, ..)| (b_newest, b).cmp(&(a_newest, a)));
         for (_, _, folder, is_needed) in all {
             let bytes = bytes_in(&folder, DEPTH_OF_A_RECORDING);
@@ -231,7 +231,6 @@ impl Store {
         }
     }
 
-    /// The newest finished recording of a workspace.
     pub(crate) fn newest_recording(&self, root: &Path) -> Option<PathBuf> {
         by_age(&self.recordings(root))
             .into_iter()
@@ -239,7 +238,7 @@ impl Store {
             .find(|folder| is_measurement(folder))
     }
 
-    /// When the newest finished recording of any project was made.
+    /// When the newest finished recording of any project was written.
     pub(crate) fn last_recorded(&self) -> Option<SystemTime> {
         let projects = by_age(&self.cache.join("recordings")).into_iter();
         let recordings = projects.flat_map(|(_, project)| by_age(&project));
@@ -247,8 +246,8 @@ impl Store {
         finished.map(|(made, _)| made).max()
     }
 
-    /// The projects that have recordings, of `folder` itself and the folders below it. Recordings are
-    /// filed by a hash of their project's path, so that the folders are asked for theirs.
+    /// The projects with recordings among `folder` and the folders below it. Recordings are filed
+    /// by a hash of their project's path, so each folder's hash is looked up.
     pub(crate) fn recorded_projects(&self, folder: &Path) -> Vec<PathBuf> {
         let recordings = self.cache.join("recordings");
         let names = fs::read_dir(recordings).into_iter().flatten().flatten();
@@ -269,8 +268,8 @@ impl Store {
             .collect()
     }
 
-    /// What the person chose to run in this workspace: a script's path relative to its root, or a command as
-    /// they saw it.
+    /// What the user chose to run in this workspace: a script's path relative to its root, or a
+    /// command as it was shown to them.
     pub(crate) fn remembered_run(&self, root: &Path) -> Option<String> {
         const LONGEST: u64 = 4096;
         let file = self.workspace_state(root).join("script");
@@ -282,10 +281,10 @@ impl Store {
         (!text.is_empty() && Path::new(text).is_relative()).then(|| text.to_owned())
     }
 
-    /// Remembers what is run in this workspace.
+    /// Remembers what to run in this workspace.
     ///
     /// # Errors
-    /// When the state folder cannot be written.
+    /// If the state folder cannot be written.
     pub(crate) fn remember_run(&self, root: &Path, run: &str) -> Result<(), StoreError> {
         let folder = self.workspace_state(root);
         create_private(&folder)?;
@@ -293,10 +292,10 @@ impl Store {
         write_atomic(&folder.join("script"), text.as_bytes())
     }
 
-    /// Forgets the choice of this workspace, so that the person is asked again.
+    /// Forgets the choice for this workspace, so that the user is asked again.
     ///
     /// # Errors
-    /// When the state folder cannot be written.
+    /// If the state folder cannot be written.
     pub(crate) fn forget_script(&self, root: &Path) -> Result<(), StoreError> {
         let file = self.workspace_state(root).join("script");
         match fs::remove_file(&file) {
@@ -308,10 +307,10 @@ impl Store {
     }
 }
 
-/// Writes a file as a whole or not at all: readers see the old text or the new one.
+/// Writes a file atomically: readers see either the old content or the new one.
 ///
 /// # Errors
-/// When the folder cannot be written, or the disk is full; the old file then still stands.
+/// If the folder cannot be written, or the disk is full. The old file stays then.
 pub(crate) fn write_atomic(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let wrong = |error| StoreError::at(file, error);
     let folder = match file.parent() {
@@ -327,11 +326,11 @@ pub(crate) fn write_atomic(file: &Path, bytes: &[u8]) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Makes a folder, and those above it, that only this user can read: a recording's log holds what
-/// the program printed.
+/// Creates a folder and its parents with access for this user only: a recording's log has the
+/// program's output.
 ///
 /// # Errors
-/// When it cannot be made.
+/// If it cannot be created.
 pub(crate) fn create_private(folder: &Path) -> Result<(), StoreError> {
     let mut builder = private_folders();
     builder.recursive(true);
@@ -346,7 +345,7 @@ fn private_folders() -> fs::DirBuilder {
     builder
 }
 
-/// Takes a file or folder of ours away from everybody else.
+/// Removes other users' access to one of our files or folders.
 fn make_private(path: &Path) {
     #[cfg(unix)]
     {
@@ -364,7 +363,7 @@ fn make_private(path: &Path) {
     let _ = path;
 }
 
-/// Takes what a run left away from everybody else: the profiler writes with the umask of the user's
+/// Removes other users' access to a recording: the agent writes with the umask of the user's
 /// program.
 pub(crate) fn make_recording_private(recording: &Path) {
     fn below(folder: &Path, depth: usize) {
@@ -380,7 +379,7 @@ pub(crate) fn make_recording_private(recording: &Path) {
     below(recording, DEPTH_OF_A_RECORDING);
 }
 
-/// Ranks and passes have folders within a recording's.
+/// The maximum depth of folders in a recording: ranks and passes have their own.
 const DEPTH_OF_A_RECORDING: usize = 4;
 
 fn temporary_folder(prefix: &str, parent: &Path) -> Result<tempfile::TempDir, StoreError> {
@@ -392,8 +391,8 @@ fn temporary_folder(prefix: &str, parent: &Path) -> Result<tempfile::TempDir, St
     builder.tempdir_in(parent).map_err(|error| StoreError::at(parent, error))
 }
 
-/// Whose a temporary file or folder is, as its name says: `1a2b3c4d-4242`. Homes are shared by
-/// machines and containers, whose processes have the same numbers, so a machine is part of it.
+/// The owner of a temporary file or folder, as encoded in its name: `1a2b3c4d-4242`. Machines and
+/// containers may share a home folder and use the same process IDs, so the machine is part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     machine: u32,
@@ -412,7 +411,7 @@ impl Owner {
         Some(Owner { machine, process: parts.next()?.parse().ok()? })
     }
 
-    /// Whether it lives; nothing where that cannot be known from here.
+    /// Whether the process is alive; `None` if that cannot be determined from here.
     fn lives(self) -> Option<bool> {
         (machine() == Some(self.machine)).then(|| is_alive(self.process)).flatten()
     }
@@ -424,8 +423,8 @@ impl std::fmt::Display for Owner {
     }
 }
 
-/// A number for this machine and, in a container, for its processes; nothing where that is unknown,
-/// as it is outside of Linux.
+/// A hash that identifies this machine and PID namespace; `None` if unknown, as on systems other
+/// than Linux.
 fn machine() -> Option<u32> {
     let name = fs::read("/proc/sys/kernel/hostname").ok()?;
     let processes = fs::read_link("/proc/self/ns/pid").ok()?;
@@ -438,7 +437,7 @@ fn machine() -> Option<u32> {
 #[cfg(unix)]
 fn is_alive(process: u32) -> Option<bool> {
     let process = rustix::process::Pid::from_raw(i32::try_from(process).ok()?)?;
-    // One that may not be signalled is alive.
+    // A process that we may not signal is alive.
     let asked = rustix::process::test_kill_process(process);
     Some(asked != Err(rustix::io::Errno::SRCH))
 }
@@ -448,14 +447,14 @@ fn is_alive(_process: u32) -> Option<bool> {
     None
 }
 
-/// Whether a recording, whose name begins with the process that makes it, is not yet finished.
+/// Whether a recording is unfinished and its process is alive. Its name starts with the process ID.
 fn is_being_recorded(recording: &Path) -> bool {
     let name = recording.file_name().unwrap_or_default().to_string_lossy();
     let process = name.split('-').next().and_then(|process| process.parse().ok());
     !recording.join(MANIFEST).is_file() && process.and_then(is_alive).unwrap_or(false)
 }
 
-/// Removes of a folder's entries with a prefix those that nobody needs any more.
+/// Removes the entries with this prefix that are no longer needed.
 fn sweep_folder(folder: &Path, prefix: &str, now: SystemTime) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -465,7 +464,7 @@ fn sweep_folder(folder: &Path, prefix: &str, now: SystemTime) {
         }
         let is_left = match Owner::of(&name).and_then(Owner::lives) {
             Some(lives) => !lives,
-            // A clock that was set leaves times on either side of now.
+            // If the clock was set, times may lie on either side of now.
             None => entry.metadata().and_then(|facts| facts.modified()).is_ok_and(|made| {
                 now.duration_since(made).unwrap_or_else(|error| error.duration()) > LEFT_BEHIND
             }),
@@ -486,7 +485,7 @@ fn folders_in(parent: &Path) -> Vec<PathBuf> {
     by_age(parent).into_iter().map(|(_, folder)| folder).collect()
 }
 
-/// The bytes of the files in a folder and those below it.
+/// The total size in bytes of the files in a folder and its subfolders.
 fn bytes_in(folder: &Path, depth: usize) -> u64 {
     let mut bytes = 0_u64;
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -500,11 +499,10 @@ fn bytes_in(folder: &Path, depth: usize) -> u64 {
     bytes
 }
 
-/// A clock that was set back leaves recordings that seem to be of the future, and would stay the
-/// newest until then. They were made before now, so that is what they say from now on, in the same
-/// order.
-fn put_right_future_times(parent: &Path, now: SystemTime) {
-    // File systems keep times no finer than milliseconds, some of them.
+/// Sets modification times from the future to just before now, in the same order. They appear when
+/// the clock was set back, and would otherwise make these recordings the newest until that time.
+fn fix_future_times(parent: &Path, now: SystemTime) {
+    // Some file systems only have times in milliseconds.
     const STEP: Duration = Duration::from_millis(10);
     let future = by_age(parent).into_iter().filter(|(made, _)| *made > now + LEEWAY);
     let mut moment = now;
@@ -516,17 +514,17 @@ fn put_right_future_times(parent: &Path, now: SystemTime) {
     }
 }
 
-/// File systems of other machines have clocks of their own.
+/// Tolerance for the clocks of other machines' file systems.
 const LEEWAY: Duration = Duration::from_secs(60);
 
 fn set_modified(folder: &Path, moment: SystemTime) -> io::Result<()> {
     fs::File::open(folder)?.set_modified(moment)
 }
 
-/// How the folders of the ranks after the first begin, within the first one's.
+/// The prefix of the folders of ranks other than the first, inside the recording of the first.
 pub(crate) const RANK: &str = "rank-";
 
-/// Leaves of a run without a measurement what a person reads: its output, and why it failed.
+/// Removes the data of a run without a measurement. Its output and the reason of its failure stay.
 pub(crate) fn discard_data(recording: &Path) {
     for name in DATA {
         match fs::remove_file(recording.join(name)) {
@@ -536,7 +534,7 @@ pub(crate) fn discard_data(recording: &Path) {
             _ => {}
         }
     }
-    // What other ranks of the run recorded.
+    // The recordings of other ranks.
     let folders = fs::read_dir(recording).into_iter().flatten().flatten();
     let of_ranks = folders.filter(|entry| entry.file_name().to_string_lossy().starts_with(RANK));
     for folder in of_ranks {
@@ -551,7 +549,7 @@ fn is_measurement(recording: &Path) -> bool {
     has(MANIFEST) && DATA.iter().any(|name| has(name))
 }
 
-/// The name of a workspace's folders: readable, and not the same for two workspaces.
+/// The name of a workspace's folders: readable, and unique.
 fn workspace_key(root: &Path) -> String {
     let mut hasher = fnv::FnvHasher::default();
     hasher.write(root.as_os_str().as_encoded_bytes());
@@ -583,8 +581,8 @@ fn by_age(parent: &Path) -> Vec<(SystemTime, PathBuf)> {
     folders
 }
 
-/// Removes all but the newest recordings. What cannot be removed (another process may just be
-/// reading it) is tried again next time.
+/// Removes all but the newest recordings. If one cannot be removed, perhaps because another process
+/// is reading it, the next run tries again.
 fn prune(parent: &Path) {
     let (measured, others): (Vec<PathBuf>, Vec<PathBuf>) =
         by_age(parent).into_iter().map(|(_, folder)| folder).partition(|path| is_measurement(path));
