@@ -95,14 +95,14 @@ mod tests {
             debouncer.restart(pause, &wake);
             tokio::time::sleep(pause / 2).await;
         }
-        let began = Instant::now();
+        let started = Instant::now();
         let mut ends = 0;
         while ends == 0 {
             let event = received.recv().await;
             assert!(matches!(event, Some(Event::Workspace(WorkspaceId(3), _))));
             ends += u32::from(debouncer.is_over(&wake));
         }
-        assert_eq!(began.elapsed(), pause / 2);
+        assert_eq!(started.elapsed(), pause / 2);
         assert!(!debouncer.is_started());
         tokio::time::sleep(pause * 10).await;
         assert!(received.try_recv().is_err(), "it ends once");

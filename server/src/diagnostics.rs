@@ -74,8 +74,8 @@ impl Published {
             .iter()
             .map(|file| (file.uri.clone(), TextMark::of(&file.diagnostics.to_string())));
         let before = std::mem::replace(&mut self.0, marks.collect());
-        let gone = before.keys().filter(|uri| !self.0.contains_key(*uri));
-        let mut changed: Vec<Publication> = gone.cloned().map(Publication::none).collect();
+        let removed = before.keys().filter(|uri| !self.0.contains_key(*uri));
+        let mut changed: Vec<Publication> = removed.cloned().map(Publication::none).collect();
         changed.sort_by(|a, b| a.uri.cmp(&b.uri));
         changed.extend(
             files.into_iter().filter(|file| before.get(&file.uri) != self.0.get(&file.uri)),

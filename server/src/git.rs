@@ -152,15 +152,15 @@ struct Repository {
 impl Repository {
     fn around(root: &Path) -> Result<Repository, Box<dyn Error>> {
         let (found, _) = gix_discover::upwards(root)?;
-        let (own, folder) = found.into_repository_and_work_tree_directories();
+        let (git_folder, folder) = found.into_repository_and_work_tree_directories();
         // A linked worktree has its own HEAD and shares everything else.
-        let shared = match gix_discover::path::from_plain_file(&own.join("commondir")) {
-            Some(shared) => own.join(shared?),
-            None => own.clone(),
+        let shared = match gix_discover::path::from_plain_file(&git_folder.join("commondir")) {
+            Some(shared) => git_folder.join(shared?),
+            None => git_folder.clone(),
         };
         let limits = Options { alloc_limit_bytes: Some(SIZE_LIMIT), ..Options::default() };
         let objects = gix_odb::at_opts(shared.join("objects"), Kind::Sha1, None, limits)?;
-        let references = References::for_linked_worktree(own, shared, Kind::Sha1);
+        let references = References::for_linked_worktree(git_folder, shared, Kind::Sha1);
         let folder = folder.as_deref().and_then(|folder| folder.canonicalize().ok());
         Ok(Repository { objects, references, folder })
     }
@@ -214,7 +214,7 @@ pub(crate) mod tests {
     pub(crate) fn repository(text: &str) -> Option<(tempfile::TempDir, PathBuf)> {
         let folder = tempfile::tempdir().expect("a folder");
         let project = folder.path().join("project");
-        fs::create_dir(&project).expect("made");
+        fs::create_dir(&project).expect("created");
         fs::write(project.join("train.py"), text).expect("written");
         for arguments in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "x"]] {
             if !git(folder.path(), arguments) {

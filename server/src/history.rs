@@ -53,10 +53,11 @@ pub(crate) fn add(store: &Store, profiled: &Profiled) -> Result<(), StoreError> 
     write_costs(&folder, profiled)?;
     let lines: Vec<&str> = text.lines().chain([line.as_str()]).collect();
     if lines.len() > STORED_LIMIT || text.len() as u64 >= READ_LIMIT {
-        let mut kept: Vec<&str> = lines.into_iter().filter(|line| parse(line).is_some()).collect();
-        kept.drain(..kept.len().saturating_sub(SHOWN_LIMIT));
-        write_atomic(&file, format!("{}\n", kept.join("\n")).as_bytes())?;
-        remove_runs(&folder, &kept.into_iter().filter_map(parse).collect::<Vec<_>>());
+        let mut remaining: Vec<&str> =
+            lines.into_iter().filter(|line| parse(line).is_some()).collect();
+        remaining.drain(..remaining.len().saturating_sub(SHOWN_LIMIT));
+        write_atomic(&file, format!("{}\n", remaining.join("\n")).as_bytes())?;
+        remove_runs(&folder, &remaining.into_iter().filter_map(parse).collect::<Vec<_>>());
     }
     Ok(())
 }
@@ -86,27 +87,27 @@ pub(crate) fn of_commit<'a>(
             return true;
         }
         let Some(text) = record.text.as_deref() else { return false };
-        let kept = || run(store, root, record.when_unix_ms);
+        let read_run = || run(store, root, record.when_unix_ms);
         *matches
             .entry(text)
-            .or_insert_with(|| kept().is_some_and(|run| matches_commit(&run, root, commit)))
+            .or_insert_with(|| read_run().is_some_and(|run| matches_commit(&run, root, commit)))
     })
 }
 
 /// Whether the files of a run match a commit. Libraries that count as user code are in no commit.
 fn matches_commit(run: &Run, root: &Path, commit: &git::Commit) -> bool {
-    let own = run.texts.iter().filter(|text| !text.path.starts_with("site-packages/"));
-    let own: Vec<(PathBuf, &[u32])> =
-        own.map(|text| (root.join(&text.path), text.checksums.as_slice())).collect();
-    commit.reads_as(&own.iter().map(|(path, sums)| (path.as_path(), *sums)).collect::<Vec<_>>())
+    let files = run.texts.iter().filter(|text| !text.path.starts_with("site-packages/"));
+    let files: Vec<(PathBuf, &[u32])> =
+        files.map(|text| (root.join(&text.path), text.checksums.as_slice())).collect();
+    commit.reads_as(&files.iter().map(|(path, sums)| (path.as_path(), *sums)).collect::<Vec<_>>())
 }
 
 /// The changes by line from earlier runs to a measurement.
 fn since(store: &Store, root: &Path, profile: &Profile, when_unix_ms: u64) -> Since {
     let history = read(store, root);
-    let own = history.iter().find(|run| run.when_unix_ms == when_unix_ms);
+    let record = history.iter().find(|run| run.when_unix_ms == when_unix_ms);
     let mut earlier = history.iter().filter(|run| run.when_unix_ms < when_unix_ms);
-    let head = own.and_then(|own| git::Commit::named(root, own.commit.as_deref()?));
+    let head = record.and_then(|record| git::Commit::named(root, record.commit.as_deref()?));
     let head = head.and_then(|head| of_commit(store, root, earlier.clone(), &head));
     let changes = |record: Option<&RunRecord>| {
         let before = run(store, root, record?.when_unix_ms)?;
@@ -137,22 +138,22 @@ fn write_costs(folder: &Path, profiled: &Profiled) -> Result<(), StoreError> {
     let folder = runs_in(folder);
     create_private(&folder)?;
     let file = folder.join(format!("{}.json", profiled.when_unix_ms.unwrap_or_default()));
-    let wrong = |error: std::io::Error| StoreError::at(&file, error);
+    let failed = |error: std::io::Error| StoreError::at(&file, error);
     let text = serde_json::to_vec(&Document { run: Run::of(&profiled.profile) })
-        .map_err(|error| wrong(error.into()))?;
+        .map_err(|error| failed(error.into()))?;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(&file).and_then(|mut open| open.write_all(&text)).map_err(wrong)
+    options.open(&file).and_then(|mut open| open.write_all(&text)).map_err(failed)
 }
 
 /// Removes the costs of runs that are no longer in the history.
-fn remove_runs(folder: &Path, kept: &[RunRecord]) {
+fn remove_runs(folder: &Path, remaining: &[RunRecord]) {
     for entry in fs::read_dir(runs_in(folder)).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let when = name.to_str().and_then(|name| name.strip_suffix(".json")?.parse::<u64>().ok());
-        if when.is_some_and(|when| kept.iter().all(|run| run.when_unix_ms != when)) {
+        if when.is_some_and(|when| remaining.iter().all(|run| run.when_unix_ms != when)) {
             // If it fails, the next cleanup tries again.
             let _ = fs::remove_file(entry.path());
         }
@@ -186,11 +187,11 @@ impl Shown {
     pub(crate) fn of(store: Option<&Store>, profiled: &Profiled, generation: u64) -> Shown {
         let history = store.map(|store| read(store, &profiled.root)).unwrap_or_default();
         let runs = up_to(history, profiled, generation);
-        let kept = |when: Option<u64>| run(store?, &profiled.root, when?);
+        let stored = |when: Option<u64>| run(store?, &profiled.root, when?);
         let since = profiled.profile.since.as_ref();
         Shown {
-            last: kept(runs.get(1).map(|last| last.when_unix_ms)),
-            head: kept(since.and_then(|since| since.head_unix_ms)),
+            last: stored(runs.get(1).map(|last| last.when_unix_ms)),
+            head: stored(since.and_then(|since| since.head_unix_ms)),
             runs,
         }
     }
@@ -198,11 +199,11 @@ impl Shown {
 
 fn up_to(history: Vec<RunRecord>, profiled: &Profiled, generation: u64) -> Vec<RunRecord> {
     let when = profiled.when_unix_ms.unwrap_or_default();
-    let own = history.iter().find(|run| run.when_unix_ms == when).cloned();
-    let own = own.unwrap_or_else(|| RunRecord::of(&profiled.profile, when));
-    let own = RunRecord { generation: Some(generation), ..own };
+    let record = history.iter().find(|run| run.when_unix_ms == when).cloned();
+    let record = record.unwrap_or_else(|| RunRecord::of(&profiled.profile, when));
+    let record = RunRecord { generation: Some(generation), ..record };
     let earlier = history.into_iter().filter(|run| run.when_unix_ms < when);
-    std::iter::once(own).chain(earlier).collect()
+    std::iter::once(record).chain(earlier).collect()
 }
 
 fn record(profiled: &Profiled) -> RunRecord {
@@ -301,9 +302,9 @@ mod tests {
         let runs = read(&store, Path::new("/nowhere/project"));
         assert_eq!(runs.len(), SHOWN_LIMIT);
         assert_eq!(times(&runs)[..2], [999.0, 998.0]);
-        let kept = |when| run(&store, Path::new("/nowhere/project"), when);
-        assert_eq!(kept(998).map(|run| run.time_ns), Some(998e6));
-        assert!(kept(1).is_none() && kept(1_000_000).is_none());
+        let stored = |when| run(&store, Path::new("/nowhere/project"), when);
+        assert_eq!(stored(998).map(|run| run.time_ns), Some(998e6));
+        assert!(stored(1).is_none() && stored(1_000_000).is_none());
         let folder = runs_in(&store.workspace_state(Path::new("/nowhere/project")));
         assert!(fs::read_dir(&folder).expect("a folder").count() <= STORED_LIMIT);
         let file = file_in(&store.workspace_state(Path::new("/nowhere/project")));
@@ -382,8 +383,8 @@ mod tests {
         let Some((folder, project)) = repository("a = 1\n") else { return };
         let (_store, store) = store();
         let head_of = |when| {
-            let own = measured_text(&project, "a = 4\n", when);
-            let since = since(&store, &project, &own.profile, when);
+            let measured = measured_text(&project, "a = 4\n", when);
+            let since = since(&store, &project, &measured.profile, when);
             assert_eq!(since.head.is_some(), since.head_unix_ms.is_some());
             (since.last.is_some(), since.head_unix_ms)
         };

@@ -57,7 +57,7 @@ impl GlobalState {
     fn start_job(&mut self, job: &Job) {
         // If this panics, the job would never end: `recover` ends it.
         self.starting = Some(job.id);
-        let began = match &job.work {
+        let started = match &job.work {
             Work::Run(reason) => self.begin_run(job, reason),
             Work::Estimate(_) => self.begin_estimate(job),
             Work::Findings(generation) => self.begin_findings(job, *generation),
@@ -67,7 +67,7 @@ impl GlobalState {
             Work::MeasureGpu(_) => self.begin_measuring(job),
         };
         self.starting = None;
-        if began.is_none() {
+        if started.is_none() {
             self.job_ended(job.id, Outcome::Stopped);
         } else {
             self.send_status(job.owner);

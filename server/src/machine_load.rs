@@ -117,7 +117,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |supply: &str, files: &[(&str, &str)]| {
             let at = folder.path().join(supply);
-            fs::create_dir_all(&at).expect("made");
+            fs::create_dir_all(&at).expect("created");
             for (name, text) in files {
                 fs::write(at.join(name), text).expect("written");
             }

@@ -65,8 +65,8 @@ impl Pool {
             let result = if has_low_priority {
                 at_low_priority(move || guarded(work)).await
             } else {
-                let worked = tokio::task::spawn_blocking(move || guarded(work)).await;
-                worked.unwrap_or_else(|error| Err(RequestError::Internal(error.to_string())))
+                let result = tokio::task::spawn_blocking(move || guarded(work)).await;
+                result.unwrap_or_else(|error| Err(RequestError::Internal(error.to_string())))
             };
             // The client may have cancelled in the meantime.
             let _ = reply.send(result);

@@ -37,14 +37,14 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 impl GlobalState {
     /// Requests a run. If the user has not decided about the workspace yet, asks them first.
     pub(crate) fn want_run(&mut self, id: WorkspaceId, reason: Reason) {
-        if self.gate.is_paused(id) && !reason.is_asked() {
+        if self.gate.is_paused(id) && !reason.is_requested() {
             return;
         }
         match self.gate.decision(id) {
             Decision::Allowed => {
                 self.scheduler.want(id, Work::Run(reason));
             }
-            Decision::Refused if reason.is_asked() => {
+            Decision::Refused if reason.is_requested() => {
                 let message = "You chose never to run code of this workspace. Use the command \
                     ridgeline.trust to allow it.";
                 self.to_client.show_message(Importance::Info, message);
@@ -60,18 +60,18 @@ impl GlobalState {
         let question = self.gate.question(id, None);
         let what = self.what_would_run(id, reason.file());
         let workspace = &mut self.workspaces[id];
-        let asked = reason.is_asked();
+        let is_requested = reason.is_requested();
         workspace.waiting = Some(reason);
         // A user who asks for a run while the question is open does not see it, so it is shown
         // again.
-        if (workspace.trust_asked || workspace.dismissed) && !asked {
+        if (workspace.trust_asked || workspace.dismissed) && !is_requested {
             return;
         }
         workspace.trust_asked = true;
         // The question names a launcher, because it may reach other machines.
         let root = &workspace.root;
-        let of = root.clone();
-        let config = self.disk.ask(move || config::load(&of).ok().map(|loaded| loaded.config));
+        let path = root.clone();
+        let config = self.disk.ask(move || config::load(&path).ok().map(|loaded| loaded.config));
         let launcher = match config {
             Some(config) => config.and_then(|config| config.launcher),
             None => return self.config_is_unread(id),
@@ -206,8 +206,8 @@ impl GlobalState {
 
     /// Trusts a workspace by command.
     pub(crate) fn allow(&mut self, id: WorkspaceId) {
-        let kept = self.gate.allow(id);
-        self.report_unsaved_decision(kept);
+        let saved = self.gate.allow(id);
+        self.report_unsaved_decision(saved);
         if let Some(reason) = self.workspaces[id].waiting.take() {
             self.want_run(id, reason);
         }
@@ -235,8 +235,8 @@ impl GlobalState {
         self.send_status(id);
     }
 
-    fn report_unsaved_decision(&self, kept: Result<(), StoreError>) {
-        if let Err(error) = kept {
+    fn report_unsaved_decision(&self, saved: Result<(), StoreError>) {
+        if let Err(error) = saved {
             let message = format!(
                 "Could not save your answer; it applies to this session only: \
                 {error}"
@@ -368,7 +368,7 @@ impl GlobalState {
         self.workspaces[id].progress = None;
         // A stopped run may still have finished. Its result is not wanted any more.
         let outcome = if job.is_stopped() { ProfileOutcome::Cancelled } else { outcome };
-        let asked = reason.is_asked();
+        let is_requested = reason.is_requested();
         let mut measured = None;
         match outcome {
             ProfileOutcome::Measured(profiled) => {
@@ -378,7 +378,7 @@ impl GlobalState {
             }
             ProfileOutcome::Failed { failure, root: project, log } => {
                 let failure = failure_of(project, failure);
-                self.failed(id, failure, log, asked);
+                self.failed(id, failure, log, is_requested);
             }
             ProfileOutcome::Compared { pair, not_kept } => self.compared(id, &pair, not_kept),
             ProfileOutcome::NotCompared { message } => self.not_compared(id, message),
@@ -392,17 +392,19 @@ impl GlobalState {
             }
             ProfileOutcome::NothingToRun { message } => {
                 match self.syntax_error_in_saved_file(id, reason) {
-                    Some(failure) => self.failed(id, failure, None, asked),
+                    Some(failure) => self.failed(id, failure, None, is_requested),
                     None => {
                         // Saving a file in a workspace without training code is normal.
                         self.succeeded(id, None);
-                        if asked {
+                        if is_requested {
                             self.to_client.show_message(Importance::Info, &message);
                         }
                     }
                 }
             }
-            ProfileOutcome::Problem { message, log } => self.has_problem(id, message, log, asked),
+            ProfileOutcome::Problem { message, log } => {
+                self.has_problem(id, message, log, is_requested)
+            }
         }
         if permit.is_once() && self.gate.decision(id) != Decision::Allowed {
             // That was the only run that was allowed, so no process of the workspace stays in
@@ -457,9 +459,15 @@ impl GlobalState {
         workspace.log = log.or(workspace.log.take());
     }
 
-    fn failed(&mut self, id: WorkspaceId, failure: Failure, log: Option<PathBuf>, asked: bool) {
+    fn failed(
+        &mut self,
+        id: WorkspaceId,
+        failure: Failure,
+        log: Option<PathBuf>,
+        is_requested: bool,
+    ) {
         if failure.report.at.is_none() {
-            return self.has_problem(id, failure.report.message, log, asked);
+            return self.has_problem(id, failure.report.message, log, is_requested);
         }
         let first_line = failure.report.message.lines().next().unwrap_or_default().to_owned();
         let workspace = &mut self.workspaces[id];
@@ -469,12 +477,18 @@ impl GlobalState {
         self.show_diagnostics(id);
     }
 
-    fn has_problem(&mut self, id: WorkspaceId, message: String, log: Option<PathBuf>, asked: bool) {
+    fn has_problem(
+        &mut self,
+        id: WorkspaceId,
+        message: String,
+        log: Option<PathBuf>,
+        is_requested: bool,
+    ) {
         self.forget_failure(id);
         let workspace = &mut self.workspaces[id];
         workspace.problem = message.lines().next().map(str::to_owned);
         workspace.log = log.or(workspace.log.take());
-        self.show_message_once(id, Importance::Error, &message, asked);
+        self.show_message_once(id, Importance::Error, &message, is_requested);
     }
 
     fn ask_for_script(
@@ -538,11 +552,11 @@ impl GlobalState {
     /// Remembers a choice: a script's path relative to the root, or a command.
     pub(crate) fn remember_run(&mut self, id: WorkspaceId, run: String) {
         if let Some(store) = &self.store {
-            let (store, root, kept) =
+            let (store, root, saved) =
                 (store.clone(), self.workspaces[id].root.clone(), run.clone());
-            let kept = self.disk.ask(move || store.remember_run(&root, &kept));
+            let saved = self.disk.ask(move || store.remember_run(&root, &saved));
             // A slow write may still succeed.
-            self.report_unsaved_decision(kept.unwrap_or(Ok(())));
+            self.report_unsaved_decision(saved.unwrap_or(Ok(())));
         }
         self.workspaces[id].script = Some(run);
     }

@@ -413,11 +413,11 @@ impl GlobalState {
         id: WorkspaceId,
         importance: Importance,
         message: &str,
-        asked: bool,
+        is_requested: bool,
     ) {
         let to_client = self.to_client.clone();
         let workspace = &mut self.workspaces[id];
-        if !asked && workspace.said.as_deref() == Some(message) {
+        if !is_requested && workspace.said.as_deref() == Some(message) {
             return;
         }
         workspace.said = Some(message.to_owned());

@@ -212,9 +212,9 @@ impl Store {
         for project in folders_in(&self.cache.join("recordings")) {
             let folders = by_age(&project);
             let newest = folders.iter().position(|(_, folder)| is_measurement(folder));
-            for (index, (made, folder)) in folders.into_iter().enumerate() {
+            for (index, (modified, folder)) in folders.into_iter().enumerate() {
                 let is_newest = newest == Some(index);
-                all.push((is_newest, made, folder, is_newest && project == current));
+                all.push((is_newest, modified, folder, is_newest && project == current));
             }
         }
         let mut total = 0_u64;
@@ -243,7 +243,7 @@ impl Store {
         let projects = by_age(&self.cache.join("recordings")).into_iter();
         let recordings = projects.flat_map(|(_, project)| by_age(&project));
         let finished = recordings.filter(|(_, recording)| is_measurement(recording));
-        finished.map(|(made, _)| made).max()
+        finished.map(|(modified, _)| modified).max()
     }
 
     /// The projects with recordings among `folder` and the folders below it. Recordings are filed
@@ -312,7 +312,7 @@ impl Store {
 /// # Errors
 /// If the folder cannot be written, or the disk is full. The old file stays then.
 pub(crate) fn write_atomic(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let wrong = |error| StoreError::at(file, error);
+    let failed = |error| StoreError::at(file, error);
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -320,9 +320,9 @@ pub(crate) fn write_atomic(file: &Path, bytes: &[u8]) -> Result<(), StoreError> 
     let mut draft = tempfile::Builder::new()
         .prefix(&format!("{TEMPORARY}-{}-", Owner::this()))
         .tempfile_in(folder)
-        .map_err(wrong)?;
-    draft.write_all(bytes).and_then(|()| draft.as_file().sync_data()).map_err(wrong)?;
-    draft.persist(file).map_err(|error| wrong(error.error))?;
+        .map_err(failed)?;
+    draft.write_all(bytes).and_then(|()| draft.as_file().sync_data()).map_err(failed)?;
+    draft.persist(file).map_err(|error| failed(error.error))?;
     Ok(())
 }
 
@@ -412,7 +412,7 @@ impl Owner {
     }
 
     /// Whether the process is alive; `None` if that cannot be determined from here.
-    fn lives(self) -> Option<bool> {
+    fn is_alive(self) -> Option<bool> {
         (machine() == Some(self.machine)).then(|| is_alive(self.process)).flatten()
     }
 }
@@ -438,8 +438,8 @@ fn machine() -> Option<u32> {
 fn is_alive(process: u32) -> Option<bool> {
     let process = rustix::process::Pid::from_raw(i32::try_from(process).ok()?)?;
     // A process that we may not signal is alive.
-    let asked = rustix::process::test_kill_process(process);
-    Some(asked != Err(rustix::io::Errno::SRCH))
+    let result = rustix::process::test_kill_process(process);
+    Some(result != Err(rustix::io::Errno::SRCH))
 }
 
 #[cfg(not(unix))]
@@ -462,11 +462,11 @@ fn sweep_folder(folder: &Path, prefix: &str, now: SystemTime) {
         if !name.starts_with(prefix) {
             continue;
         }
-        let is_left = match Owner::of(&name).and_then(Owner::lives) {
-            Some(lives) => !lives,
+        let is_left = match Owner::of(&name).and_then(Owner::is_alive) {
+            Some(alive) => !alive,
             // If the clock was set, times may lie on either side of now.
-            None => entry.metadata().and_then(|facts| facts.modified()).is_ok_and(|made| {
-                now.duration_since(made).unwrap_or_else(|error| error.duration()) > LEFT_BEHIND
+            None => entry.metadata().and_then(|facts| facts.modified()).is_ok_and(|modified| {
+                now.duration_since(modified).unwrap_or_else(|error| error.duration()) > LEFT_BEHIND
             }),
         };
         if !is_left {
@@ -504,7 +504,7 @@ fn bytes_in(folder: &Path, depth: usize) -> u64 {
 fn fix_future_times(parent: &Path, now: SystemTime) {
     // Some file systems only have times in milliseconds.
     const STEP: Duration = Duration::from_millis(10);
-    let future = by_age(parent).into_iter().filter(|(made, _)| *made > now + LEEWAY);
+    let future = by_age(parent).into_iter().filter(|(modified, _)| *modified > now + LEEWAY);
     let mut moment = now;
     for (_, folder) in future {
         moment -= STEP;

@@ -90,8 +90,8 @@ impl Trust {
     pub(crate) fn decision(&mut self, root: &Path) -> (Decision, bool) {
         if let Some(known) = self.known.get(root) {
             let Some(folder) = known.folder.clone() else { return (known.decision, false) };
-            let of = root.to_owned();
-            match self.disk.ask(move || folder.is_same_folder(&of)) {
+            let path = root.to_owned();
+            match self.disk.ask(move || folder.is_same_folder(&path)) {
                 Some(true) => return (known.decision, false),
                 Some(false) => {}
                 None => return (Decision::Unknown, false),
@@ -100,8 +100,8 @@ impl Trust {
             self.known.insert(root.to_owned(), undecided);
             return (Decision::Unknown, true);
         }
-        let (store, of) = (self.store.clone(), root.to_owned());
-        let Some(stored) = self.disk.ask(move || read(&store?, &of)) else {
+        let (store, path) = (self.store.clone(), root.to_owned());
+        let Some(stored) = self.disk.ask(move || read(&store?, &path)) else {
             return (Decision::Unknown, false);
         };
         let known = match stored {
@@ -119,8 +119,8 @@ impl Trust {
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn decide(&mut self, root: &Path, allowed: bool) -> Result<(), StoreError> {
-        let of = root.to_owned();
-        let folder = self.disk.ask(move || Identity::of(&of)).flatten();
+        let path = root.to_owned();
+        let folder = self.disk.ask(move || Identity::of(&path)).flatten();
         let decision = match (allowed, &folder) {
             (false, _) => Decision::Refused,
             (true, Some(_)) => Decision::Allowed,
@@ -144,8 +144,8 @@ impl Trust {
 
     /// No decision about the folder that is at the path now.
     fn undecided(&self, root: &Path) -> Known {
-        let of = root.to_owned();
-        let folder = self.disk.ask(move || Identity::of_folder(&of)).flatten();
+        let path = root.to_owned();
+        let folder = self.disk.ask(move || Identity::of_folder(&path)).flatten();
         Known { decision: Decision::Unknown, folder }
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
         let root = folder.path().join("w");
-        fs::create_dir(&root).expect("made");
+        fs::create_dir(&root).expect("created");
         (folder, Some(store), root)
     }
 
@@ -226,8 +226,8 @@ mod tests {
     fn decisions_are_stored_per_workspace() {
         let (folder, store, root) = store_and_workspace();
         let (refused, inner) = (folder.path().join("n"), root.join("inner"));
-        fs::create_dir(&refused).expect("made");
-        fs::create_dir(&inner).expect("made");
+        fs::create_dir(&refused).expect("created");
+        fs::create_dir(&inner).expect("created");
         let mut trust = Trust::new(store.clone(), false);
         trust.decide(&root, true).expect("written");
         trust.decide(&refused, false).expect("written");
@@ -263,14 +263,14 @@ mod tests {
         assert_eq!(decision(&store, false, &root), Decision::Allowed);
         // The old folder still exists, so the new one cannot get its inode.
         fs::rename(&root, folder.path().join("before")).expect("moved");
-        fs::create_dir(&root).expect("made");
+        fs::create_dir(&root).expect("created");
         assert_eq!(decision(&store, false, &root), Decision::Unknown);
         // The session that allowed it notices it, too.
         assert_eq!(trust.decision(&root), (Decision::Unknown, true));
         assert_eq!(trust.decision(&root), (Decision::Unknown, false));
         // An unknown folder that is replaced by another unknown one is noticed as well.
         fs::rename(&root, folder.path().join("between")).expect("moved");
-        fs::create_dir(&root).expect("made");
+        fs::create_dir(&root).expect("created");
         assert_eq!(trust.decision(&root), (Decision::Unknown, true));
         fs::remove_dir(&root).expect("removed");
         assert_eq!(decision(&store, false, &root), Decision::Unknown);
@@ -311,7 +311,7 @@ mod tests {
     fn invalid_files_and_files_of_other_workspaces_or_old_versions_allow_nothing() {
         let (_folder, store, root) = store_and_workspace();
         let state = store.as_ref().expect("a store").workspace_state(&root);
-        fs::create_dir_all(&state).expect("made");
+        fs::create_dir_all(&state).expect("created");
         let (path, own) = (root.display(), Identity::of(&root).expect("a folder"));
         for text in [
             format!("always\n/other\n{own}\n"),

@@ -110,13 +110,13 @@ impl Thread {
                 self.watch_below(&root);
             }
             Command::Unwatch(root) => {
-                let gone: Vec<PathBuf> = self
+                let removed: Vec<PathBuf> = self
                     .watched
                     .iter()
                     .filter(|folder| folder.starts_with(&root))
                     .cloned()
                     .collect();
-                for folder in gone {
+                for folder in removed {
                     self.watched.remove(&folder);
                     // The system no longer watches a folder that was deleted.
                     let _ = self.debouncer.unwatch(&folder);
@@ -220,8 +220,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let root = crate::documents::real_path(folder.path());
         fs::write(root.join(".gitignore"), "ignored.py\nbuild/\n").expect("written");
-        fs::create_dir_all(root.join("build/inner")).expect("made");
-        fs::create_dir_all(root.join(".venv/lib")).expect("made");
+        fs::create_dir_all(root.join("build/inner")).expect("created");
+        fs::create_dir_all(root.join(".venv/lib")).expect("created");
         let (sender, mut events) = mpsc::channel(64);
         let watcher = Watcher::start(sender).expect("files can be watched here");
         watcher.watch(&root);
@@ -239,7 +239,7 @@ mod tests {
         {
             fs::write(root.join(ignored), "x").expect("written");
         }
-        fs::create_dir(root.join("new")).expect("made");
+        fs::create_dir(root.join("new")).expect("created");
         fs::write(root.join("new/e.py"), "x").expect("written");
         let mut others = wait_for(&mut events, &root.join("new/e.py")).await;
         others.retain(|file| !file.ends_with("ready.py"));

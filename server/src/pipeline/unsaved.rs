@@ -1,4 +1,4 @@
-//! Texts of a project that are open in the editor and not on the disk.
+//! Texts of a project that are open in the editor and differ from the disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::profiler::Profiled;
 
 /// Texts of a project as the editor has them.
 pub(super) struct Unsaved {
-    /// By path relative to the root: those that the disk holds differently.
+    /// Texts that differ from the disk, by path relative to the root.
     pub(super) overlay: BTreeMap<String, String>,
     open: BTreeMap<String, SourceIndex>,
 }
@@ -31,7 +31,7 @@ impl Unsaved {
         unsaved
     }
 
-    /// The texts of all files that operators or costs stand in: those of the editor, else of the disk.
+    /// The texts of all files with operators or costs, from the editor or else from the disk.
     pub(super) fn texts(
         mut self,
         root: &Path,

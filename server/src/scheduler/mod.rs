@@ -115,12 +115,12 @@ impl Scheduler {
     /// already, or a run comes first.
     pub(crate) fn want(&mut self, owner: WorkspaceId, work: Work) -> bool {
         let slot = work.slot();
-        let is_asked = work.cause() == Cause::Asked;
+        let is_requested = work.cause() == Cause::Asked;
         let known = self.known.get(&(owner, slot));
         let is_known = known.is_some_and(|known| known.answers(&work));
         // The end of a run decides what follows. What the user requests waits for it.
         let follows_run = !matches!(slot, Slot::Run | Slot::MeasureGpu) && self.has_run();
-        if !is_asked && (is_known || follows_run) {
+        if !is_requested && (is_known || follows_run) {
             return false;
         }
         if let Some(running) = self.running.as_ref().filter(|job| is_same(job, owner, slot)) {
@@ -133,7 +133,7 @@ impl Scheduler {
         }
         let mut waiting = self.waiting.iter_mut();
         match waiting.find(|(of, waits)| *of == owner && waits.slot() == slot) {
-            Some((_, before)) if before.cause() == Cause::Asked && !is_asked => return false,
+            Some((_, before)) if before.cause() == Cause::Asked && !is_requested => return false,
             Some((_, before)) => *before = work,
             None => self.waiting.push((owner, work)),
         }

@@ -29,7 +29,7 @@ impl Reason {
     }
 
     /// Whether the user requested it, and so expects an answer even if it repeats the previous one.
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         matches!(self, Reason::Asked(_) | Reason::WhatIf(..))
     }
 }
@@ -154,7 +154,7 @@ impl Work {
     /// Who requested it.
     pub(crate) fn cause(&self) -> Cause {
         match self {
-            Work::Run(reason) if reason.is_asked() => Cause::Asked,
+            Work::Run(reason) if reason.is_requested() => Cause::Asked,
             Work::BatchSizes(Effort::Runs, _) => Cause::Asked,
             Work::MeasureGpu(cause) => *cause,
             _ => Cause::Unasked,

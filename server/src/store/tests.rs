@@ -50,7 +50,7 @@ fn projects_below_a_workspace_are_found_by_their_recordings() {
     let (folder, store) = store();
     let workspace = folder.path().join("workspace");
     let project = workspace.join("experiments/first");
-    fs::create_dir_all(&project).expect("made");
+    fs::create_dir_all(&project).expect("created");
     assert_eq!(store.recorded_projects(&workspace), Vec::<PathBuf>::new());
     store.new_recording(&project).expect("a folder");
     store.new_recording(&workspace).expect("a folder");
@@ -87,7 +87,7 @@ fn only_this_user_has_access() {
     let recording = store.new_recording(root).expect("a folder");
     let rank = recording.join("rank-1");
     // With the permissions that the agent uses.
-    fs::create_dir(&rank).expect("made");
+    fs::create_dir(&rank).expect("created");
     finish(&recording, 10);
     finish(&rank, 10);
     make_recording_private(&recording);
@@ -122,8 +122,8 @@ fn leftovers_of_a_killed_process_are_removed() {
     store.remember_run(root, "a.py").expect("written");
     let own_batch = store.new_batch_folder().expect("a folder");
     let own_estimate = store.new_estimate(root).expect("a folder");
-    let gone = Owner { process: dead_process(), ..Owner::this() };
-    let elsewhere = Owner { machine: gone.machine ^ 1, ..gone };
+    let dead = Owner { process: dead_process(), ..Owner::this() };
+    let elsewhere = Owner { machine: dead.machine ^ 1, ..dead };
     let workspace = store.workspace_state(root);
     let estimates = own_estimate.path().parent().expect("a parent").to_owned();
     let folders = |owner: String| {
@@ -133,25 +133,25 @@ fn leftovers_of_a_killed_process_are_removed() {
         [store.state.join(format!(".tmp-{owner}x")), workspace.join(format!(".tmp-{owner}x"))]
     };
     // The names of earlier versions do not contain a process ID.
-    let owners = [format!("{gone}-"), format!("{elsewhere}-"), "AbCdEf".to_owned()];
+    let owners = [format!("{dead}-"), format!("{elsewhere}-"), "AbCdEf".to_owned()];
     for owner in &owners {
         for folder in folders(owner.clone()) {
-            fs::create_dir(&folder).expect("made");
+            fs::create_dir(&folder).expect("created");
             fs::write(folder.join("trace.json"), "{}").expect("written");
         }
         for file in files(owner.clone()) {
             fs::write(file, "x").expect("written");
         }
     }
-    let left = |owner: &String| {
+    let remaining = |owner: &String| {
         let all = folders(owner.clone()).into_iter().chain(files(owner.clone()));
         all.filter(|path| path.exists()).count()
     };
-    let [gone, others @ ..] = &owners;
+    let [dead, others @ ..] = &owners;
     store.sweep(SystemTime::now());
-    assert_eq!(left(gone), 0);
+    assert_eq!(remaining(dead), 0);
     for other in others {
-        assert_eq!(left(other), 4, "{other}: its process may be alive");
+        assert_eq!(remaining(other), 4, "{other}: its process may be alive");
     }
     assert!(own_batch.path().exists() && own_estimate.path().exists());
     for other in others {
@@ -162,7 +162,7 @@ fn leftovers_of_a_killed_process_are_removed() {
         } else {
             SystemTime::now() - day
         });
-        assert_eq!(left(other), 0, "{other}");
+        assert_eq!(remaining(other), 0, "{other}");
         assert!(own_batch.path().exists() && own_estimate.path().exists());
     }
     assert_eq!(store.remembered_run(root), Some("a.py".into()));
@@ -177,8 +177,8 @@ fn the_oldest_recordings_are_removed_beyond_the_size_limit() {
         .map(|(age, root)| {
             let folder = store.new_recording(Path::new(root)).expect("a folder");
             finish(&folder, 1000);
-            let made = SystemTime::now() - Duration::from_secs(100 - age as u64);
-            set_modified(&folder, made).expect("set");
+            let modified = SystemTime::now() - Duration::from_secs(100 - age as u64);
+            set_modified(&folder, modified).expect("set");
             folder
         })
         .collect();
@@ -199,11 +199,11 @@ fn recordings_in_progress_are_kept() {
     let (_folder, store) = store();
     let unfinished = store.new_recording(Path::new("/a")).expect("a folder");
     fs::write(unfinished.join("trace.json"), [b' '; 1000]).expect("written");
-    let left = unfinished.with_file_name(format!("{}-0", dead_process()));
-    fs::create_dir(&left).expect("made");
-    fs::write(left.join("trace.json"), [b' '; 1000]).expect("written");
+    let abandoned = unfinished.with_file_name(format!("{}-0", dead_process()));
+    fs::create_dir(&abandoned).expect("created");
+    fs::write(abandoned.join("trace.json"), [b' '; 1000]).expect("written");
     store.bound_recordings(10, Path::new(""));
-    assert!(unfinished.exists() && !left.exists());
+    assert!(unfinished.exists() && !abandoned.exists());
 }
 
 #[test]
