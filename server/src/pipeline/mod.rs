@@ -2,6 +2,7 @@
 //! program, and attributes its recording.
 
 mod batch_size;
+mod batch_size_question;
 mod elsewhere;
 mod estimate;
 mod few_iterations;
@@ -11,30 +12,29 @@ mod outcome;
 mod plan;
 mod probe_cache;
 mod probes;
+mod program;
 mod ranks;
 mod recording;
 mod reuse;
 mod run_facts;
 mod server;
 mod side_by_side;
+mod stage;
 mod step;
+mod stored;
 mod unsaved;
+mod warm_agents;
 mod what_if;
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, PoisonError};
+use std::time::SystemTime;
 
-use ridgeline_gpu::agent::{
-    Agent, AgentError, AgentOptions, Iterations, Outcome as Ended, Patience, Prepare, RunEvent,
-    RunOutcome, RunRequest, Stage,
-};
+use ridgeline_gpu::agent::{Agent, Outcome as Ended, RunOutcome, RunRequest};
 use ridgeline_gpu::interpreter::{self, Candidate, Consent, Interpreter, Surroundings};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use few_iterations::fewer_iterations;
@@ -44,17 +44,16 @@ pub(crate) use plan::{Overrides, Plan, Request, TypedCommand, configured_python,
 pub(crate) use probes::{kept_probes, known_probes};
 use recording::{Read, read};
 pub(crate) use recording::{add_ranks, is_recording, load};
+use stage::stage_of;
+use stored::measured;
+pub(crate) use stored::{newer, newest, open};
+use warm_agents::WarmAgent;
 pub(crate) use what_if::{Iteration, subject};
 
 use crate::discover::Discovery;
 use crate::history;
 use crate::profiler::{Profiled, ProgressEvent};
 use crate::store::{Store, StoreError, discard_data, make_recording_private};
-
-/// The number of agents kept warm. Each holds a few hundred megabytes of imported torch.
-const WARM_AGENTS: usize = 2;
-/// Warm agents other than the last one used end after this time without use.
-const IDLE: Duration = Duration::from_secs(120);
 
 /// Profiles projects. Keeps what makes the next run faster: warm agents, interpreters that were
 /// already queried, and what discovery has learned about files.
@@ -64,24 +63,9 @@ pub(crate) struct Pipeline {
     discovery: Arc<std::sync::Mutex<Discovery>>,
     interpreters: Mutex<Vec<(Vec<Candidate>, Interpreter)>>,
     /// The one used last is at the end.
-    agents: Arc<Mutex<Vec<Warm>>>,
+    agents: Arc<Mutex<Vec<WarmAgent>>>,
     saved_lists: Mutex<Vec<estimate::Saved>>,
     ending_idle: std::sync::Mutex<Option<JoinHandle<()>>>,
-}
-
-/// A running agent that is ready for a project.
-#[derive(Clone)]
-struct Warm {
-    root: PathBuf,
-    interpreter: PathBuf,
-    /// The environment variables of the configuration. Libraries read theirs when they are loaded,
-    /// so an agent started with other variables cannot be used.
-    env: BTreeMap<String, String>,
-    agent: Arc<Agent>,
-    prepared: Option<Prepare>,
-    /// Whether it has run the program.
-    has_run: bool,
-    used: Instant,
 }
 
 impl Pipeline {
@@ -186,7 +170,7 @@ impl Pipeline {
         send_progress(progress, "looking for a Python with torch", 0.0);
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
         send_progress(progress, "starting Python", 0.02);
-        let agent = or_cancelled(cancel, self.agent_of(plan, &interpreter)).await?;
+        let agent = or_cancelled(cancel, self.agent_for_measuring(plan, &interpreter)).await?;
         let store = self.store.clone();
         let root = plan.root.clone();
         let folder = blocking(move || store.new_recording(&root)).await?.map_err(files_problem)?;
@@ -290,184 +274,12 @@ impl Pipeline {
         ended
     }
 
-    /// Whether the user has set this agent mode (docs/configuration.md).
-    fn mode_is(&self, wanted: &str) -> bool {
-        let mode = self.surroundings.variables.get(OsStr::new("RIDGELINE_AGENT_MODE"));
-        mode.is_some_and(|mode| mode == wanted)
-    }
-
-    /// The agent that measures a plan. For launched runs, it is always a new one.
-    async fn agent_of(
-        &self,
-        plan: &Plan,
-        interpreter: &Interpreter,
-    ) -> Result<Arc<Agent>, Outcome> {
-        if plan.launched_by.is_none() {
-            return self.agent_for(plan, interpreter, true).await;
-        }
-        let options = AgentOptions { launch: true, ..self.agent_options(plan, interpreter) };
-        Agent::start(options).await.map(Arc::new).map_err(agent_problem)
-    }
-
     /// Whether background work may run on a busy machine. For tests, whose machines are always
     /// busy.
     fn ignores_machine_load(&self) -> bool {
         let background = self.surroundings.variables.get(OsStr::new("RIDGELINE_BACKGROUND"));
         background.is_some_and(|value| value == "always")
     }
-
-    fn agent_options(&self, plan: &Plan, interpreter: &Interpreter) -> AgentOptions {
-        AgentOptions {
-            interpreter: interpreter.path.clone(),
-            cache: self.store.cache().to_owned(),
-            env: plan.environment().clone(),
-            standby: self.mode_is("standby"),
-            // Not the default before it has run on a GPU: docs/gpu-status.md.
-            cuda: self.mode_is("warm-cuda"),
-            launch: false,
-            patience: Patience::default(),
-        }
-    }
-
-    /// The agent of a plan: a warm one, or a new one that replaces the one unused for longest.
-    async fn agent(&self, plan: &Plan, interpreter: &Interpreter) -> Result<Arc<Agent>, Outcome> {
-        self.agent_for(plan, interpreter, false).await
-    }
-
-    /// Like [`Pipeline::agent`]. The process that imports the project's packages in advance is not
-    /// sandboxed, so it only does so after the first run that the user allowed. That run does its
-    /// own imports.
-    async fn agent_for(
-        &self,
-        plan: &Plan,
-        interpreter: &Interpreter,
-        is_run: bool,
-    ) -> Result<Arc<Agent>, Outcome> {
-        let mut agents = self.agents.lock().await;
-        let known = agents
-            .iter()
-            .position(|warm| {
-                warm.root == plan.root
-                    && warm.interpreter == interpreter.path
-                    && warm.env == *plan.environment()
-            })
-            .map(|at| agents.remove(at));
-        let mut warm = match known {
-            Some(warm) => warm,
-            None => {
-                // Another Python for the same project replaces the previous one.
-                agents.retain(|warm| warm.root != plan.root);
-                while agents.len() >= WARM_AGENTS {
-                    agents.remove(0);
-                }
-                let agent = Agent::start(self.agent_options(plan, interpreter))
-                    .await
-                    .map_err(agent_problem)?;
-                Warm {
-                    root: plan.root.clone(),
-                    interpreter: interpreter.path.clone(),
-                    env: plan.environment().clone(),
-                    agent: Arc::new(agent),
-                    prepared: None,
-                    has_run: false,
-                    used: Instant::now(),
-                }
-            }
-        };
-        warm.has_run |= is_run;
-        let wanted = plan.prepare(warm.has_run);
-        if warm.prepared.as_ref() != Some(&wanted) {
-            warm.agent.prepare(wanted.clone()).await.map_err(agent_problem)?;
-            warm.prepared = Some(wanted);
-        }
-        let agent = Arc::clone(&warm.agent);
-        warm.used = Instant::now();
-        agents.push(warm);
-        if agents.len() > 1 {
-            let mut ending = self.ending_idle.lock().unwrap_or_else(PoisonError::into_inner);
-            if ending.as_ref().is_none_or(JoinHandle::is_finished) {
-                *ending = Some(tokio::spawn(end_idle(Arc::downgrade(&self.agents))));
-            }
-        }
-        Ok(agent)
-    }
-}
-
-/// Ends agents that were unused for [`IDLE`], except the last one used.
-async fn end_idle(agents: Weak<Mutex<Vec<Warm>>>) {
-    loop {
-        tokio::time::sleep(IDLE / 4).await;
-        // The pipeline may be gone.
-        let Some(agents) = agents.upgrade() else { return };
-        let mut agents = agents.lock().await;
-        let newest = agents.len().saturating_sub(1);
-        let mut at = 0;
-        agents.retain(|warm| {
-            let is_newest = at == newest;
-            at += 1;
-            // An agent in use has another reference.
-            is_newest || warm.used.elapsed() < IDLE || Arc::strong_count(&warm.agent) > 1
-        });
-        if agents.len() <= 1 {
-            return;
-        }
-    }
-}
-
-/// Reads the newest finished recording of a project, or of the projects in a folder, without
-/// running anything.
-///
-/// # Errors
-/// If there is none, or it cannot be read.
-pub(crate) fn newest(store: &Store, folder: &Path) -> Result<Profiled, String> {
-    let (root, folder) = newest_recording(store, folder)
-        .ok_or_else(|| format!("{} has not been profiled yet", folder.display()))?;
-    measured(&root, &folder).map(|profiled| history::with_changes(store, profiled))
-}
-
-/// Like [`newest`], but returns `None` if there is none, or if it is the `known` one.
-///
-/// # Errors
-/// If it cannot be read.
-pub(crate) fn newer(
-    store: &Store,
-    folder: &Path,
-    known: Option<&Path>,
-) -> Result<Option<Profiled>, String> {
-    let newest = newest_recording(store, folder);
-    let newer = newest.filter(|(_, recording)| Some(recording.as_path()) != known);
-    let newer = newer.map(|(root, recording)| measured(&root, &recording)).transpose()?;
-    Ok(newer.map(|profiled| history::with_changes(store, profiled)))
-}
-
-/// The newest finished recording of the project at `folder` and those below it, with its project's
-/// root.
-fn newest_recording(store: &Store, folder: &Path) -> Option<(PathBuf, PathBuf)> {
-    let found = store.recorded_projects(folder).into_iter().filter_map(|root| {
-        let recording = store.newest_recording(&root)?;
-        let when = recording.metadata().and_then(|metadata| metadata.modified()).ok()?;
-        Some((when, root, recording))
-    });
-    found.max().map(|(_, root, recording)| (root, recording))
-}
-
-/// Reads a trace, or a recording of which only the folder is known.
-///
-/// # Errors
-/// If it cannot be read.
-pub(crate) fn open(path: &Path) -> Result<Profiled, String> {
-    // With the recording itself as the root, its lines lead to no file.
-    measured(path, path)
-}
-
-/// Reads and attributes a finished recording of the project at `root`.
-///
-/// # Errors
-/// If it cannot be read.
-fn measured(root: &Path, folder: &Path) -> Result<Profiled, String> {
-    let eager = Some(folder.join("eager")).filter(|eager| eager.is_dir());
-    let read = read(folder, eager.as_deref(), root).map_err(|error| error.to_string())?;
-    Ok(recording::locate(read, root, None, folder))
 }
 
 async fn read_in_background(
@@ -479,35 +291,6 @@ async fn read_in_background(
     blocking(move || read(&folder, eager.as_deref(), &root))
         .await?
         .map_err(|error| Outcome::Problem(Problem::new(ProblemKind::Files, error.to_string(), "")))
-}
-
-/// The stage of a run as shown to the user, and its share of the whole run.
-fn stage_of(event: &RunEvent, iterations: &Iterations) -> (&'static str, f32) {
-    let RunEvent::Progress { stage, done, total } = *event else {
-        return match event {
-            RunEvent::AgentStarting => ("starting Python", 0.02),
-            _ => ("starting", 0.05),
-        };
-    };
-    let all = (iterations.warmup + iterations.timed + iterations.profiled).max(1) as f32;
-    let before = match stage {
-        Stage::Starting | Stage::Estimating | Stage::Probing | Stage::WarmUp => 0,
-        Stage::Timing => iterations.warmup,
-        Stage::Profiling | Stage::Saving => iterations.warmup + iterations.timed,
-    } as f32;
-    let steps = if total > 0 { done.min(total) as f32 } else { 0.0 };
-    let (first, last) = (0.1, 0.9);
-    match stage {
-        Stage::Starting => ("starting the program", 0.05),
-        Stage::Estimating => ("estimating", 0.5),
-        Stage::Probing => ("timing single operators", 0.5),
-        Stage::WarmUp => ("warming up", first + (last - first) * (steps / all).min(1.0)),
-        Stage::Timing => ("timing", first + (last - first) * ((before + steps) / all).min(1.0)),
-        Stage::Profiling => {
-            ("profiling", first + (last - first) * ((before + steps) / all).min(1.0))
-        }
-        Stage::Saving => ("saving", last),
-    }
 }
 
 fn send_progress(progress: &mpsc::Sender<ProgressEvent>, stage: &str, share: f32) {
@@ -537,34 +320,4 @@ async fn blocking<T: Send + 'static>(
 
 fn files_problem(error: StoreError) -> Outcome {
     Outcome::Problem(Problem::new(ProblemKind::Files, error.to_string(), ""))
-}
-
-fn agent_problem(error: AgentError) -> Outcome {
-    let kind = match error {
-        AgentError::Unpack { .. } => ProblemKind::Files,
-        _ => ProblemKind::Run,
-    };
-    Outcome::Problem(Problem::new(kind, error.to_string(), "Run `ridgeline doctor` for details"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_never_goes_back() {
-        let iterations = Iterations::default();
-        let mut events = vec![RunEvent::AgentStarting, RunEvent::Started { pid: 1 }];
-        for (stage, total) in [
-            (Stage::Starting, 0),
-            (Stage::WarmUp, 2),
-            (Stage::Timing, 3),
-            (Stage::Profiling, 2),
-            (Stage::Saving, 0),
-        ] {
-            events.extend((0..=total).map(|done| RunEvent::Progress { stage, done, total }));
-        }
-        let shares: Vec<f32> = events.iter().map(|event| stage_of(event, &iterations).1).collect();
-        assert!(shares.is_sorted() && shares.iter().all(|share| *share <= 1.0), "{shares:?}");
-    }
 }

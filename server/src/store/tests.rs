@@ -1,3 +1,9 @@
+use std::time::{Duration, SystemTime};
+
+use ignore::WalkBuilder;
+
+use super::owner::Owner;
+use super::recordings::{MANIFEST, RECORDINGS_KEPT, by_age, set_modified};
 use super::*;
 
 fn store() -> (tempfile::TempDir, Store) {
