@@ -73,17 +73,17 @@ impl Drop for Job {
 }
 
 impl Permit {
-    /// Whether the job may continue.
+    /// Returns whether the job may continue.
     pub(crate) fn is_valid(&self) -> bool {
         !self.job.ended.is_cancelled()
     }
 
-    /// Whether consent was withdrawn, as opposed to the job making way for something else.
+    /// Returns whether consent was withdrawn, as opposed to the job making way for something else.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.job.withdrawn.is_cancelled()
     }
 
-    /// Whether it was given for this one run only.
+    /// Returns whether it was given for this one run only.
     pub(crate) fn is_once(&self) -> bool {
         self.job.is_once
     }
@@ -94,7 +94,7 @@ impl Permit {
         self.job.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Cancelled when the job is to end.
+    /// Returns the token that is cancelled when the job is to end.
     pub(crate) fn token(&self) -> &CancellationToken {
         &self.job.ended
     }
@@ -113,7 +113,7 @@ impl Permit {
         }
     }
 
-    /// A permit without a gate.
+    /// Creates a permit without a gate.
     #[cfg(test)]
     pub(crate) fn for_test() -> Permit {
         let withdrawn = CancellationToken::new();
@@ -183,7 +183,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// A gate that permits only what `trust` allows.
+    /// Creates a gate that permits only what `trust` allows.
     pub(crate) fn new(trust: Trust) -> Gate {
         let (changed, _) = watch::channel(0);
         let session = CancellationToken::new();
@@ -227,7 +227,7 @@ impl Gate {
         }
     }
 
-    /// A question that is asked now. `within` is the permit of the run that it came up in.
+    /// Returns a question that is asked now. `within` is the permit of the run that it came up in.
     pub(crate) fn question(&self, id: WorkspaceId, within: Option<&Permit>) -> Question {
         let consent = self.workspaces.get(&id);
         let (epoch, round) = consent.map_or((0, 0), |consent| (consent.epoch, consent.round));
@@ -235,7 +235,7 @@ impl Gate {
         Question { epoch, round, is_within_once }
     }
 
-    /// Whether consent was not withdrawn since the question was asked.
+    /// Returns whether consent was not withdrawn since the question was asked.
     pub(crate) fn is_current(&mut self, id: WorkspaceId, question: Question) -> bool {
         // Notices if another folder has taken its place.
         self.decision(id);
@@ -272,7 +272,7 @@ impl Gate {
     }
 
     /// Lets the run continue that the question was asked within. Returns whether it may.
-    pub(crate) fn go_on(&mut self, id: WorkspaceId, question: Question) -> bool {
+    pub(crate) fn continue_run(&mut self, id: WorkspaceId, question: Question) -> bool {
         if !self.is_current(id, question) {
             return false;
         }
@@ -338,7 +338,7 @@ impl Gate {
         self.session.cancel();
     }
 
-    /// A permit for a run in the queue. It uses up an answer "run once".
+    /// Returns a permit for a run in the queue. It uses up an answer "run once".
     pub(crate) fn permit_run(
         &mut self,
         id: WorkspaceId,
@@ -356,7 +356,7 @@ impl Gate {
         self.give(id, cause, Kind::Run, what, is_once)
     }
 
-    /// A permit for anything else; `None` unless the user allowed every run.
+    /// Returns a permit for anything else, or `None` unless the user allowed every run.
     pub(crate) fn permit(
         &mut self,
         id: WorkspaceId,
@@ -368,13 +368,13 @@ impl Gate {
         is_allowed.then(|| self.give(id, cause, kind, what.into(), false)).flatten()
     }
 
-    /// What a background job of the workspace is doing, for the status.
+    /// Returns what a background job of the workspace is doing, for the status.
     pub(crate) fn in_background(&self, id: WorkspaceId) -> Option<String> {
         let mut jobs = self.workspaces.get(&id)?.jobs();
         jobs.find(|job| job.kind == Kind::Background).map(|job| job.what())
     }
 
-    /// Whether anything of a workspace runs or is about to.
+    /// Returns whether anything of a workspace runs or is about to.
     pub(crate) fn is_busy(&self, id: WorkspaceId) -> bool {
         self.workspaces.get(&id).is_some_and(|consent| consent.jobs().next().is_some())
     }

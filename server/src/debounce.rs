@@ -56,7 +56,7 @@ impl Debouncer {
         }
     }
 
-    /// Whether a pause is in progress.
+    /// Returns whether a pause is in progress.
     pub(crate) fn is_started(&self) -> bool {
         self.due.is_some()
     }

@@ -34,12 +34,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The path of a frame's file.
+    /// Returns the path of a frame's file.
     pub(crate) fn path(&self, frame: &FailureFrame) -> PathBuf {
         self.root.join(&frame.path)
     }
 
-    /// The file in which the failure is shown.
+    /// Returns the file in which the failure is shown.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         self.report.at.as_ref().map(|frame| self.path(frame))
     }
@@ -85,7 +85,7 @@ impl Published {
 }
 
 impl Publication {
-    /// The file has no diagnostics any more.
+    /// Clears the diagnostics of a file.
     fn none(uri: String) -> Publication {
         Publication { uri, diagnostics: Value::Array(Vec::new()) }
     }
@@ -100,7 +100,7 @@ impl GlobalState {
         }
         let number = self.next_number();
         let workspace = &mut self.workspaces[id];
-        workspace.placing = number;
+        workspace.placement = number;
         let report = diagnostic::report_of(self, id);
         let events = self.events.clone();
         tokio::spawn(async move {
@@ -113,22 +113,23 @@ impl GlobalState {
         });
     }
 
-    /// The text of a document has changed, so its findings or costs may have moved or become stale.
-    pub(crate) fn show_remarks_soon(&mut self, file: &Path) {
+    /// Updates diagnostics after a pause: the text has changed, so findings or costs may have moved
+    /// or become stale.
+    pub(crate) fn show_diagnostics_soon(&mut self, file: &Path) {
         let Some(id) = self.workspaces.around(file) else { return };
-        let is_shown = self.has_findings(id);
-        let is_remarked = self.settings.remarks && !self.workspaces[id].measured.is_empty();
-        if !is_shown && !is_remarked {
+        let has_findings = self.has_findings(id);
+        let shows_costs = self.settings.remarks && !self.workspaces[id].measured.is_empty();
+        if !has_findings && !shows_costs {
             return;
         }
         let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::DiagnosticsDue };
-        self.workspaces[id].placing_soon.start(PAUSE, &wake);
+        self.workspaces[id].placement_delay.start(PAUSE, &wake);
     }
 
-    /// The pause after an edit is over.
+    /// Updates diagnostics if the pause after an edit is over.
     pub(crate) fn diagnostics_due(&mut self, id: WorkspaceId) {
         let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::DiagnosticsDue };
-        if self.workspaces[id].placing_soon.is_over(&wake) {
+        if self.workspaces[id].placement_delay.is_over(&wake) {
             self.show_diagnostics(id);
         }
     }
@@ -142,7 +143,7 @@ impl GlobalState {
     ) {
         let to_client = self.to_client.clone();
         let workspace = &mut self.workspaces[id];
-        if workspace.placing != number {
+        if workspace.placement != number {
             return;
         }
         for file in workspace.published.replace(placements.files) {

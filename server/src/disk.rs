@@ -61,7 +61,7 @@ impl Disk {
         answered
     }
 
-    /// The path without symbolic links. If the disk does not answer, the path is returned
+    /// Returns the path without symbolic links. If the disk does not answer, the path is returned
     /// unchanged.
     pub(crate) fn real_path(&self, path: &Path) -> PathBuf {
         let queried = path.to_owned();

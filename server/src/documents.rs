@@ -37,7 +37,7 @@ impl DocumentId {
     }
 }
 
-/// The path without symbolic links, if it exists.
+/// Returns the path without symbolic links, if it exists.
 pub(crate) fn real_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -79,7 +79,7 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// The number of this edition of the text.
+    /// Returns the number of this edition of the text.
     pub(crate) fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
     }
@@ -100,7 +100,7 @@ pub(crate) struct DocumentSnapshot {
 }
 
 impl DocumentSnapshot {
-    /// Whether the document was neither edited nor closed since.
+    /// Returns whether the document was neither edited nor closed since.
     pub(crate) fn is_current(&self) -> bool {
         self.current.load(Ordering::Acquire) == self.edition
     }
@@ -220,18 +220,18 @@ impl Documents {
         self.open.get(id)
     }
 
-    /// The size of an open text in bytes; 0 if it is not open or too large.
+    /// Returns the size of an open text in bytes, or 0 if it is not open or too large.
     pub(crate) fn bytes(&self, id: &DocumentId) -> usize {
         let index = self.get(id).and_then(|document| document.index.as_ref());
         index.map_or(0, |index| index.text().len())
     }
 
-    /// All documents, in no particular order.
+    /// Iterates over all documents, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&DocumentId, &Document)> {
         self.open.iter()
     }
 
-    /// A snapshot of a text; `None` if it is not open or too large.
+    /// Returns a snapshot of a text, or `None` if it is not open or too large.
     pub(crate) fn snapshot(&self, id: &DocumentId) -> Option<DocumentSnapshot> {
         let document = self.open.get(id)?;
         Some(DocumentSnapshot {

@@ -48,7 +48,7 @@ pub(crate) async fn run(mut state: GlobalState, mut events: mpsc::Receiver<Event
     }
 }
 
-/// The document whose text the event changes.
+/// Returns the document whose text the event changes.
 fn text_of(event: &Event) -> Option<DocumentId> {
     match event {
         Event::Told(Told::Opened { id, .. } | Told::Changed(id, ..) | Told::Saved(id), _) => {
@@ -249,12 +249,12 @@ impl GlobalState {
                 let bytes = self.documents.bytes(&id);
                 self.documents.close(&id);
                 if bytes >= freed_memory::LARGE {
-                    freed_memory::give_back_soon();
+                    freed_memory::release_soon();
                 }
                 self.saved.remove(&id);
                 self.cache.retain(|(other, _, _), _| *other != id);
                 if let Some(file) = real {
-                    self.show_remarks_soon(&file);
+                    self.show_diagnostics_soon(&file);
                     self.text_changed(&file);
                     self.read_after_pause(&file, false);
                 }
@@ -274,12 +274,13 @@ impl GlobalState {
         }
     }
 
-    /// The client accepts requests from now on.
+    /// Starts the background tasks and adds the client's folders: the client accepts requests from
+    /// now on.
     fn ready(&mut self) {
         let sending = self.refresh.clone();
-        let forgets_hints = self.client.name == "Neovim";
+        let repeats_hints = self.client.name == "Neovim";
         let (to_client, wanted) = (self.to_client.clone(), self.client.refreshes());
-        tokio::spawn(sending.keep_sending(to_client, wanted, forgets_hints));
+        tokio::spawn(sending.keep_sending(to_client, wanted, repeats_hints));
         self.watcher = Watcher::start(self.events.clone());
         tokio::spawn(relay_jobs(self.gate.follow(), self.events.clone()));
         for root in self.client.roots.clone() {
@@ -312,7 +313,7 @@ impl GlobalState {
             self.send_status(id);
             self.estimate_when_idle(id);
         }
-        self.show_remarks_soon(&path);
+        self.show_diagnostics_soon(&path);
         self.read_after_pause(&path, true);
     }
 
@@ -323,7 +324,7 @@ impl GlobalState {
         });
         self.report_refusal(id, changed);
         if let Some(path) = self.documents.get(id).and_then(|document| document.real.clone()) {
-            self.show_remarks_soon(&path);
+            self.show_diagnostics_soon(&path);
             self.last_touched = Some(path.clone());
             let owner = self.workspaces.around(&path);
             self.scheduler.edited(owner);
@@ -404,8 +405,8 @@ impl GlobalState {
         }
     }
 
-    /// The workspace a command applies to: the one of its argument, else the one of the document
-    /// touched last, else the only one.
+    /// Returns the workspace a command applies to: the one of its argument, else the one of the
+    /// document touched last, else the only one.
     pub(crate) fn target_workspace(&self, argument: Option<PathBuf>) -> Option<WorkspaceId> {
         if let Some(path) = argument {
             return self.workspaces.around(&self.disk.real_path(&path));

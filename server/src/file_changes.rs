@@ -32,8 +32,8 @@ impl ChangedDocument {
 }
 
 impl GlobalState {
-    /// Files were written. This includes the editor's own saves, and is the only sign of them if a
-    /// client sends no `didSave`.
+    /// Handles written files. These include the editor's own saves, and are the only sign of them
+    /// if a client sends no `didSave`.
     pub(crate) fn files_changed(&mut self, files: Vec<PathBuf>) {
         // An estimate may depend on any of them.
         for file in &files {
@@ -88,7 +88,7 @@ impl GlobalState {
         });
     }
 
-    /// The changed files whose content is new were found.
+    /// Requests runs for the changed files whose content is new.
     pub(crate) fn changes_read(&mut self, changes: Vec<FileChange>) {
         self.is_checking_changes = false;
         let mut wanted: HashMap<WorkspaceId, Reason> = HashMap::new();

@@ -18,18 +18,18 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The folder at `root`; `None` if there is none.
+    /// Returns the folder at `root`, or `None` if there is none.
     pub(crate) fn of(root: &Path) -> Option<Identity> {
         Some(Identity { numbers: numbers(root)?, commit: git::first_commit(root) })
     }
 
-    /// The same without the repository, which is not read.
+    /// Identifies the folder only. Its repository is not read.
     pub(crate) fn of_folder(root: &Path) -> Option<Identity> {
         Some(Identity { numbers: numbers(root)?, commit: None })
     }
 
-    /// Whether the folder at `root` is this one. A repository that was added later is fine; one
-    /// that was replaced or removed means another project.
+    /// Returns whether the folder at `root` is this one. A repository that was added later is fine;
+    /// one that was replaced or removed means another project.
     pub(crate) fn is_of(&self, root: &Path) -> bool {
         // The repository of a folder that is not allowed is never read.
         self.is_same_folder(root)
@@ -39,7 +39,7 @@ impl Identity {
                 .is_none_or(|commit| git::first_commit(root).as_ref() == Some(commit))
     }
 
-    /// The same with one query, without the repository.
+    /// Compares the folder only, with a single query.
     pub(crate) fn is_same_folder(&self, root: &Path) -> bool {
         numbers(root) == Some(self.numbers)
     }

@@ -7,26 +7,26 @@ use std::time::Duration;
 pub(crate) const LARGE: usize = 1 << 20;
 
 /// Requests in progress hold the text until they are answered.
-const SETTLED: Duration = Duration::from_secs(1);
+const RELEASE_DELAY: Duration = Duration::from_secs(1);
 
 /// Returns free memory after a short delay, on a thread where it blocks nobody.
-pub(crate) fn give_back_soon() {
+pub(crate) fn release_soon() {
     tokio::spawn(async {
-        tokio::time::sleep(SETTLED).await;
-        let _ = tokio::task::spawn_blocking(give_back).await;
+        tokio::time::sleep(RELEASE_DELAY).await;
+        let _ = tokio::task::spawn_blocking(release).await;
     });
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn give_back() {
+fn release() {
     use std::ffi::c_int;
     unsafe extern "C" {
         fn malloc_trim(keep_bytes: usize) -> c_int;
     }
     // SAFETY: it has no preconditions, and other threads may allocate meanwhile (malloc_trim(3)).
-    let gave = unsafe { malloc_trim(0) };
-    tracing::debug!("freed memory was given back to the system: {}", gave == 1);
+    let released = unsafe { malloc_trim(0) };
+    tracing::debug!("freed memory was given back to the system: {}", released == 1);
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn give_back() {}
+fn release() {}

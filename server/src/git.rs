@@ -33,22 +33,22 @@ pub(crate) struct Head {
 }
 
 /// The path of a file that ran, and the checksums of its lines.
-pub(crate) type Ran<'a> = (&'a Path, &'a [u32]);
+pub(crate) type RanFile<'a> = (&'a Path, &'a [u32]);
 
 /// Compares HEAD of the repository around `root` with the files that ran. Returns `None` if there
 /// is no repository, or HEAD has no commit that can be read.
-pub(crate) fn head(root: &Path, ran: &[Ran<'_>]) -> Option<Head> {
+pub(crate) fn head(root: &Path, ran: &[RanFile<'_>]) -> Option<Head> {
     let head = Commit::named(root, "HEAD")?;
-    Some(Head { clean: head.reads_as(ran), commit: head.digits })
+    Some(Head { clean: head.has_files(ran), commit: head.digits })
 }
 
 /// The maximum number of first parents followed to find a repository's first commit. A longer
 /// history counts as unknown, because the user waits for the result.
 const FIRST_PARENT_LIMIT: usize = 20_000;
 
-/// The name of the first commit of the repository around `root`, found by following first parents
-/// from HEAD. It does not change as commits are added. Returns `None` if there is no repository or
-/// no commit.
+/// Returns the name of the first commit of the repository around `root`, found by following first
+/// parents from HEAD. It does not change as commits are added. Returns `None` if there is no
+/// repository or no commit.
 pub(crate) fn first_commit(root: &Path) -> Option<String> {
     let find = || -> Result<Option<String>, Box<dyn Error>> {
         let Repository { objects, references, .. } = Repository::around(root)?;
@@ -94,16 +94,16 @@ impl Commit {
         }
     }
 
-    /// The abbreviated name, as git shows it.
+    /// Returns the abbreviated name, as git shows it.
     pub(crate) fn short(&self) -> &str {
         self.digits.get(..7).unwrap_or(&self.digits)
     }
 
-    /// Whether all files are the same in this commit. Returns false for an empty list.
-    pub(crate) fn reads_as(&self, ran: &[Ran<'_>]) -> bool {
-        let is_same = |&(file, checksums): &Ran<'_>| {
+    /// Returns whether all files are the same in this commit. Returns false for an empty list.
+    pub(crate) fn has_files(&self, ran: &[RanFile<'_>]) -> bool {
+        let is_same = |&(file, checksums): &RanFile<'_>| {
             let file = inside(self.folder.as_deref(), file);
-            reads_as(&self.objects, self.tree, file, checksums).unwrap_or_else(|why| {
+            has_file(&self.objects, self.tree, file, checksums).unwrap_or_else(|why| {
                 tracing::debug!("{} cannot be read: {why}", self.digits);
                 false
             })
@@ -166,8 +166,8 @@ impl Repository {
     }
 }
 
-/// Whether a file in the tree has these checksums, which ignore line endings like git.
-fn reads_as(
+/// Returns whether a file in the tree has these checksums, which ignore line endings like git.
+fn has_file(
     objects: &Handle,
     tree: ObjectId,
     file: Option<PathBuf>,
@@ -186,7 +186,7 @@ fn reads_as(
     Ok(std::str::from_utf8(blob.data).is_ok_and(|text| fingerprint(text) == checksums))
 }
 
-/// The path of a file relative to the working tree.
+/// Returns the path of a file relative to the working tree.
 fn inside(folder: Option<&Path>, file: &Path) -> Option<PathBuf> {
     Some(file.canonicalize().ok()?.strip_prefix(folder?).ok()?.to_owned())
 }

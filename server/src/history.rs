@@ -62,7 +62,7 @@ pub(crate) fn add(store: &Store, profiled: &Profiled) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// The costs of a run by line and module; `None` if they are not stored or cannot be read.
+/// Reads the costs of a run by line and module. Returns `None` if they are not stored or damaged.
 pub(crate) fn run(store: &Store, root: &Path, when_unix_ms: u64) -> Option<Run> {
     let file = runs_in(&store.workspace_state(root)).join(format!("{when_unix_ms}.json"));
     if !file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() <= COSTS_LIMIT) {
@@ -73,8 +73,8 @@ pub(crate) fn run(store: &Store, root: &Path, when_unix_ms: u64) -> Option<Run> 
     Run::read(&bytes).ok()
 }
 
-/// The newest of `runs` whose files match a commit: it ran at that commit without changes, or its
-/// files were committed unchanged later.
+/// Returns the newest of `runs` whose files match a commit: it ran at that commit without changes,
+/// or its files were committed unchanged later.
 pub(crate) fn of_commit<'a>(
     store: &Store,
     root: &Path,
@@ -94,15 +94,16 @@ pub(crate) fn of_commit<'a>(
     })
 }
 
-/// Whether the files of a run match a commit. Libraries that count as user code are in no commit.
+/// Returns whether the files of a run match a commit. Libraries that count as user code are in no
+/// commit.
 fn matches_commit(run: &Run, root: &Path, commit: &git::Commit) -> bool {
     let files = run.texts.iter().filter(|text| !text.path.starts_with("site-packages/"));
     let files: Vec<(PathBuf, &[u32])> =
         files.map(|text| (root.join(&text.path), text.checksums.as_slice())).collect();
-    commit.reads_as(&files.iter().map(|(path, sums)| (path.as_path(), *sums)).collect::<Vec<_>>())
+    commit.has_files(&files.iter().map(|(path, sums)| (path.as_path(), *sums)).collect::<Vec<_>>())
 }
 
-/// The changes by line from earlier runs to a measurement.
+/// Computes the changes by line from earlier runs to a measurement.
 fn since(store: &Store, root: &Path, profile: &Profile, when_unix_ms: u64) -> Since {
     let history = read(store, root);
     let record = history.iter().find(|run| run.when_unix_ms == when_unix_ms);
@@ -164,7 +165,7 @@ fn runs_in(folder: &Path) -> PathBuf {
     folder.join("runs")
 }
 
-/// The runs of a project, newest first. Unreadable lines are skipped.
+/// Reads the runs of a project, newest first. Unreadable lines are skipped.
 pub(crate) fn read(store: &Store, root: &Path) -> Vec<RunRecord> {
     let text = tail(&file_in(&store.workspace_state(root)));
     text.lines().rev().filter_map(parse).take(SHOWN_LIMIT).collect()
@@ -209,7 +210,7 @@ fn up_to(history: Vec<RunRecord>, profiled: &Profiled, generation: u64) -> Vec<R
 fn record(profiled: &Profiled) -> RunRecord {
     let profile = &*profiled.profile;
     // Libraries that count as user code are in no commit of the project.
-    let ran: Vec<git::Ran<'_>> = profile
+    let ran: Vec<git::RanFile<'_>> = profile
         .files
         .iter()
         .zip(&profiled.files)
@@ -239,7 +240,7 @@ fn append(file: &Path, line: &str, at_line_start: bool) -> std::io::Result<()> {
     options.open(file)?.write_all(format!("{before}{line}\n").as_bytes())
 }
 
-/// The last bytes of a file, as text; empty if it is not a regular file.
+/// Reads the last bytes of a file, as text; empty if it is not a regular file.
 fn tail(file: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -273,7 +274,7 @@ mod tests {
         (folder, store)
     }
 
-    /// A measurement with this iteration time, taken at `when`.
+    /// Creates a measurement with this iteration time, taken at `when`.
     fn measured(milliseconds: f64, when: u64) -> Profiled {
         let iteration = IterationCost { time_ns: milliseconds * 1e6, ..IterationCost::default() };
         Profiled {
@@ -368,7 +369,7 @@ mod tests {
         assert!(profiled.profile.since.as_ref().is_some_and(|since| since.last.is_some()));
     }
 
-    /// A measurement of a project's `train.py` with this text.
+    /// Creates a measurement of a project's `train.py` with this text.
     fn measured_text(root: &Path, text: &str, when: u64) -> Profiled {
         let mut profiled = measured(when as f64, when);
         let facts = FileFacts { path: "train.py".to_owned(), fingerprint: fingerprint(text) };

@@ -137,8 +137,8 @@ impl GlobalState {
         self.send_status(job.owner);
     }
 
-    /// The work was not started: consent was withdrawn, its budget is used up, or something came
-    /// first.
+    /// Handles work that was not started: consent was withdrawn, its budget is used up, or
+    /// something came first.
     fn work_skipped(&mut self, owner: WorkspaceId, work: &Work) {
         match work {
             Work::Probes(generation) => self.probes_ended(owner, *generation, Probes::default()),

@@ -14,7 +14,7 @@ use crate::config::{self, Devices};
 /// The maximum size in bytes of a description of one GPU, which is a page of text.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// The devices of the project at `root`, and notes for the user about skipped entries.
+/// Returns the devices of the project at `root`, and notes for the user about skipped entries.
 pub(crate) fn of_project(root: &Path) -> (DeviceTable, Vec<String>) {
     match config::load(root) {
         Ok(loaded) => with(root, &loaded.config.devices),
@@ -25,7 +25,7 @@ pub(crate) fn of_project(root: &Path) -> (DeviceTable, Vec<String>) {
     }
 }
 
-/// The built-in devices, with those of a configuration in the folder `root`.
+/// Returns the built-in devices, with those of a configuration in the folder `root`.
 fn with(root: &Path, devices: &Devices) -> (DeviceTable, Vec<String>) {
     let mut table = DeviceTable::shipped().clone();
     let mut notes = Vec::new();

@@ -28,7 +28,7 @@ pub(crate) enum Needed {
 }
 
 impl Needed {
-    /// The reason, as shown to the user: `waiting: …`.
+    /// Returns the reason, as shown to the user: `waiting: …`.
     pub(crate) fn why(self) -> &'static str {
         match self {
             Needed::Battery => "the machine is on battery",
@@ -59,8 +59,8 @@ pub(crate) async fn needed(gpu: Option<&str>) -> Option<Needed> {
     (share > BUSY_LIMIT).then_some(Needed::Processors)
 }
 
-/// Whether a battery is discharging and no mains adapter is connected. Batteries of a mouse or
-/// headset do not count.
+/// Returns whether a battery is discharging and no mains adapter is connected. Batteries of a mouse
+/// or headset do not count.
 fn on_battery(supplies: &Path) -> bool {
     let read = |folder: &Path, name: &str| {
         fs::read_to_string(folder.join(name)).map(|text| text.trim().to_owned()).unwrap_or_default()

@@ -41,8 +41,8 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// A pool for low-priority background work. It has two threads, because stopped work may
-    /// continue for a while.
+    /// Creates a pool for low-priority background work. It has two threads, because stopped work
+    /// may continue for a while.
     pub(crate) fn background() -> Pool {
         Pool { threads: Arc::new(Semaphore::new(2)), has_low_priority: true }
     }

@@ -59,7 +59,7 @@ pub(crate) trait Profiler: Send + Sync + 'static {
     }
 
     /// Returns what is known about other batch sizes before any is tried: where the number is set,
-    /// and what the last run says. It only reads files.
+    /// and what the last run says. It runs nothing, but reads files.
     fn look_at_batch(&self, _request: ExploreRequest) -> Boxed<Option<Exploration>> {
         Box::pin(async { None })
     }
@@ -77,7 +77,7 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         Box::pin(async { Explored::Done })
     }
 
-    /// Whether another program needs the machine, or its GPU of this name.
+    /// Returns whether another program needs the machine, or its GPU of this name.
     fn machine_needed(&self, _gpu: Option<String>) -> Boxed<Option<Needed>> {
         Box::pin(async { None })
     }
@@ -102,7 +102,7 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         Probes::default()
     }
 
-    /// Computes the findings of a measured iteration in the project at `root`. It only reads files.
+    /// Computes the findings of a measured iteration in the project at `root`. It runs nothing, but reads files.
     fn findings(
         &self,
         subject: &Subject,
@@ -114,7 +114,7 @@ pub(crate) trait Profiler: Send + Sync + 'static {
     }
 
     /// Computes the findings from a program's source text only. It ends early when `stop` returns
-    /// true. It only reads files.
+    /// true. It runs nothing, but reads files.
     fn read(
         &self,
         sources: &Sources,
@@ -231,14 +231,14 @@ impl AtHand {
         AtHand(Arc::new(Mutex::new(Some(iteration))))
     }
 
-    /// The iteration, unless it was taken before.
+    /// Returns the iteration, unless it was taken before.
     pub(crate) fn take(&self) -> Option<Iteration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl Profiled {
-    /// The index of a file in the profile.
+    /// Returns the index of a file in the profile.
     pub(crate) fn file(&self, path: &Path) -> Option<ridgeline_analysis::profile::FileId> {
         let at = self.files.iter().position(|file| file.as_deref() == Some(path))?;
         u32::try_from(at).ok().map(ridgeline_analysis::profile::FileId)

@@ -13,7 +13,7 @@ use crate::lsp::client::ToClient;
 /// The minimum time between refreshes.
 const INTERVAL: Duration = Duration::from_millis(200);
 /// The time an editor may take to request and draw its lenses.
-const REDRAW: Duration = Duration::from_millis(50);
+const REDRAW_TIME: Duration = Duration::from_millis(50);
 /// The delay before the second hint refresh, for editors that may drop the first one.
 const SECOND_REFRESH_DELAY: Duration = Duration::from_millis(700);
 
@@ -54,13 +54,13 @@ impl Refresh {
     /// Sends refreshes for `wanted` things until the session ends. A client that does not answer
     /// only delays the next refresh, by the request's timeout.
     ///
-    /// `forgets_hints` is for Neovim: versions 0.10 to 0.12 do not draw hints whose answer arrives
+    /// `repeats_hints` is for Neovim: versions 0.10 to 0.12 do not draw hints whose answer arrives
     /// after a redraw for another reason, so a second refresh follows once nothing else changes.
     pub(crate) async fn keep_sending(
         self,
         client: ToClient,
         wanted: Vec<Refreshable>,
-        forgets_hints: bool,
+        repeats_hints: bool,
     ) {
         let mut needs_second_refresh = false;
         loop {
@@ -78,7 +78,7 @@ impl Refresh {
                 bit.is_some_and(|bit| bit.swap(false, Ordering::Relaxed)) && wanted.contains(&what)
             };
             let [hints, lenses, diagnostics] = Refreshable::ALL.map(take);
-            needs_second_refresh = (needs_second_refresh || hints) && forgets_hints;
+            needs_second_refresh = (needs_second_refresh || hints) && repeats_hints;
             tokio::join!(
                 async {
                     if lenses {
@@ -93,7 +93,7 @@ impl Refresh {
                 // Hints come last, because new lenses cause a redraw.
                 async {
                     if hints {
-                        sleep(REDRAW).await;
+                        sleep(REDRAW_TIME).await;
                         client.refresh(Refreshable::Hints).await
                     }
                 },

@@ -51,7 +51,7 @@ pub(crate) fn page(
     Ok(report::html(&report)?)
 }
 
-/// The estimated speedups, with the measured ones. A report has no edits to apply.
+/// Returns the estimated speedups, with the measured ones. A report has no edits to apply.
 fn with_measurements(found: &Found, profiled: &Profiled, store: &Store) -> panel::WhatIfs {
     let (study, message) = match found {
         Ok(study) => (Some(study.clone()), None),

@@ -71,8 +71,8 @@ impl GlobalState {
         });
     }
 
-    /// The question cannot be asked, because the configuration cannot be read. The next save asks
-    /// it.
+    /// Tells the user that the question cannot be asked, because the configuration cannot be read
+    /// in time. The next save asks again.
     fn report_unreadable_config(&mut self, id: WorkspaceId) {
         let workspace = &mut self.workspaces[id];
         workspace.trust_asked = false;
@@ -83,7 +83,8 @@ impl GlobalState {
         self.to_client.show_message(Importance::Warning, &message);
     }
 
-    /// The program's name in the question: the script, if it is known without searching for it.
+    /// Returns the program's name in the question: the script, if it is known without searching for
+    /// it.
     fn program_name(&self, id: WorkspaceId, file: Option<&Path>) -> String {
         let Workspace { root, script: chosen, .. } = &self.workspaces[id];
         let project = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
@@ -105,7 +106,7 @@ impl GlobalState {
         }
     }
 
-    /// The user answered or closed the trust question.
+    /// Handles the answer to the trust question, or that it was closed.
     pub(crate) fn trust_answered(
         &mut self,
         id: WorkspaceId,
@@ -221,8 +222,9 @@ impl GlobalState {
         });
     }
 
-    /// The user chose the training script or closed the question. It was asked during a run that
-    /// they allowed, and the run continues with the answer unless they have withdrawn that.
+    /// Handles the choice of the training script, or that the question was closed. It was asked
+    /// during a run that the user allowed, and the run continues with the answer unless they have
+    /// withdrawn that.
     pub(crate) fn script_chosen(
         &mut self,
         id: WorkspaceId,
@@ -240,7 +242,7 @@ impl GlobalState {
         workspace.script_asked = false;
         let Some(script) = script else { return };
         self.remember_run(id, script);
-        if self.gate.go_on(id, question) {
+        if self.gate.continue_run(id, question) {
             self.scheduler.want(id, Work::Run(reason));
         }
         self.send_status(id);
@@ -259,8 +261,8 @@ impl GlobalState {
     }
 }
 
-/// The question, with the reasons for the likeliest scripts, for which the editor's buttons have no
-/// room.
+/// Returns the question, with the reasons for the likeliest scripts, for which the editor's buttons
+/// have no room.
 fn choice_message(runs: &[RunChoice]) -> String {
     const EXPLAINED: usize = 3;
     let explained = runs.iter().take(EXPLAINED).filter(|run| !run.why.is_empty());

@@ -97,14 +97,14 @@ impl GlobalState {
         self.send_status(id);
     }
 
-    /// The workspace's zygote is ready or failed to start.
+    /// Handles that the workspace's zygote is ready or failed to start.
     pub(crate) fn prepared(&mut self, id: WorkspaceId) {
         self.workspaces[id].preparing = false;
         self.send_status(id);
         self.estimate_when_idle(id);
     }
 
-    /// What to run in a workspace. `changed` is the file that was saved, if any.
+    /// Describes what to run in a workspace. `changed` is the file that was saved, if any.
     pub(crate) fn request(&self, id: WorkspaceId, changed: Option<&Path>) -> ProfileRequest {
         let workspace = &self.workspaces[id];
         ProfileRequest {
@@ -168,7 +168,7 @@ impl GlobalState {
         Some(())
     }
 
-    /// A run reports progress.
+    /// Handles the progress of a run.
     pub(crate) fn run_progressed(&mut self, job: JobId, event: ProgressEvent) {
         let running = self.scheduler.running().filter(|running| running.id == job);
         let Some(id) = running.map(|running| running.owner) else { return };
@@ -255,8 +255,8 @@ impl GlobalState {
         }
     }
 
-    /// A training script with a syntax error is not found. If the saved file has one, it is
-    /// reported as the reason.
+    /// Returns the syntax error of the saved file, if it has one. Such a file is not found to be a
+    /// training script, so the error is the reason that there is nothing to run.
     fn syntax_error_in_saved_file(&self, id: WorkspaceId, reason: &Reason) -> Option<Failure> {
         let root = &self.workspaces[id].root;
         let file = reason.file()?;
@@ -315,7 +315,7 @@ impl GlobalState {
         self.show_message_once(id, Importance::Error, &message, is_requested);
     }
 
-    /// The user pressed cancel on a progress.
+    /// Stops the job whose progress the user cancelled.
     pub(crate) fn progress_cancelled(&mut self, wanted: &str) {
         self.scheduler.stop_progress(wanted);
     }

@@ -320,7 +320,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The value at `a.b`. Editors write it nested, or with the dot in the key.
+    /// Reads the value at `a.b`. Editors write it nested, or with the dot in the key.
     fn value(&self, name: &str) -> Option<&Value> {
         self.sections.iter().find_map(|section| {
             let nested = name.split('.').try_fold(*section, |at, key| at.get(key));
@@ -337,7 +337,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A switch that the server decides unless the user does.
+    /// Reads a switch that the server decides unless the user does.
     fn automatic(&mut self, name: &'static str, automatic: bool) -> bool {
         match self.value(name) {
             None => automatic,
@@ -403,7 +403,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A size in bytes, written as in a project's configuration. Empty text means none.
+    /// Reads a size in bytes, written as in a project's configuration. Empty text means none.
     fn size(&mut self, name: &'static str) -> Option<u64> {
         let value = self.value(name)?;
         if value.as_str().is_some_and(|text| text.trim().is_empty()) {
@@ -415,7 +415,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Empty text means none, because forms in editors cannot express it otherwise.
+    /// Reads a text. Empty text means none, because forms in editors cannot express it otherwise.
     fn text(&mut self, name: &'static str) -> Option<String> {
         match self.value(name) {
             None => None,

@@ -87,7 +87,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// What it can be asked to refresh.
+    /// Returns what it can be asked to refresh.
     pub(crate) fn refreshes(&self) -> Vec<Refreshable> {
         let mut wanted = Vec::new();
         for (what, takes) in [
@@ -114,7 +114,7 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// The document's current text.
+    /// Creates it from the document's current text.
     pub(crate) fn of(document: &Document, known_from_disk: bool) -> Saved {
         let text = document.index.as_ref().map(|index| TextMark::of(index.text()));
         Saved { edition: document.edition(), known_from_disk, text }
@@ -124,12 +124,12 @@ impl Saved {
         self.text
     }
 
-    /// Whether both are the same text.
+    /// Returns whether both are the same text.
     pub(crate) fn is_same(&self, other: &Saved) -> bool {
         self.text.is_some() && self.text == other.text
     }
 
-    /// Whether the file has this text.
+    /// Returns whether the file has this text.
     pub(crate) fn is_on_disk(&self, file: &Path) -> bool {
         self.text.is_some_and(|text| text.is_on_disk(file))
     }
@@ -236,13 +236,13 @@ impl GlobalState {
         }
     }
 
-    /// A number that was not used before.
+    /// Returns a number that was not used before.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
 
-    /// A snapshot of a document with everything known about it.
+    /// Returns a snapshot of a document with everything known about it.
     pub(crate) fn view(&self, id: &DocumentId) -> Option<View> {
         let document = self.documents.snapshot(id)?;
         let real = self.documents.get(id).and_then(|document| document.real.as_deref());
@@ -257,15 +257,15 @@ impl GlobalState {
         Some(view)
     }
 
-    /// Whether a run of the document's workspace waits for the user's permission.
+    /// Returns whether a run of the document's workspace waits for the user's permission.
     pub(crate) fn consent_is_wanted(&self, id: &DocumentId) -> bool {
         let real = self.documents.get(id).and_then(|document| document.real.as_deref());
         let id = real.and_then(|path| self.workspaces.around(path));
         id.is_some_and(|id| self.workspaces[id].waiting.is_some())
     }
 
-    /// The newest profile that contains a file. It may come from a workspace inside or around this
-    /// one.
+    /// Returns the newest profile that contains a file. It may come from a workspace inside or
+    /// around this one.
     fn measured(&self, path: &Path) -> Option<Measured> {
         // An estimate is newer than the measurement it was computed from.
         let all =
@@ -389,13 +389,13 @@ impl GlobalState {
         self.refresh.mark(Refreshable::Lenses);
     }
 
-    /// The client shut down or disconnected: stops everything, and starts nothing any more.
+    /// Stops everything, and starts nothing any more: the client shut down or disconnected.
     pub(crate) fn close(&mut self) {
         self.gate.close();
         self.scheduler.close();
     }
 
-    /// A job has ended or moved on to something else.
+    /// Sends the statuses, because a job has ended or moved on to something else.
     pub(crate) fn work_changed(&mut self) {
         self.workspaces.ids().into_iter().for_each(|id| self.send_status(id));
     }
@@ -445,7 +445,7 @@ impl GlobalState {
 }
 
 impl Drop for GlobalState {
-    /// Nothing keeps running when the session is over.
+    /// Stops everything that runs when the session is over.
     fn drop(&mut self) {
         self.close();
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use private_files::temporary_folder;
 pub(crate) use private_files::{create_private, make_recording_private, write_atomic};
-pub(crate) use recordings::{RANK, discard_data};
+pub(crate) use recordings::{RANK_PREFIX, discard_data};
 
 /// Overrides the cache folder.
 pub(crate) const CACHE_VARIABLE: &str = "RIDGELINE_CACHE_DIR";
@@ -70,7 +70,7 @@ impl StoreError {
 }
 
 impl Store {
-    /// The user's folders, or those set in the environment.
+    /// Opens the user's folders, or those set in the environment.
     ///
     /// # Errors
     /// If the user has no home folder and the environment sets none.
@@ -92,23 +92,23 @@ impl Store {
         })
     }
 
-    /// A store in the given folders.
+    /// Opens a store in the given folders.
     #[cfg(test)]
     pub(crate) fn at(cache: PathBuf, state: PathBuf) -> Store {
         Store { cache, state }
     }
 
-    /// The cache folder. Everything in it can be recreated.
+    /// Returns the cache folder. Everything in it can be recreated.
     pub(crate) fn cache(&self) -> &Path {
         &self.cache
     }
 
-    /// The state folder, with the user's decisions.
+    /// Returns the state folder, with the user's decisions.
     pub(crate) fn state(&self) -> &Path {
         &self.state
     }
 
-    /// The folder of a workspace's state.
+    /// Returns the folder of a workspace's state.
     pub(crate) fn workspace_state(&self, root: &Path) -> PathBuf {
         self.state.join("workspaces").join(workspace_key(root))
     }
@@ -133,8 +133,8 @@ impl Store {
         temporary_folder(BATCH, &self.cache)
     }
 
-    /// What the user chose to run in this workspace: a script's path relative to its root, or a
-    /// command as it was shown to them.
+    /// Returns what the user chose to run in this workspace: a script's path relative to its root,
+    /// or a command as it was shown to them.
     pub(crate) fn remembered_run(&self, root: &Path) -> Option<String> {
         const SIZE_LIMIT: u64 = 4096;
         let file = self.workspace_state(root).join("script");
@@ -172,7 +172,7 @@ impl Store {
     }
 }
 
-/// The name of a workspace's folders: readable, and unique.
+/// Returns the name of a workspace's folders: readable, and unique.
 fn workspace_key(root: &Path) -> String {
     let mut hasher = fnv::FnvHasher::default();
     hasher.write(root.as_os_str().as_encoded_bytes());

@@ -15,7 +15,7 @@ pub(crate) struct TextMark {
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 impl TextMark {
-    /// The checksum of a text, which ignores a byte order mark.
+    /// Computes the checksum of a text, which ignores a byte order mark.
     pub(crate) fn of(text: &str) -> TextMark {
         let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
         let mut hasher = fnv::FnvHasher::default();
@@ -23,8 +23,8 @@ impl TextMark {
         TextMark { bytes: text.len() as u64, hash: hasher.finish() }
     }
 
-    /// Whether a file has this text. A file of another length is not read, because it may be of any
-    /// size.
+    /// Returns whether a file has this text. A file of another length is not read, because it may
+    /// be of any size.
     pub(crate) fn is_on_disk(self, file: &Path) -> bool {
         let expected = self.bytes..=self.bytes + BYTE_ORDER_MARK.len() as u64;
         fs::metadata(file).is_ok_and(|metadata| expected.contains(&metadata.len()))

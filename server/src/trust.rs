@@ -27,7 +27,7 @@ impl Answer {
     /// All answers, in the order in which they are offered.
     pub(crate) const ALL: [Answer; 3] = [Answer::Once, Answer::Always, Answer::Never];
 
-    /// The button's title.
+    /// Returns the button's title.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Answer::Once => "Run once",
@@ -36,7 +36,7 @@ impl Answer {
         }
     }
 
-    /// The answer with this title.
+    /// Returns the answer with this title.
     pub(crate) fn of_title(title: &str) -> Option<Answer> {
         Answer::ALL.into_iter().find(|answer| answer.title() == title)
     }
@@ -78,8 +78,8 @@ struct Known {
 const FILE: &str = "trust";
 
 impl Trust {
-    /// `vouched` means that the editor trusts all its workspaces. Without a store, decisions last
-    /// as long as the session.
+    /// Creates the decisions of a session. `vouched` means that the editor trusts all its workspaces.
+    /// Without a store, decisions last as long as the session.
     pub(crate) fn new(store: Option<Store>, vouched: bool) -> Trust {
         Trust { store, vouched, known: HashMap::new(), disk: Disk::default() }
     }
@@ -142,7 +142,7 @@ impl Trust {
         written.unwrap_or(Ok(()))
     }
 
-    /// No decision about the folder that is at the path now.
+    /// Returns an undecided entry for the folder that is at the path now.
     fn undecided(&self, root: &Path) -> Known {
         let path = root.to_owned();
         let folder = self.disk.ask(move || Identity::of_folder(&path)).flatten();
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::git::tests::{git, repository};
 
-    /// A store, and a workspace next to it.
+    /// Creates a store, and a workspace next to it.
     fn store_and_workspace() -> (tempfile::TempDir, Option<Store>, PathBuf) {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::at(folder.path().join("cache"), folder.path().join("state"));

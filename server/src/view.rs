@@ -89,7 +89,7 @@ impl View {
         }
     }
 
-    /// The findings in the text that the settings show.
+    /// Returns the findings in the text that the settings show.
     pub(crate) fn findings(&self) -> Vec<Placed<'_>> {
         let (Some(minimum), Some(file)) = (self.settings.findings, self.file.as_deref()) else {
             return Vec::new();
@@ -97,7 +97,7 @@ impl View {
         in_text(&self.findings, file, &self.document.index, minimum)
     }
 
-    /// The profile, and its costs in the current text. The first caller computes them, and
+    /// Returns the profile, and its costs in the current text. The first caller computes them, and
     /// concurrent callers wait for it.
     pub(crate) fn costs(&self) -> Option<(&Profile, &CostMap)> {
         let measured = self.measured.as_ref()?;
@@ -106,7 +106,7 @@ impl View {
         Some((profile, self.derived.costs.get_or_init(build)))
     }
 
-    /// Whether the text is a training script, and where it trains.
+    /// Returns whether the text is a training script, and where it trains.
     pub(crate) fn training(&self) -> &TrainingScript {
         self.derived.training.get_or_init(|| training_script(&self.document.index))
     }

@@ -168,7 +168,7 @@ impl Thread {
     }
 }
 
-/// Whether a change of this file may trigger a run.
+/// Returns whether a change of this file may trigger a run.
 fn is_relevant(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name == config::FILE_NAME
@@ -183,7 +183,7 @@ fn walk(root: &Path) -> WalkBuilder {
     walk
 }
 
-/// Whether a path exists and git does not ignore it.
+/// Returns whether a path exists and git does not ignore it.
 fn is_listed(path: &Path) -> bool {
     let Some(parent) = path.parent() else { return false };
     let mut siblings = walk(parent);

@@ -47,35 +47,35 @@ impl Workspaces {
         self.all.retain(|workspace| workspace.id != id);
     }
 
-    /// The workspace with this ID, if it still exists. Named `find`, because clippy rejects `[id]`
-    /// on types with a `get`.
+    /// Returns the workspace with this ID, if it still exists. Named `find`, because clippy rejects
+    /// `[id]` on types with a `get`.
     pub(crate) fn find(&self, id: WorkspaceId) -> Option<&Workspace> {
         self.all.iter().find(|workspace| workspace.id == id)
     }
 
-    /// Whether the workspace still exists.
+    /// Returns whether the workspace still exists.
     pub(crate) fn contains(&self, id: WorkspaceId) -> bool {
         self.find(id).is_some()
     }
 
-    /// The workspace with this root.
+    /// Returns the workspace with this root.
     pub(crate) fn at(&self, root: &Path) -> Option<WorkspaceId> {
         self.all.iter().find(|workspace| workspace.root == root).map(|workspace| workspace.id)
     }
 
-    /// The innermost workspace that contains a file.
+    /// Returns the innermost workspace that contains a file.
     pub(crate) fn around(&self, file: &Path) -> Option<WorkspaceId> {
         let around = self.all.iter().filter(|workspace| file.starts_with(&workspace.root));
         let innermost = around.max_by_key(|workspace| workspace.root.components().count());
         innermost.map(|workspace| workspace.id)
     }
 
-    /// All workspaces, in the order in which they were added.
+    /// Iterates over all workspaces, in the order in which they were added.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Workspace> {
         self.all.iter()
     }
 
-    /// All workspaces, mutably.
+    /// Iterates over all workspaces mutably.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Workspace> {
         self.all.iter_mut()
     }
@@ -124,9 +124,9 @@ pub(crate) struct Workspace {
     /// The diagnostics that the client shows.
     pub published: Published,
     /// The number of the last placement of diagnostics that was started.
-    pub placing: u64,
+    pub placement: u64,
     /// Delays the placement of diagnostics.
-    pub placing_soon: Debouncer,
+    pub placement_delay: Debouncer,
     /// A run that waits for the user's permission.
     pub waiting: Option<Reason>,
     /// Whether the trust question is open.
@@ -169,18 +169,18 @@ impl Workspace {
         self.preparing = false;
         self.trust_asked = false;
         self.script_asked = false;
-        self.placing_soon = Debouncer::default();
+        self.placement_delay = Debouncer::default();
         self.live.forget_pending();
         self.findings.forget_pending();
     }
 
-    /// The profile on display: the newest measurement, or an estimate of newer text.
+    /// Returns the profile on display: the newest measurement, or an estimate of newer text.
     pub(crate) fn newest(&self) -> Option<&(u64, Arc<Profiled>)> {
         let both = self.measured.first().into_iter().chain(self.live.estimates.first());
         both.max_by_key(|(generation, _)| *generation)
     }
 
-    /// The current status for the client.
+    /// Returns the current status for the client.
     pub(crate) fn status_now(
         &self,
         running: Option<String>,

@@ -35,7 +35,7 @@ impl Pipeline {
         self.first_look(request).await.map(|(exploration, _, _)| exploration)
     }
 
-    /// Whether something else needs the machine, or the GPU of this name.
+    /// Returns whether something else needs the machine, or the GPU of this name.
     pub(crate) async fn machine_needed(&self, gpu: Option<&str>) -> Option<Needed> {
         if self.ignores_machine_load() { None } else { machine_load::needed(gpu).await }
     }
@@ -160,7 +160,7 @@ impl Pipeline {
     }
 }
 
-/// What is being tried, as shown to the user, and the number of runs left.
+/// Describes what is being tried and the number of runs left, for the user.
 fn stage(question: Question, left: usize) -> String {
     let what = match question {
         Question::Estimate(batch) => format!("estimating batch size {batch}"),
@@ -178,7 +178,7 @@ fn stage(question: Question, left: usize) -> String {
     }
 }
 
-/// What is known before anything runs.
+/// Returns what is known before anything runs.
 fn first_look(
     plan: Plan,
     profile: Arc<Profile>,
@@ -212,7 +212,7 @@ fn first_look(
     }
 }
 
-/// The program as input for the search for its batch size.
+/// Returns the program as input for the search for its batch size.
 pub(super) fn site_entry(plan: &Plan, sources: &Sources) -> SiteEntry {
     let inside = |path: &Path| {
         let inside = path.strip_prefix(&plan.root).unwrap_or(path);
@@ -241,8 +241,8 @@ pub(super) fn site_entry(plan: &Plan, sources: &Sources) -> SiteEntry {
     }
 }
 
-/// The memory that an iteration may use: the limit that the user set, or the device's memory that
-/// is not in use.
+/// Returns the memory that an iteration may use: the limit that the user set, or the device's
+/// memory that is not in use.
 fn capacity(plan: &Plan, profile: &Profile, limit: Option<u64>, taken: u64) -> Option<Capacity> {
     let device = profile.memory.capacity_bytes;
     if profile.device.kind == "cpu" {
@@ -260,14 +260,14 @@ fn capacity(plan: &Plan, profile: &Profile, limit: Option<u64>, taken: u64) -> O
     }
 }
 
-/// The GPU memory in use now, in bytes. The query has a timeout, because a driver may hang.
+/// Returns the GPU memory in use now, in bytes. The query has a timeout, because a driver may hang.
 async fn in_use(profile: &Profile) -> u64 {
     let devices = devices::query_within(Duration::from_secs(2)).await;
     let mut found = devices.gpus.into_iter().filter(|gpu| gpu.name == profile.device.name);
     found.find_map(|gpu| gpu.used_bytes).unwrap_or_default()
 }
 
-/// A message for the user about a batch size that could not be tried.
+/// Returns a message for the user about a batch size that could not be tried.
 fn message(evidence: &Evidence, bounds: &Bounds) -> Option<String> {
     // Failed side-by-side runs are not reported: these batch sizes then run one after another, or
     // fail again with a reason.

@@ -54,7 +54,7 @@ pub(super) struct Gap {
     after: String,
 }
 
-/// The text before and after the number.
+/// Returns the text before and after the number.
 pub(super) fn gap(site: &BatchSite, sources: &Sources) -> Option<Gap> {
     let text = sources.text(&site.file)?;
     Some(Gap {
@@ -81,7 +81,8 @@ pub(super) enum Answer {
 }
 
 impl Explorer<'_> {
-    /// `before` is the number of side-by-side runs so far.
+    /// Answers a question with a run or an estimate. `before` is the number of side-by-side runs so
+    /// far.
     pub(super) async fn answer(&self, question: Question, before: usize) -> Result<Answer, String> {
         let store = self.pipeline.store().clone();
         let folder = blocking(move || store.new_batch_folder())
@@ -110,7 +111,8 @@ impl Explorer<'_> {
         Iterations { timed: planned.timed.max(timed), timed_at_most: None, ..planned }
     }
 
-    /// The request for a batch size: a provider gets it as an argument, a script in an overlay.
+    /// Returns the request for a batch size: a provider gets it as an argument, a script in an
+    /// overlay.
     fn request(&self, batch: u64, out: &Path) -> RunRequest {
         let mut request = self.plan.run_request(out.to_owned());
         match &self.gap {
@@ -242,7 +244,7 @@ impl Explorer<'_> {
     }
 }
 
-/// Why a question has no answer, in a few words.
+/// Says in a few words why a question has no answer.
 async fn why(ended: &RunOutcome, out: &Path) -> String {
     let out = out.to_owned();
     let failure = blocking(move || recording::failure(&out)).await.ok().flatten();

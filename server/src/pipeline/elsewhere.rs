@@ -15,7 +15,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(1);
 const THIRD_PARTY: [&str; 6] =
     ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
 
-/// The paths relative to the root, the ones nearest to it first.
+/// Returns the paths relative to the root, the ones nearest to it first.
 pub(super) fn elsewhere(failure: &RunFailure, root: &Path) -> Vec<String> {
     let wanted = if let Some(module) = missing_module(&failure.error_type, &failure.message) {
         let path = module.replace('.', "/");

@@ -156,8 +156,8 @@ enum Listing {
 }
 
 impl Job<'_> {
-    /// The operators of the saved text, which the estimate is scaled by or compared with; `None` if
-    /// they are not available.
+    /// Returns the operators of the saved text, which the estimate is scaled by or compared with,
+    /// or `None` if they are not available.
     async fn before(&self, saved_is_measured: bool) -> Result<Option<Saved>, Outcome> {
         let saved_lists = self.pipeline.saved_lists.lock().await;
         let known = saved_lists
@@ -330,8 +330,8 @@ fn gaps(list: &OpList) -> Vec<Gap> {
     gaps
 }
 
-/// The device to estimate for: the one of the measurement, else this machine's GPU or the one that
-/// the user chose, else this CPU.
+/// Returns the device to estimate for: the one of the measurement, else this machine's GPU or the
+/// one that the user chose, else this CPU.
 async fn choose_target(
     root: &Path,
     measured: Option<&Arc<Profiled>>,
@@ -376,7 +376,7 @@ fn unavailable(what: String) -> Outcome {
     Outcome::Problem(Problem::new(ProblemKind::Run, what, ""))
 }
 
-/// The line of the last operator that ran.
+/// Returns the line of the last operator that ran.
 fn last_line(list: &OpList) -> Option<FailureFrame> {
     let frame = list.frames(list.ops.last()?.stack).next()?;
     let path = list.files.get(frame.file as usize)?.clone();
@@ -432,7 +432,7 @@ fn run_failure(list: &OpList, failure: Failure) -> RunFailure {
     }
 }
 
-/// Whether the files of a measurement are unchanged on disk.
+/// Returns whether the files of a measurement are unchanged on disk.
 fn is_on_disk(measured: &Profiled) -> bool {
     let files = measured.profile.files.iter().zip(&measured.files);
     files.filter(|(facts, _)| !facts.fingerprint.is_empty()).all(|(facts, path)| {
@@ -442,7 +442,7 @@ fn is_on_disk(measured: &Profiled) -> bool {
 }
 
 impl Saved {
-    /// Whether the list is of the text that was measured.
+    /// Returns whether the list is of the text that was measured.
     fn is_of(&self, profile: &Profile) -> bool {
         profile
             .files

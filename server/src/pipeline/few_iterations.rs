@@ -109,8 +109,9 @@ impl Pipeline {
     }
 }
 
-/// Fewer iterations, for a program that ended before it had as many as requested. The recording's
-/// manifest has their number. Returns `None` if there were too few to measure in one run.
+/// Reduces the iterations, for a program that ended before it had as many as requested. The
+/// recording's manifest has their number. Returns `None` if there were too few to measure in one
+/// run.
 pub(super) async fn fewer_iterations(folder: &Path, requested: &Iterations) -> Option<Iterations> {
     shortened(requested, &seen_in(folder).await?)
 }
@@ -136,8 +137,8 @@ fn seconds_left(limit: Duration, started: Instant) -> Option<u64> {
     Some(limit.saturating_sub(started.elapsed()).as_secs()).filter(|seconds| *seconds > 0)
 }
 
-/// How to measure a program whose run `took` this time and had the iterations in `seen`, with the
-/// time `left` of its limit.
+/// Decides how to measure a program whose run `took` this time and had the iterations in `seen`,
+/// with the time `left` of its limit.
 fn strategy(
     requested: &Iterations,
     seen: &SeenIterations,
@@ -178,7 +179,7 @@ fn strategy(
     })
 }
 
-/// The requested iterations, with what is known about how to find them.
+/// Returns the requested iterations, with what is known about how to find them.
 fn with_known_signals(requested: &Iterations, seen: &SeenIterations) -> Iterations {
     Iterations {
         timed_at_most: None,
@@ -188,8 +189,8 @@ fn with_known_signals(requested: &Iterations, seen: &SeenIterations) -> Iteratio
     }
 }
 
-/// Fewer timed iterations, if enough remain. Otherwise one profiled iteration, and one or two timed
-/// ones.
+/// Reduces the timed iterations, if enough remain. Otherwise requests one profiled iteration, and
+/// one or two timed ones.
 fn shortened(requested: &Iterations, seen: &SeenIterations) -> Option<Iterations> {
     let known = with_known_signals(requested, seen);
     let left = seen.count.saturating_sub(requested.warmup.saturating_add(requested.profiled));
@@ -204,7 +205,7 @@ fn shortened(requested: &Iterations, seen: &SeenIterations) -> Option<Iterations
     Some(Iterations { warmup, timed, profiled: 1, ..known })
 }
 
-/// A note on how often the program ran.
+/// Returns a note on how often the program ran.
 fn note(count: u32, timed: usize) -> String {
     let (has, them) = match count {
         1 => ("1 iteration".to_owned(), "it"),

@@ -10,8 +10,8 @@ use ridgeline_gpu::devices;
 use super::{Pipeline, Request, blocking};
 use crate::measured_rates::{Identity, Measurement, Target, of_device};
 
-/// The GPU of this machine that `device` refers to, unless it was already measured with its current
-/// driver.
+/// Returns the GPU of this machine that `device` refers to, unless it was already measured with its
+/// current driver.
 pub(super) async fn unmeasured(pipeline: &Pipeline, device: &Device) -> Option<Target> {
     let found = devices::query().await;
     let is_target =

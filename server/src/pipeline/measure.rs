@@ -213,7 +213,7 @@ fn overlays(plan: &Plan, compared: &Compared) -> Result<(Overlay, Overlay), Stri
     Ok((unedited, edited))
 }
 
-/// The current positions of the prediction's lines.
+/// Finds the current positions of the prediction's lines.
 fn lines_today(compared: &Compared, sources: &Sources) -> Vec<(String, u32)> {
     let files = &compared.measured.profile.files;
     let today = compared.prediction.lines.iter().filter_map(|(file, line)| {

@@ -274,8 +274,8 @@ impl Pipeline {
         ended
     }
 
-    /// Whether background work may run on a busy machine. For tests, whose machines are always
-    /// busy.
+    /// Returns whether background work may run on a busy machine. For tests, whose machines are
+    /// always busy.
     fn ignores_machine_load(&self) -> bool {
         let background = self.surroundings.variables.get(OsStr::new("RIDGELINE_BACKGROUND"));
         background.is_some_and(|value| value == "always")

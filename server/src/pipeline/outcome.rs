@@ -30,7 +30,7 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The failure of the program, or of a run without a measurement.
+    /// Returns the failure of the program, or of a run without a measurement.
     pub(crate) fn failure(&self) -> Option<&RunFailure> {
         match self {
             Outcome::Failed(failed) => Some(&failed.failure),
@@ -39,7 +39,8 @@ impl Outcome {
         }
     }
 
-    /// The program's writes that were kept from the disk, if it ran and was not allowed to write.
+    /// Returns the program's writes that were kept from the disk, if it ran and was not allowed to
+    /// write.
     pub(crate) fn side_effects(&self) -> Option<&SideEffects> {
         match self {
             Outcome::Measured(profiled) => profiled.profile.side_effects.as_deref(),
@@ -92,7 +93,7 @@ pub(crate) enum ProblemKind {
 }
 
 impl Problem {
-    /// A problem without a run or log.
+    /// Creates a problem without a run or log.
     pub(crate) fn new(
         kind: ProblemKind,
         what: impl Into<String>,
@@ -102,7 +103,7 @@ impl Problem {
         Problem { kind, what, next, run: None, log: None, side_effects: None }
     }
 
-    /// The message for an editor: both sentences.
+    /// Returns the message for an editor: both sentences.
     pub(crate) fn message(&self) -> String {
         if let Some(run) = &self.run {
             failure::report(run, Reader::Editor).message
@@ -180,7 +181,7 @@ fn of_agent(ended: &RunOutcome) -> Option<(String, String)> {
     }
 }
 
-/// The rank that failed first, from the start of the agent's message: `rank 1`.
+/// Returns the rank that failed first, from the start of the agent's message: `rank 1`.
 fn rank_of<'a>(request: &RunRequest, ended: &'a RunOutcome) -> Option<&'a str> {
     request.launcher.as_ref()?;
     let (rank, _) = ended.message.as_deref()?.split_once(": ")?;

@@ -112,20 +112,20 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The request to the agent for one of the runs after a profiled one (other batch sizes,
-    /// comparisons of edits), which records into `out`. Their writes are never kept.
+    /// Returns the request to the agent for one of the runs after a profiled one (other batch
+    /// sizes, comparisons of edits), which records into `out`. Their writes are never kept.
     pub(crate) fn run_request(&self, out: PathBuf) -> RunRequest {
         RunRequest { out, ..self.request.clone() }.redirected()
     }
 
-    /// The request for the profiled run itself, with the plan's launcher if it has one: for an
-    /// agent that serves launched runs.
+    /// Returns the request for the profiled run itself, with the plan's launcher if it has one: for
+    /// an agent that serves launched runs.
     pub(crate) fn launched_request(&self, out: PathBuf) -> RunRequest {
         RunRequest { out, launcher: self.launcher.clone(), ..self.request.clone() }
     }
 
-    /// The same plan with another batch size: a provider gets it as an argument, a script in an
-    /// overlay. It only reads files.
+    /// Returns the same plan with another batch size: a provider gets it as an argument, a script
+    /// in an overlay. It only reads files.
     ///
     /// # Errors
     /// Why the batch size is not a single number that can be replaced.
@@ -167,17 +167,17 @@ impl Plan {
         Ok(self)
     }
 
-    /// The environment variables for the program.
+    /// Returns the environment variables for the program.
     pub(crate) fn environment(&self) -> &BTreeMap<String, String> {
         &self.request.env
     }
 
-    /// What the agent can prepare before the run.
+    /// Returns what the agent can prepare before the run.
     pub(crate) fn prepare(&self, preimport: bool) -> Prepare {
         Prepare { root: self.root.clone(), entry: self.entry.clone(), preimport }
     }
 
-    /// The name of the program as a user would write it: `train.py`, `python -m package.train`.
+    /// Returns the program as a user would write it: `train.py`, `python -m package.train`.
     pub(crate) fn entry_name(&self) -> String {
         match &self.entry {
             Entry::Script { path } | Entry::Provider { path } => {
@@ -188,7 +188,7 @@ impl Plan {
         }
     }
 
-    /// The name with its arguments and where the command was found, on one line.
+    /// Returns the name with its arguments and where the command was found, on one line.
     pub(crate) fn shown(&self) -> String {
         let name = match &self.entry {
             Entry::Module { .. } => self.entry_name(),
@@ -201,7 +201,7 @@ impl Plan {
         }
     }
 
-    /// The program's Python file, if known.
+    /// Returns the program's Python file, if known.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
@@ -335,7 +335,7 @@ pub(crate) fn plan(
     })
 }
 
-/// The absolute path of the Python in the configuration.
+/// Returns the absolute path of the Python in the configuration.
 pub(crate) fn configured_python(root: &Path, config: &Config) -> Option<PathBuf> {
     config.python.as_deref().map(|path| environment_python(&root.join(with_home(path))))
 }
@@ -377,8 +377,8 @@ fn user_code(root: &Path, config: &Config) -> Result<Vec<PathBuf>, Outcome> {
         .collect()
 }
 
-/// What the configuration excludes, and environments in the project's folder: their packages are
-/// not the project's code.
+/// Returns what the configuration excludes, and environments in the project's folder: their
+/// packages are not the project's code.
 fn not_user_code(root: &Path, config: &Config) -> Vec<PathBuf> {
     let configured = config.user_code.exclude.iter().map(|path| root.join(path.as_path()));
     let environments =
@@ -423,7 +423,7 @@ fn with_home(path: &Path) -> PathBuf {
     }
 }
 
-/// The Python of an environment, if the path is its folder.
+/// Returns the Python of an environment, if the path is its folder.
 fn environment_python(path: &Path) -> PathBuf {
     if !path.is_dir() {
         return path.to_owned();

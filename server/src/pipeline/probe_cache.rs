@@ -27,7 +27,7 @@ pub(super) struct Known {
     answers: BTreeMap<String, Value>,
 }
 
-/// The file with the answers for a device, PyTorch version and settings.
+/// Returns the file with the answers for a device, PyTorch version and settings.
 pub(super) fn file_of(store: &Store, subject: &Subject, list: &ProbeList) -> PathBuf {
     let profile = &subject.profile;
     let mut hasher = fnv::FnvHasher::default();
@@ -39,7 +39,7 @@ pub(super) fn file_of(store: &Store, subject: &Subject, list: &ProbeList) -> Pat
     store.cache().join("probes").join(format!("{:016x}.json", hasher.finish()))
 }
 
-/// The bytes of a file; empty if it does not exist or exceeds [`READ_LIMIT`].
+/// Reads the bytes of a file; empty if it does not exist or exceeds [`READ_LIMIT`].
 pub(super) fn read_bounded(file: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     let is_readable =
@@ -55,7 +55,7 @@ const LISTS: [&str; 3] = ["operators", "optimizers", "cells"];
 /// The key of the variants in which a request is to be run.
 const VARIANTS: &str = "variants";
 
-/// The key of a request: the request without its variants.
+/// Returns the key of a request: the request without its variants.
 fn key(request: &Value) -> String {
     let mut request = request.clone();
     if let Some(fields) = request.as_object_mut() {
@@ -76,6 +76,7 @@ impl Known {
         if is_usable { known } else { Known { version: VERSION, ..Known::default() } }
     }
 
+    /// Writes the answers to a file.
     ///
     /// # Errors
     /// If the folder cannot be created or the file cannot be written.
@@ -87,8 +88,8 @@ impl Known {
         write_atomic(file, &bytes)
     }
 
-    /// The part of the request without a known answer, with all requested variants: a ratio needs
-    /// both sides from the same measurement. Returns `None` if everything is known.
+    /// Returns the part of the request without a known answer, with all requested variants: a ratio
+    /// needs both sides from the same measurement. Returns `None` if everything is known.
     pub(super) fn missing(&self, request: &Value) -> Option<Value> {
         let mut missing = request.clone();
         for key in LISTS {
@@ -108,7 +109,7 @@ impl Known {
         known.is_some_and(|known| variants.all(|variant| known.get(variant).is_some()))
     }
 
-    /// The answers to this request only.
+    /// Returns the answers to this request only.
     pub(super) fn only(&self, request: &Value) -> Known {
         let keys = LISTS.iter().flat_map(|name| list(request, name)).map(key);
         let answers = keys.filter_map(|key| self.answers.get_key_value(&key));
@@ -128,7 +129,7 @@ impl Known {
         }
     }
 
-    /// The known answers to a request, in the form of the agent's answer.
+    /// Returns the known answers to a request, in the form of the agent's answer.
     pub(super) fn answer(&self, request: &Value) -> Value {
         let answers = |name: &str| -> Vec<Value> {
             let requests = list(request, name).iter();

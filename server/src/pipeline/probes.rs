@@ -135,12 +135,13 @@ impl Pipeline {
     }
 }
 
-/// The stored results of a recording, if its folder has any.
+/// Returns the stored results of a recording, if its folder has any.
 pub(crate) fn kept_probes(recording: &Path, subject: &Subject) -> Probes {
     read(&recording.join(ANSWER), &list(subject, Wanted::ALL))
 }
 
-/// The stored results of a recording, or else those that this machine has for the same operators.
+/// Returns the stored results of a recording, or else those that this machine has for the same
+/// operators.
 pub(crate) fn known_probes(store: &Store, recording: Option<&Path>, subject: &Subject) -> Probes {
     let list = list(subject, Wanted::ALL);
     let stored =

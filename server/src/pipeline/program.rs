@@ -60,7 +60,7 @@ impl Chosen {
         Chosen::of(Entry::Provider { path: path.clone() }, Some(path))
     }
 
-    /// A program that discovery found, with a path relative to the project's root.
+    /// Returns a program that discovery found, with a path relative to the project's root.
     fn found(root: &Path, run: Run) -> Chosen {
         let path = root.join(&run.path);
         let entry = match run.module {
@@ -272,7 +272,7 @@ pub(super) fn check_is_script(path: &Path) -> Result<(), Outcome> {
     }
 }
 
-/// A configured path with symbolic links resolved. Paths outside the project are refused.
+/// Returns a configured path with symbolic links resolved. Paths outside the project are refused.
 pub(super) fn inside(root: &Path, path: &Path, key: &str) -> Result<PathBuf, Outcome> {
     config::inside(root, path).map_err(|why| {
         let what = format!("`{key}` in the configuration of {}: {why}", root.display());

@@ -10,7 +10,7 @@ use ridgeline_analysis::profile::ranks::Ranks;
 use ridgeline_analysis::recording::Recording;
 
 use super::recording::load;
-use crate::store::RANK;
+use crate::store::RANK_PREFIX;
 
 /// The maximum number of ranks read. A run with thousands of ranks has as many traces.
 const READ_LIMIT: usize = 64;
@@ -51,20 +51,20 @@ pub(super) fn read(
     (side_by_side(world_size, ranks), notes)
 }
 
-/// The number of ranks that the first rank saw; 0 if unknown.
+/// Returns the number of ranks that the first rank saw, or 0 if unknown.
 fn world_size(recording: &Recording) -> u32 {
     let manifest = recording.manifest.as_ref();
     let distributed = manifest.and_then(|manifest| manifest.observed.distributed.as_ref());
     distributed.map_or(0, |distributed| distributed.world_size)
 }
 
-/// The folders of the ranks other than the first, sorted by rank.
+/// Returns the folders of the ranks other than the first, sorted by rank.
 pub(super) fn folders(folder: &Path) -> Vec<(u32, PathBuf)> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
     let mut found: Vec<(u32, PathBuf)> = entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .filter_map(|entry| {
-            let number = entry.file_name().to_str()?.strip_prefix(RANK)?.parse().ok()?;
+            let number = entry.file_name().to_str()?.strip_prefix(RANK_PREFIX)?.parse().ok()?;
             Some((number, entry.path()))
         })
         .filter(|(number, _)| *number > 0)
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::pipeline::recording::iterations_seen;
 
-    /// The folder of a run with these manifests.
+    /// Returns the folder of a run with these manifests.
     fn folder(manifests: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         for (rank, manifest) in manifests {

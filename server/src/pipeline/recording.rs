@@ -105,7 +105,7 @@ pub(crate) fn add_ranks(folder: &Path, recording: &Recording, profile: &mut Prof
     profile.notes.extend(notes);
 }
 
-/// Whether a path is the folder of a finished recording, or another profiler's trace.
+/// Returns whether a path is the folder of a finished recording, or another profiler's trace.
 pub(crate) fn is_recording(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_trace = name.ends_with(".json") || name.ends_with(".json.gz");
@@ -139,7 +139,7 @@ pub(crate) fn load(folder: &Path) -> Result<Recording, RecordingError> {
     Ok(Recording { trace: trace?, lines: Some(lines?), manifest: Some(manifest), ceilings })
 }
 
-/// The measured rates of this machine's GPU of that name.
+/// Returns the measured rates of this machine's GPU of that name.
 fn ceilings_of(manifest: &Manifest) -> Option<Ceilings> {
     let device = &manifest.device;
     let is_cuda = device.kind.as_deref() == Some("cuda");
@@ -166,7 +166,7 @@ const MANIFEST: &str = "manifest.json";
 const TRACE: &str = "trace.json";
 const LINES: &str = "lines.bin";
 
-/// The failure recorded in the manifest, if any.
+/// Returns the failure recorded in the manifest, if any.
 pub(super) fn failure(folder: &Path) -> Option<RunFailure> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let manifest = Manifest::parse(&bytes).ok()?;
@@ -190,21 +190,22 @@ pub(super) fn failure(folder: &Path) -> Option<RunFailure> {
     })
 }
 
-/// The number of iterations that the program reached. If there are several ranks, the lowest
-/// number.
+/// Returns the number of iterations that the program reached. If there are several ranks, the
+/// lowest number.
 pub(super) fn iterations_seen(folder: &Path) -> Option<u32> {
     seen(folder).map(|seen| seen.count)
 }
 
-/// The iterations that the program reached, and how they were found. If there are several ranks,
-/// those of the rank with the fewest.
+/// Returns the iterations that the program reached, and how they were found. If there are several
+/// ranks, those of the rank with the fewest.
 pub(super) fn seen(folder: &Path) -> Option<SeenIterations> {
     let others = super::ranks::folders(folder).into_iter().map(|(_, folder)| folder);
     let all = std::iter::once(folder.to_owned()).chain(others);
     all.filter_map(|folder| iterations_of(&folder)).min_by_key(|seen| seen.count)
 }
 
-/// The number of training signals that were seen; `None` if the recording cannot be read.
+/// Returns the number of training signals that were seen, or `None` if the recording cannot be
+/// read.
 pub(super) fn signals_seen(folder: &Path) -> Option<SignalCounts> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let seen = Manifest::parse(&bytes).ok()?.iterations.signals;
@@ -233,7 +234,7 @@ fn iterations_of(folder: &Path) -> Option<SeenIterations> {
     })
 }
 
-/// Whether worker processes loaded the batches; `None` if the recording cannot be read.
+/// Returns whether worker processes loaded the batches, or `None` if the recording cannot be read.
 pub(super) fn has_loader_workers(folder: &Path) -> Option<bool> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let loaders = Manifest::parse(&bytes).ok()?.loaders;
@@ -262,7 +263,7 @@ pub(super) fn locate(
     }
 }
 
-/// When a file was last modified, in milliseconds since 1970.
+/// Returns when a file was last modified, in milliseconds since 1970.
 fn written_at(file: &Path) -> Option<u64> {
     let when = file.metadata().ok()?.modified().ok()?;
     u64::try_from(when.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()

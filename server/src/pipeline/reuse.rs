@@ -56,7 +56,7 @@ pub(super) fn note(folder: &Path, request: &str, began: SystemTime) {
 }
 
 impl Pipeline {
-    /// The newest recording of a plan, with its age; `None` if the program has to run.
+    /// Returns the newest recording of a plan, with its age, or `None` if the program has to run.
     pub(crate) async fn reusable(&self, plan: &Plan) -> Option<(Profiled, Duration)> {
         // A launcher may start processes on other machines, whose files cannot be checked.
         if plan.launched_by.is_some() {
@@ -77,7 +77,7 @@ impl Pipeline {
         found.await.ok().flatten()
     }
 
-    /// A hash of everything that determines the result of a plan's run, except the texts.
+    /// Returns a hash of everything that determines the result of a plan's run, except the texts.
     pub(super) fn key_of(&self, plan: &Plan) -> String {
         let mut variables: Vec<_> =
             self.surroundings.variables.iter().filter(is_for_torch).collect();
@@ -97,7 +97,7 @@ fn is_for_torch((name, _): &(&std::ffi::OsString, &std::ffi::OsString)) -> bool 
     VARIABLES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether a text of the project was written since `began`. Returns true if that cannot be
+/// Returns whether a text of the project was written since `began`. Returns true if that cannot be
 /// determined.
 fn changed_since(root: &Path, began: SystemTime) -> bool {
     let started = Instant::now();
@@ -117,7 +117,7 @@ fn changed_since(root: &Path, began: SystemTime) -> bool {
     false
 }
 
-/// Whether every text that ran is unchanged on disk, inside or outside the project.
+/// Returns whether every text that ran is unchanged on disk, inside or outside the project.
 fn is_text_unchanged(profiled: &Profiled) -> bool {
     let files = profiled.profile.files.iter().zip(&profiled.files);
     files.into_iter().all(|(file, path)| {

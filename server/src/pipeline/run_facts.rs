@@ -54,7 +54,7 @@ pub(super) fn complete(
     failure
 }
 
-/// The source text of the innermost frame's line, which a recording does not contain.
+/// Returns the source text of the innermost frame's line, which a recording does not contain.
 fn source(failure: &RunFailure, root: &Path) -> Option<String> {
     let frame = failure.frames.last()?;
     let file = config::inside(root, Path::new(&frame.path)).ok()?;
@@ -64,7 +64,7 @@ fn source(failure: &RunFailure, root: &Path) -> Option<String> {
     Some(line.trim().chars().take(300).collect())
 }
 
-/// The failure of a run that ended without an exception or a measurement.
+/// Returns the failure of a run that ended without an exception or a measurement.
 pub(super) fn ended(ended: &RunOutcome) -> RunFailure {
     let frames = ended.frames.iter().map(|frame| FailureFrame {
         path: frame.path.clone(),
@@ -86,8 +86,8 @@ pub(super) fn ended(ended: &RunOutcome) -> RunFailure {
     }
 }
 
-/// A path that the user can use and that reveals little to others who read the JSON: relative to
-/// the project, or to the home folder.
+/// Returns a path that the user can use and that reveals little to others who read the JSON:
+/// relative to the project, or to the home folder.
 fn shown(path: &Path, root: &Path) -> String {
     if let Ok(inside) = path.strip_prefix(root) {
         return inside.display().to_string();

@@ -212,8 +212,8 @@ pub(super) fn plan_request(request: ProfileRequest) -> Result<Request, String> {
     })
 }
 
-/// The reason that a what-if was not measured. No file has the edited text, so a failure cannot be
-/// shown at a line.
+/// Returns the reason that a what-if was not measured. No file has the edited text, so a failure
+/// cannot be shown at a line.
 fn not_compared(outcome: Outcome) -> ProfileOutcome {
     let message = match outcome {
         Outcome::Cancelled => return ProfileOutcome::Cancelled,

@@ -20,9 +20,10 @@ use tokio_util::sync::CancellationToken;
 use super::{Pipeline, blocking, read_in_background, recording};
 use crate::profiler::{Profiled, ProgressEvent};
 
-/// The number of iterations in a turn. The first ones are dropped, because another version has just
-/// used the caches.
+/// The number of iterations in a turn.
 const TURN: u32 = 5;
+/// The number of iterations dropped at the start of a turn, because another version has just used
+/// the caches.
 const DROPPED: usize = 1;
 /// The total number of timed iterations of each version.
 const TIMED: RangeInclusive<u32> = 4 * TURN..=48 * TURN;
@@ -53,9 +54,9 @@ pub(super) struct SideBySide<'a> {
     pub more_turns: u32,
 }
 
-/// Whether versions of a measured program can be compared fairly side by side. Several processes on
-/// one GPU would need its memory several times over, and loader workers would continue while other
-/// versions have their turns.
+/// Returns whether versions of a measured program can be compared fairly side by side. Several
+/// processes on one GPU would need its memory several times over, and loader workers would continue
+/// while other versions have their turns.
 pub(super) async fn can(agent: &Agent, measured: &Profiled) -> bool {
     let forks = agent.facts().is_some_and(|facts| facts.mode == Mode::Fork);
     let Some(folder) = measured.recording.clone() else { return false };
@@ -123,8 +124,8 @@ impl Pipeline {
     }
 }
 
-/// The number of turns for which the shortest version has enough iterations; `None` if there are
-/// fewer than two.
+/// Returns the number of turns for which the shortest version has enough iterations, or `None` if
+/// there are fewer than two.
 async fn fewer_turns(folders: &[PathBuf], requested: &Iterations) -> Option<Iterations> {
     let folders = folders.to_vec();
     let seen = blocking(move || {
@@ -136,7 +137,7 @@ async fn fewer_turns(folders: &[PathBuf], requested: &Iterations) -> Option<Iter
     (timed >= 2 * TURN).then(|| Iterations { timed, ..requested.clone() })
 }
 
-/// The median iteration time of each complete turn.
+/// Computes the median iteration time of each complete turn.
 fn turns(timed_ns: &[f64]) -> Vec<f64> {
     let turns = timed_ns.chunks_exact(TURN as usize);
     turns.filter_map(|turn| median(turn.get(DROPPED..)?)).collect()

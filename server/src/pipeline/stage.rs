@@ -2,7 +2,7 @@
 
 use ridgeline_gpu::agent::{Iterations, RunEvent, Stage};
 
-/// The stage of a run as shown to the user, and its share of the whole run.
+/// Returns the stage of a run as shown to the user, and its share of the whole run.
 pub(super) fn stage_of(event: &RunEvent, iterations: &Iterations) -> (&'static str, f32) {
     let RunEvent::Progress { stage, done, total } = *event else {
         return match event {

@@ -18,7 +18,8 @@ pub(crate) fn newest(store: &Store, folder: &Path) -> Result<Profiled, String> {
     measured(&root, &folder).map(|profiled| history::with_changes(store, profiled))
 }
 
-/// Like [`newest`], but returns `None` if there is none, or if it is the `known` one.
+/// Reads the newest recording like [`newest`]. Returns `None` if there is none, or if it is the
+/// `known` one.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -33,8 +34,8 @@ pub(crate) fn newer(
     Ok(newer.map(|profiled| history::with_changes(store, profiled)))
 }
 
-/// The newest finished recording of the project at `folder` and those below it, with its project's
-/// root.
+/// Returns the newest finished recording of the project at `folder` and those below it, with its
+/// project's root.
 fn newest_recording(store: &Store, folder: &Path) -> Option<(PathBuf, PathBuf)> {
     let found = store.recorded_projects(folder).into_iter().filter_map(|root| {
         let recording = store.newest_recording(&root)?;

@@ -17,7 +17,7 @@ pub(super) struct Unsaved {
 }
 
 impl Unsaved {
-    /// The open texts of the project at `root`.
+    /// Returns the open texts of the project at `root`.
     pub(super) fn of(root: &Path, texts: Vec<(PathBuf, SourceIndex)>) -> Unsaved {
         let mut unsaved = Unsaved { overlay: BTreeMap::new(), open: BTreeMap::new() };
         for (file, index) in texts {
@@ -31,7 +31,8 @@ impl Unsaved {
         unsaved
     }
 
-    /// The texts of all files with operators or costs, from the editor or else from the disk.
+    /// Returns the texts of all files with operators or costs, from the editor or else from the
+    /// disk.
     pub(super) fn texts(
         mut self,
         root: &Path,

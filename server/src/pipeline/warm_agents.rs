@@ -36,13 +36,13 @@ pub(super) struct WarmAgent {
 }
 
 impl Pipeline {
-    /// Whether the user has set this agent mode (docs/configuration.md).
+    /// Returns whether the user has set this agent mode (docs/configuration.md).
     fn mode_is(&self, wanted: &str) -> bool {
         let mode = self.surroundings.variables.get(OsStr::new("RIDGELINE_AGENT_MODE"));
         mode.is_some_and(|mode| mode == wanted)
     }
 
-    /// The agent that measures a plan. For launched runs, it is always a new one.
+    /// Returns the agent that measures a plan. For launched runs, it is always a new one.
     pub(super) async fn agent_for_measuring(
         &self,
         plan: &Plan,
@@ -68,7 +68,8 @@ impl Pipeline {
         }
     }
 
-    /// The agent of a plan: a warm one, or a new one that replaces the one unused for longest.
+    /// Returns the agent of a plan: a warm one, or a new one that replaces the one unused for
+    /// longest.
     pub(super) async fn agent(
         &self,
         plan: &Plan,
@@ -77,9 +78,9 @@ impl Pipeline {
         self.agent_for(plan, interpreter, false).await
     }
 
-    /// Like [`Pipeline::agent`]. The process that imports the project's packages in advance is not
-    /// sandboxed, so it only does so after the first run that the user allowed. That run does its
-    /// own imports.
+    /// Returns the agent of a plan. `is_run` is true for a run. The process that
+    /// imports the project's packages in advance is not sandboxed, so it only does so after the
+    /// first run that the user allowed. That run does its own imports.
     async fn agent_for(
         &self,
         plan: &Plan,

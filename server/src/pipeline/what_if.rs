@@ -22,21 +22,21 @@ pub(crate) struct Iteration {
 }
 
 impl Iteration {
-    /// From a recording whose graph is known.
+    /// Creates an iteration from a recording whose graph is known.
     pub(crate) fn new(recording: Recording, recorded: Result<Recorded, NoGraph>) -> Iteration {
         let ran_on_gpu = !recording.trace.activities.is_empty();
         Iteration { recorded, manifest: recording.manifest, ran_on_gpu }
     }
 
-    /// From a recording and its profile. Computes for up to several seconds.
+    /// Creates an iteration from a recording and its profile. May compute for seconds.
     pub(crate) fn of(recording: Recording, profile: &Profile) -> Iteration {
         let recorded = attribution::step_graph(&recording, profile);
         Iteration::new(recording, recorded)
     }
 }
 
-/// The starting point of what-ifs for an iteration of the project at `root` with this `profile`.
-/// Reads the project's configuration.
+/// Returns the starting point of what-ifs for an iteration of the project at `root` with this
+/// `profile`. Reads the project's configuration.
 ///
 /// # Errors
 /// Why nothing can be predicted from it: a sentence without a full stop.

@@ -53,12 +53,12 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Whether it was asked to end.
+    /// Returns whether it was asked to end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.token.is_cancelled()
     }
 
-    /// The token of its progress in the client.
+    /// Returns the token of its progress in the client.
     pub(crate) fn progress_token(&self) -> String {
         let kind = if matches!(self.work, Work::Run(_)) { "run" } else { "batch" };
         format!("ridgeline/{kind}/{}", self.id.0)
@@ -188,8 +188,8 @@ impl Scheduler {
         }
     }
 
-    /// The first work that may start, given what is known about the machine, and its place in the
-    /// queue.
+    /// Returns the first work that may start, given what is known about the machine, and its place
+    /// in the queue.
     fn first(&self) -> Option<(usize, (WorkspaceId, Work))> {
         let may_start = |work: &Work| match (work.rules().on_busy_machine, self.machine) {
             (OnBusyMachine::Start, _) | (_, Machine::Unknown | Machine::Free) => true,
@@ -228,19 +228,19 @@ impl Scheduler {
         self.budget.saturating_sub(self.spent.get(&owner).copied().unwrap_or_default())
     }
 
-    /// Whether a run is running or queued.
+    /// Returns whether a run is running or queued.
     pub(crate) fn has_run(&self) -> bool {
         let running = self.running.as_ref().map(|job| &job.work);
         let mut all = running.into_iter().chain(self.waiting.iter().map(|(_, work)| work));
         all.any(|work| work.slot() == Slot::Run)
     }
 
-    /// The current job.
+    /// Returns the current job.
     pub(crate) fn running(&self) -> Option<&Job> {
         self.running.as_ref()
     }
 
-    /// The current run, with its reason.
+    /// Returns the current run, with its reason.
     pub(crate) fn run(&self) -> Option<(&Job, &Reason)> {
         let running = self.running.as_ref()?;
         match &running.work {
@@ -249,23 +249,23 @@ impl Scheduler {
         }
     }
 
-    /// The reason of the current run, if it is of this workspace.
+    /// Returns the reason of the current run, if it is of this workspace.
     pub(crate) fn run_of(&self, owner: WorkspaceId) -> Option<&Reason> {
         self.run().filter(|(job, _)| job.owner == owner).map(|(_, reason)| reason)
     }
 
-    /// Whether work of a workspace is running or queued.
+    /// Returns whether work of a workspace is running or queued.
     pub(crate) fn has(&self, owner: WorkspaceId, slot: Slot) -> bool {
         self.running.as_ref().is_some_and(|job| is_same(job, owner, slot))
             || self.waiting.iter().any(|(of, work)| *of == owner && work.slot() == slot)
     }
 
-    /// Whether work that runs code of the workspace is queued.
+    /// Returns whether work that runs code of the workspace is queued.
     pub(crate) fn is_waiting(&self, owner: WorkspaceId) -> bool {
         self.waiting.iter().any(|(of, work)| *of == owner && work.needs_permit().is_some())
     }
 
-    /// Why work of a workspace waits for the machine.
+    /// Returns why work of a workspace waits for the machine.
     pub(crate) fn waits_for(&self, owner: WorkspaceId) -> Option<Needed> {
         let Machine::Needed(needed) = self.machine else { return None };
         let waits = |(of, work): &(WorkspaceId, Work)| {
@@ -285,7 +285,7 @@ impl Scheduler {
         };
     }
 
-    /// The last check of the machine is outdated.
+    /// Marks the last check of the machine as outdated.
     pub(crate) fn machine_check_outdated(&mut self) {
         self.machine = Machine::Unknown;
     }
@@ -309,12 +309,12 @@ impl Scheduler {
         self.known.remove(&(owner, slot));
     }
 
-    /// A workspace was measured, so its background budget starts again.
+    /// Starts the background budget of a workspace again, because it was measured.
     pub(crate) fn measured(&mut self, owner: WorkspaceId) {
         self.spent.remove(&owner);
     }
 
-    /// The user typed, in a workspace or elsewhere.
+    /// Stops work that yields to typing, and the estimate of the workspace `owner` that was edited.
     pub(crate) fn edited(&mut self, owner: Option<WorkspaceId>) {
         self.cancel(|of, work| {
             work.rules().yields_to_typing || (owner == Some(of) && work.slot() == Slot::Estimate)
@@ -345,7 +345,7 @@ impl Scheduler {
         }
     }
 
-    /// A workspace was removed.
+    /// Drops everything of a workspace that was removed.
     pub(crate) fn forget(&mut self, owner: WorkspaceId) {
         self.cancel(|of, _| of == owner);
         self.skipped.retain(|(of, _)| *of != owner);

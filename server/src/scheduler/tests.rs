@@ -54,7 +54,7 @@ impl Harness {
         panic!("the scheduler does not come to rest");
     }
 
-    /// The same on an idle machine.
+    /// Like `started`, on an idle machine.
     fn started_when_free(&mut self) -> Option<Job> {
         let checks = self.checks;
         let started = self.started();

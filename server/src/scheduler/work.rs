@@ -20,7 +20,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// The file that it is about.
+    /// Returns the file that it is about.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Reason::Saved(file) | Reason::ChangedOutside(file) => Some(file),
@@ -28,7 +28,8 @@ impl Reason {
         }
     }
 
-    /// Whether the user requested it, and so expects an answer even if it repeats the previous one.
+    /// Returns whether the user requested it, and so expects an answer even if it repeats the
+    /// previous one.
     pub(crate) fn is_requested(&self) -> bool {
         matches!(self, Reason::Asked(_) | Reason::WhatIf(..))
     }
@@ -118,9 +119,9 @@ pub(crate) struct Rules {
 }
 
 impl Work {
-    /// The table of what may run while the user types, saves, or uses the machine for something
-    /// else. Two rules apply to all: only one piece of work runs at a time, and a run stops
-    /// everything else.
+    /// Returns what may run while the user types, saves, or uses the machine for something else.
+    /// Two rules apply to all: only one piece of work runs at a time, and a run stops everything
+    /// else.
     pub(crate) fn rules(&self) -> Rules {
         use {Budget::*, OnBusyMachine::*};
         let (rank, yields_to_typing, on_busy_machine, budget) = match self {
@@ -140,7 +141,7 @@ impl Work {
         Rules { rank, yields_to_typing, on_busy_machine, budget }
     }
 
-    /// The slot in which newer work replaces it.
+    /// Returns the slot in which newer work replaces it.
     pub(crate) fn slot(&self) -> Slot {
         match self {
             Work::Run(_) => Slot::Run,
@@ -151,7 +152,7 @@ impl Work {
         }
     }
 
-    /// Who requested it.
+    /// Returns who requested it.
     pub(crate) fn cause(&self) -> Cause {
         match self {
             Work::Run(reason) if reason.is_requested() => Cause::Asked,
@@ -161,7 +162,7 @@ impl Work {
         }
     }
 
-    /// The kind of permit it needs; `None` if it runs no code of the workspace.
+    /// Returns the kind of permit it needs, or `None` if it runs no code of the workspace.
     pub(crate) fn needs_permit(&self) -> Option<Kind> {
         match self {
             Work::Run(_) => Some(Kind::Run),
@@ -172,7 +173,7 @@ impl Work {
         }
     }
 
-    /// Whether its result also answers `other`.
+    /// Returns whether its result also answers `other`.
     pub(super) fn answers(&self, other: &Work) -> bool {
         match (self, other) {
             (Work::Estimate(key), Work::Estimate(other)) => key == other,
@@ -185,7 +186,7 @@ impl Work {
 }
 
 impl fmt::Display for Work {
-    /// The text in the status.
+    /// Returns the text in the status.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Work::Run(reason) => return reason.fmt(f),

@@ -16,14 +16,14 @@ impl Owner {
         Owner { machine: machine().unwrap_or(0), process: std::process::id() }
     }
 
-    /// The owner of `.tmp-1a2b3c4d-4242-x1y2z3`, or of `batch-…`.
+    /// Returns the owner of `.tmp-1a2b3c4d-4242-x1y2z3`, or of `batch-…`.
     pub(super) fn of(name: &str) -> Option<Owner> {
         let mut parts = name.split('-').skip(1);
         let machine = u32::from_str_radix(parts.next()?, 16).ok()?;
         Some(Owner { machine, process: parts.next()?.parse().ok()? })
     }
 
-    /// Whether the process is alive; `None` if that cannot be determined from here.
+    /// Returns whether the process is alive, or `None` if that cannot be determined from here.
     pub(super) fn is_alive(self) -> Option<bool> {
         (machine() == Some(self.machine)).then(|| is_alive(self.process)).flatten()
     }
@@ -35,8 +35,8 @@ impl std::fmt::Display for Owner {
     }
 }
 
-/// A hash that identifies this machine and PID namespace; `None` if unknown, as on systems other
-/// than Linux.
+/// Returns a hash that identifies this machine and PID namespace, or `None` if unknown, as on
+/// systems other than Linux.
 fn machine() -> Option<u32> {
     let name = fs::read("/proc/sys/kernel/hostname").ok()?;
     let processes = fs::read_link("/proc/self/ns/pid").ok()?;

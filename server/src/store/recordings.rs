@@ -33,7 +33,7 @@ const RECORDINGS_BYTES: u64 = 8 << 30;
 const LEFT_BEHIND: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Store {
-    /// The folder of a workspace's recordings.
+    /// Returns the folder of a workspace's recordings.
     pub(crate) fn recordings(&self, root: &Path) -> PathBuf {
         self.cache.join("recordings").join(workspace_key(root))
     }
@@ -123,7 +123,7 @@ impl Store {
             .find(|folder| is_measurement(folder))
     }
 
-    /// When the newest finished recording of any project was written.
+    /// Returns when the newest finished recording of any project was written.
     pub(crate) fn last_recorded(&self) -> Option<SystemTime> {
         let projects = by_age(&self.cache.join("recordings")).into_iter();
         let recordings = projects.flat_map(|(_, project)| by_age(&project));
@@ -131,8 +131,8 @@ impl Store {
         finished.map(|(modified, _)| modified).max()
     }
 
-    /// The projects with recordings among `folder` and the folders below it. Recordings are filed
-    /// by a hash of their project's path, so each folder's hash is looked up.
+    /// Returns the projects with recordings among `folder` and the folders below it. Recordings are
+    /// filed by a hash of their project's path, so each folder's hash is looked up.
     pub(crate) fn recorded_projects(&self, folder: &Path) -> Vec<PathBuf> {
         let recordings = self.cache.join("recordings");
         let names = fs::read_dir(recordings).into_iter().flatten().flatten();
@@ -154,7 +154,8 @@ impl Store {
     }
 }
 
-/// Whether a recording is unfinished and its process is alive. Its name starts with the process ID.
+/// Returns whether a recording is unfinished and its process is alive. Its name starts with the
+/// process ID.
 fn is_being_recorded(recording: &Path) -> bool {
     let name = recording.file_name().unwrap_or_default().to_string_lossy();
     let process = name.split('-').next().and_then(|process| process.parse().ok());
@@ -192,7 +193,7 @@ fn folders_in(parent: &Path) -> Vec<PathBuf> {
     by_age(parent).into_iter().map(|(_, folder)| folder).collect()
 }
 
-/// The total size in bytes of the files in a folder and its subfolders.
+/// Returns the total size in bytes of the files in a folder and its subfolders.
 fn bytes_in(folder: &Path, depth: usize) -> u64 {
     let mut bytes = 0_u64;
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -229,7 +230,7 @@ pub(super) fn set_modified(folder: &Path, moment: SystemTime) -> io::Result<()> 
 }
 
 /// The prefix of the folders of ranks other than the first, inside the recording of the first.
-pub(crate) const RANK: &str = "rank-";
+pub(crate) const RANK_PREFIX: &str = "rank-";
 
 /// Removes the data of a run without a measurement. Its output and the reason of its failure stay.
 pub(crate) fn discard_data(recording: &Path) {
@@ -243,7 +244,8 @@ pub(crate) fn discard_data(recording: &Path) {
     }
     // The recordings of other ranks.
     let folders = fs::read_dir(recording).into_iter().flatten().flatten();
-    let of_ranks = folders.filter(|entry| entry.file_name().to_string_lossy().starts_with(RANK));
+    let of_ranks =
+        folders.filter(|entry| entry.file_name().to_string_lossy().starts_with(RANK_PREFIX));
     for folder in of_ranks {
         if let Err(error) = fs::remove_dir_all(folder.path()) {
             tracing::debug!("a rank's part of a failed run stays: {error}");
@@ -256,7 +258,7 @@ fn is_measurement(recording: &Path) -> bool {
     has(MANIFEST) && DATA.iter().any(|name| has(name))
 }
 
-/// The folders in `parent`, newest first.
+/// Returns the folders in `parent`, newest first.
 pub(super) fn by_age(parent: &Path) -> Vec<(SystemTime, PathBuf)> {
     let Ok(entries) = fs::read_dir(parent) else {
         return Vec::new();

@@ -111,7 +111,7 @@ fn only_this_user_has_access() {
     assert!(seen > 10, "{seen} files and folders");
 }
 
-/// The ID of a dead process that was waited for, so it is not in use.
+/// Returns the ID of a dead process that was waited for, so it is not in use.
 #[cfg(unix)]
 fn dead_process() -> u32 {
     let mut child = std::process::Command::new("true").spawn().expect("true starts");
