@@ -353,7 +353,7 @@ impl Gate {
         }
         // A user who answers "run once" requests that run.
         let cause = if is_once { Cause::Asked } else { cause };
-        self.give(id, cause, Kind::Run, what, is_once)
+        self.grant(id, cause, Kind::Run, what, is_once)
     }
 
     /// Returns a permit for anything else, or `None` unless the user allowed every run.
@@ -365,7 +365,7 @@ impl Gate {
         what: impl Into<String>,
     ) -> Option<Permit> {
         let is_allowed = self.decision(id) == Decision::Allowed;
-        is_allowed.then(|| self.give(id, cause, kind, what.into(), false)).flatten()
+        is_allowed.then(|| self.grant(id, cause, kind, what.into(), false)).flatten()
     }
 
     /// Returns what a background job of the workspace is doing, for the status.
@@ -379,7 +379,7 @@ impl Gate {
         self.workspaces.get(&id).is_some_and(|consent| consent.jobs().next().is_some())
     }
 
-    fn give(
+    fn grant(
         &mut self,
         id: WorkspaceId,
         cause: Cause,

@@ -23,8 +23,8 @@ use crate::trust::Answer;
 
 /// An event for the event loop, which has no other input.
 pub(crate) enum Event {
-    /// A notification from the client. The sender acknowledges it once it is handled, so the
-    /// transport's limit applies to the number of messages in flight.
+    /// A notification from the client. It is acknowledged through the sender once it is handled, so
+    /// the transport's limit applies to the number of messages in flight.
     Told(Told, oneshot::Sender<()>),
     /// A request from the client.
     Asked(Request),
@@ -41,13 +41,12 @@ pub(crate) enum Event {
     ChangesRead(Vec<FileChange>),
     /// A run reports progress.
     RunProgressed(JobId, ProgressEvent),
-    /// A job ended.
     JobEnded(JobId, Box<Outcome>),
     /// What else needs the machine, if anything.
     MachineChecked(Option<Needed>),
     /// The last check of the machine's load is outdated.
     MachineCheckOutdated,
-    /// Another process finished a recording, possibly of one of the workspaces.
+    /// There is a new recording, possibly of one of the workspaces and by another process.
     RecordingMade,
     /// A job has ended or moved on to something else.
     WorkChanged,

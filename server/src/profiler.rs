@@ -102,7 +102,8 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         Probes::default()
     }
 
-    /// Computes the findings of a measured iteration in the project at `root`. It runs nothing, but reads files.
+    /// Computes the findings of a measured iteration in the project at `root`. It runs nothing, but
+    /// reads files.
     fn findings(
         &self,
         subject: &Subject,

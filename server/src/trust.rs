@@ -60,13 +60,13 @@ pub(crate) enum Decision {
 pub(crate) struct Trust {
     store: Option<Store>,
     vouched: bool,
-    known: HashMap<PathBuf, Known>,
+    known: HashMap<PathBuf, SessionDecision>,
     disk: Disk,
 }
 
 /// A decision of this session.
 #[derive(Debug)]
-struct Known {
+struct SessionDecision {
     decision: Decision,
     /// The folder that the decision is about. `None` for the editor's trust, which covers whatever
     /// is at the path.
@@ -78,8 +78,8 @@ struct Known {
 const FILE: &str = "trust";
 
 impl Trust {
-    /// Creates the decisions of a session. `vouched` means that the editor trusts all its workspaces.
-    /// Without a store, decisions last as long as the session.
+    /// Creates the decisions of a session. `vouched` means that the editor trusts all its
+    /// workspaces. Without a store, decisions last as long as the session.
     pub(crate) fn new(store: Option<Store>, vouched: bool) -> Trust {
         Trust { store, vouched, known: HashMap::new(), disk: Disk::default() }
     }
@@ -106,7 +106,7 @@ impl Trust {
         };
         let known = match stored {
             Some(stored) => stored,
-            None if self.vouched => Known { decision: Decision::Allowed, folder: None },
+            None if self.vouched => SessionDecision { decision: Decision::Allowed, folder: None },
             None => self.undecided(root),
         };
         let decision = known.decision;
@@ -128,7 +128,7 @@ impl Trust {
             (true, None) => Decision::Unknown,
         };
         let identity = folder.as_ref().map(Identity::to_string);
-        self.known.insert(root.to_owned(), Known { decision, folder });
+        self.known.insert(root.to_owned(), SessionDecision { decision, folder });
         let Some(store) = &self.store else { return Ok(()) };
         let (Some(path), Some(identity)) = (root.to_str(), identity) else { return Ok(()) };
         let folder = store.workspace_state(root);
@@ -143,10 +143,10 @@ impl Trust {
     }
 
     /// Returns an undecided entry for the folder that is at the path now.
-    fn undecided(&self, root: &Path) -> Known {
+    fn undecided(&self, root: &Path) -> SessionDecision {
         let path = root.to_owned();
         let folder = self.disk.ask(move || Identity::of_folder(&path)).flatten();
-        Known { decision: Decision::Unknown, folder }
+        SessionDecision { decision: Decision::Unknown, folder }
     }
 
     /// Withdraws every decision about a workspace, including the editor's trust. From now on the
@@ -171,7 +171,7 @@ impl Trust {
 
 /// Reads the stored decision about the folder at `root`. A file that does not identify a folder, or
 /// identifies another one, is ignored.
-fn read(store: &Store, root: &Path) -> Option<Known> {
+fn read(store: &Store, root: &Path) -> Option<SessionDecision> {
     const SIZE_LIMIT: u64 = 16 * 1024;
     let file = store.workspace_state(root).join(FILE);
     if file.metadata().ok()?.len() > SIZE_LIMIT {
@@ -191,7 +191,7 @@ fn read(store: &Store, root: &Path) -> Option<Known> {
         "never" => Decision::Refused,
         _ => return None,
     };
-    folder.is_of(root).then_some(Known { decision, folder: Some(folder) })
+    folder.is_of(root).then_some(SessionDecision { decision, folder: Some(folder) })
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub(crate) struct View {
     pub what_ifs: Option<Arc<Study>>,
     /// The file's path without symbolic links, if it is a file.
     pub file: Option<PathBuf>,
-    /// The findings of the workspaces around it.
+    /// The findings of the projects around it.
     pub findings: Vec<Arc<Kept>>,
     derived: Arc<Derived>,
 }

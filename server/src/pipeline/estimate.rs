@@ -47,7 +47,7 @@ const SAVED_LIST_LIMIT: usize = 4;
 
 /// The operator list of a saved text.
 #[derive(Clone, Debug)]
-pub(super) struct Saved {
+pub(super) struct SavedList {
     root: PathBuf,
     claim: Claim,
     /// Fingerprints of the text, by file.
@@ -158,7 +158,7 @@ enum Listing {
 impl Job<'_> {
     /// Returns the operators of the saved text, which the estimate is scaled by or compared with,
     /// or `None` if they are not available.
-    async fn before(&self, saved_is_measured: bool) -> Result<Option<Saved>, Outcome> {
+    async fn before(&self, saved_is_measured: bool) -> Result<Option<SavedList>, Outcome> {
         let saved_lists = self.pipeline.saved_lists.lock().await;
         let known = saved_lists
             .iter()
@@ -190,14 +190,14 @@ impl Job<'_> {
     }
 
     /// Stores the list of the saved text.
-    async fn store_list(&self, list: &Arc<OpList>) -> Result<Saved, Outcome> {
+    async fn store_list(&self, list: &Arc<OpList>) -> Result<SavedList, Outcome> {
         let (root, paths) = (self.plan.root.clone(), list.files.clone());
         let files = blocking(move || {
             let text = |path: &String| Some((path.clone(), text_on_disk(&root.join(path))?));
             let texts = paths.iter().filter_map(text);
             texts.map(|(path, text)| (path, fingerprint(&text))).collect()
         });
-        let saved = Saved {
+        let saved = SavedList {
             root: self.plan.root.clone(),
             claim: self.target.claim,
             files: files.await?,
@@ -259,7 +259,7 @@ impl Job<'_> {
     async fn finish(
         &self,
         interpreter: &Interpreter,
-        before: Option<Saved>,
+        before: Option<SavedList>,
         now: Arc<OpList>,
         unsaved: Unsaved,
     ) -> Result<EstimateOutcome, Outcome> {
@@ -272,7 +272,7 @@ impl Job<'_> {
             let profile =
                 profile(&now, before_list.as_deref(), measured.as_deref(), &texts, &device, name);
             let gaps = gaps(&now);
-            let read = recording::Read {
+            let read = recording::LoadedRecording {
                 profile,
                 elsewhere: None,
                 compiled_regions: 0,
@@ -441,7 +441,7 @@ fn is_on_disk(measured: &Profiled) -> bool {
     })
 }
 
-impl Saved {
+impl SavedList {
     /// Returns whether the list is of the text that was measured.
     fn is_of(&self, profile: &Profile) -> bool {
         profile

@@ -87,7 +87,7 @@ impl Pipeline {
         let mut runs = Vec::with_capacity(RUNS.len());
         for (number, (what, is_edited)) in RUNS.into_iter().enumerate() {
             let overlay = if is_edited { &edited } else { &unedited };
-            let part = Part { what, number, progress };
+            let part = RunPart { what, number, progress };
             let run = self.measured_run(&agent, plan, compared, overlay, &part, cancel).await;
             runs.push(run?);
         }
@@ -132,7 +132,7 @@ impl Pipeline {
         plan: &Plan,
         compared: &Compared,
         overlay: &Overlay,
-        part: &Part<'_>,
+        part: &RunPart<'_>,
         cancel: &CancellationToken,
     ) -> Result<Profile, Outcome> {
         let folder = self.folder_for_runs(plan).await?;
@@ -169,13 +169,13 @@ impl Pipeline {
 }
 
 /// One of the runs, for the progress.
-struct Part<'a> {
+struct RunPart<'a> {
     what: &'static str,
     number: usize,
     progress: &'a mpsc::Sender<ProgressEvent>,
 }
 
-impl Part<'_> {
+impl RunPart<'_> {
     fn send(&self, event: ProgressEvent) {
         let stage = format!("{}: {}", self.what, event.stage);
         let share = event.share.map(|share| (self.number as f32 + share) / RUNS.len() as f32);
@@ -200,7 +200,7 @@ fn overlays(plan: &Plan, compared: &Compared) -> Result<(Overlay, Overlay), Stri
             unedited.insert(path.replace('\\', "/"), text.to_string());
         }
     }
-    let lines = lines_today(compared, &sources);
+    let lines = current_lines(compared, &sources);
     let lines: Vec<(&str, u32)> = lines.iter().map(|(path, line)| (path.as_str(), *line)).collect();
     let request = Request { kind, lines: &lines, count: Some(worker_count()) };
     let rewrite = rewrite(&sources, &site_entry(plan, &sources), &request);
@@ -214,16 +214,16 @@ fn overlays(plan: &Plan, compared: &Compared) -> Result<(Overlay, Overlay), Stri
 }
 
 /// Finds the current positions of the prediction's lines.
-fn lines_today(compared: &Compared, sources: &Sources) -> Vec<(String, u32)> {
+fn current_lines(compared: &Compared, sources: &Sources) -> Vec<(String, u32)> {
     let files = &compared.measured.profile.files;
-    let today = compared.prediction.lines.iter().filter_map(|(file, line)| {
+    let current = compared.prediction.lines.iter().filter_map(|(file, line)| {
         let facts = files.get(file.0 as usize)?;
         let text = sources.text(&facts.path)?;
         let lines = Lines::new(&text);
         let place = LineMap::new(&facts.fingerprint, lines.checksums()).place(*line)?;
         Some((facts.path.clone(), place.line))
     });
-    today.collect()
+    current.collect()
 }
 
 /// Applies edits to a text. Returns `None` if they are out of range or not in order.

@@ -42,7 +42,7 @@ pub(crate) use measure::Compared;
 pub(crate) use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 pub(crate) use plan::{Overrides, Plan, Request, TypedCommand, configured_python, plan};
 pub(crate) use probes::{kept_probes, known_probes};
-use recording::{Read, read};
+use recording::{LoadedRecording, read};
 pub(crate) use recording::{add_ranks, is_recording, load};
 use stage::stage_of;
 use stored::measured;
@@ -64,7 +64,7 @@ pub(crate) struct Pipeline {
     interpreters: Mutex<Vec<(Vec<Candidate>, Interpreter)>>,
     /// The one used last is at the end.
     agents: Arc<Mutex<Vec<WarmAgent>>>,
-    saved_lists: Mutex<Vec<estimate::Saved>>,
+    saved_lists: Mutex<Vec<estimate::SavedList>>,
     ending_idle: std::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -286,7 +286,7 @@ async fn read_in_background(
     folder: &Path,
     eager: Option<PathBuf>,
     root: &Path,
-) -> Result<Read, Outcome> {
+) -> Result<LoadedRecording, Outcome> {
     let (folder, root) = (folder.to_owned(), root.to_owned());
     blocking(move || read(&folder, eager.as_deref(), &root))
         .await?

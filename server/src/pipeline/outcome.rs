@@ -128,7 +128,7 @@ pub(super) async fn without_measurement(
     }
     let log = Some(folder.join(LOG_FILE)).filter(|log| log.is_file());
     let side_effects = ended.side_effects.clone();
-    if let Some((what, next)) = of_agent(ended) {
+    if let Some((what, next)) = agent_failure(ended) {
         let side_effects = side_effects.map(Box::new);
         let (kind, run) = (ProblemKind::Run, None);
         return Outcome::Problem(Problem { kind, what, next, run, log, side_effects });
@@ -164,7 +164,7 @@ pub(super) async fn without_measurement(
 }
 
 /// Describes a problem of the agent, which is not the program's fault.
-fn of_agent(ended: &RunOutcome) -> Option<(String, String)> {
+fn agent_failure(ended: &RunOutcome) -> Option<(String, String)> {
     let detail = match ended.message.as_deref().map(str::trim) {
         None | Some("") => String::new(),
         Some(message) => format!(": {message}"),

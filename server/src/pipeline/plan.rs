@@ -12,7 +12,7 @@ use ridgeline_gpu::interpreter::Search;
 use ridgeline_gpu::limits::{Machine, default_limits};
 
 use super::outcome::{Outcome, Problem, ProblemKind};
-use super::program::{Chosen, check_is_script, choose, inside};
+use super::program::{ChosenProgram, check_is_script, choose, inside};
 use crate::config::{self, Config, DeviceChoice, Loaded, SideEffects};
 use crate::discover::{Discovery, project_root, with_arguments};
 use crate::documents::text_on_disk;
@@ -82,7 +82,7 @@ pub(crate) struct Overrides {
     pub working_directory: Option<PathBuf>,
     /// What starts the program's processes.
     pub launcher: Option<config::Launcher>,
-    /// Whether the program's writes are kept.
+    /// What happens to the program's writes.
     pub side_effects: Option<SideEffects>,
     /// Whether to estimate even if the system has no sandbox.
     pub without_sandbox: bool,
@@ -137,7 +137,7 @@ impl Plan {
         let relative = |path: &Path| {
             path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().replace('\\', "/")
         };
-        let texts = OnDisk(self.root.clone());
+        let texts = FilesOnDisk(self.root.clone());
         let path = match &self.entry {
             Entry::Script { path } | Entry::Provider { path } => relative(path),
             Entry::Module { name } => match &self.file {
@@ -208,9 +208,9 @@ impl Plan {
 }
 
 /// The files of a project on disk.
-struct OnDisk(PathBuf);
+struct FilesOnDisk(PathBuf);
 
-impl Project for OnDisk {
+impl Project for FilesOnDisk {
     fn text(&self, path: &str) -> Option<Arc<str>> {
         let file = config::inside(&self.0, Path::new(path)).ok()?;
         // Reading a named pipe would block forever.
@@ -246,7 +246,7 @@ pub(crate) fn plan(
     chosen.find_imports(&root, discovery);
     notes.append(&mut chosen.notes);
     let (is_configured, is_typed) = (chosen.is_configured, chosen.is_typed);
-    let Chosen { entry, arguments: own, origin, file, .. } = chosen;
+    let ChosenProgram { entry, arguments: own, origin, file, .. } = chosen;
     if let Entry::Script { path } | Entry::Provider { path } = &entry {
         check_is_script(path)?;
     }
@@ -305,7 +305,7 @@ pub(crate) fn plan(
         versions: Vec::new(),
         turn: 1,
         side_effects: overrides.side_effects.unwrap_or(config.side_effects).mode(),
-        keep_writes: config.keep_writes.iter().map(|kept| kept.as_str().to_owned()).collect(),
+        keep_writes: config.keep_writes.iter().map(|path| path.as_str().to_owned()).collect(),
         without_sandbox: overrides.without_sandbox,
         limits: limits(&config, overrides),
     };

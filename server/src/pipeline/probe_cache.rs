@@ -22,7 +22,7 @@ const READ_LIMIT: u64 = 8 << 20;
 
 /// The known answers for one device, by request (as JSON).
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct KnownAnswers {
     version: u32,
     answers: BTreeMap<String, Value>,
 }
@@ -68,12 +68,12 @@ fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
     of.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-impl Known {
+impl KnownAnswers {
     /// Reads a file. A damaged file counts as empty.
-    pub(super) fn read(file: &Path) -> Known {
-        let known = serde_json::from_slice::<Known>(&read_bounded(file)).unwrap_or_default();
+    pub(super) fn read(file: &Path) -> KnownAnswers {
+        let known = serde_json::from_slice::<KnownAnswers>(&read_bounded(file)).unwrap_or_default();
         let is_usable = known.version == VERSION && known.answers.len() <= ENTRY_LIMIT;
-        if is_usable { known } else { Known { version: VERSION, ..Known::default() } }
+        if is_usable { known } else { KnownAnswers { version: VERSION, ..KnownAnswers::default() } }
     }
 
     /// Writes the answers to a file.
@@ -110,11 +110,11 @@ impl Known {
     }
 
     /// Returns the answers to this request only.
-    pub(super) fn only(&self, request: &Value) -> Known {
+    pub(super) fn only(&self, request: &Value) -> KnownAnswers {
         let keys = LISTS.iter().flat_map(|name| list(request, name)).map(key);
         let answers = keys.filter_map(|key| self.answers.get_key_value(&key));
         let answers = answers.map(|(key, answer)| (key.clone(), answer.clone())).collect();
-        Known { version: VERSION, answers }
+        KnownAnswers { version: VERSION, answers }
     }
 
     /// Adds answers. Requests that ran out of time have none, and are made again later.
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn known_answers_are_not_requested_again() {
-        let mut known = Known::default();
+        let mut known = KnownAnswers::default();
         let first = request(&["aten::mm", "aten::relu"]);
         assert_eq!(known.missing(&first), Some(first.clone()));
         // Time ran out for the second.
@@ -171,7 +171,7 @@ mod tests {
             let one = json!({"name": "aten::mm", "inputs": [1], "variants": variants});
             json!({"operators": [one], "optimizers": [], "cells": []})
         };
-        let mut known = Known::default();
+        let mut known = KnownAnswers::default();
         let both = request_of(&["same", "bfloat16"]);
         known
             .add(&both, &json!({"operators": [{"name": "aten::mm", "same": 5, "bfloat16": null}]}));
@@ -187,15 +187,15 @@ mod tests {
     fn a_damaged_file_counts_as_empty() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("probes").join("a.json");
-        assert!(Known::read(&file).answers.is_empty());
-        let mut known = Known { version: VERSION, ..Known::default() };
+        assert!(KnownAnswers::read(&file).answers.is_empty());
+        let mut known = KnownAnswers { version: VERSION, ..KnownAnswers::default() };
         let request = request(&["aten::mm"]);
         known.add(&request, &json!({"operators": [{"name": "aten::mm", "same": 5.0}]}));
         known.write(&file).expect("written");
-        assert_eq!(Known::read(&file).missing(&request), None);
+        assert_eq!(KnownAnswers::read(&file).missing(&request), None);
         for damaged in [&b"{"[..], b"[]", br#"{"version": 9, "answers": {}}"#] {
             fs::write(&file, damaged).expect("written");
-            assert!(Known::read(&file).answers.is_empty());
+            assert!(KnownAnswers::read(&file).answers.is_empty());
         }
         // Invalid answers are ignored.
         known.add(&request, &json!({"operators": 7}));

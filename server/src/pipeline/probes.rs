@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::probe_cache::{Known, file_of, read_bounded};
+use super::probe_cache::{KnownAnswers, file_of, read_bounded};
 use super::{Outcome, Pipeline, Plan, blocking, files_problem, or_cancelled, send_progress};
 use crate::profiler::ProgressEvent;
 use crate::store::{Store, write_atomic};
@@ -49,7 +49,7 @@ impl Pipeline {
         let file = file_of(self.store(), subject, &list);
         let known = blocking({
             let file = file.clone();
-            move || Known::read(&file)
+            move || KnownAnswers::read(&file)
         });
         let mut known = known.await?;
         let mut notes = Vec::new();
@@ -153,7 +153,7 @@ pub(crate) fn known_probes(store: &Store, recording: Option<&Path>, subject: &Su
 }
 
 fn read(file: &Path, list: &ProbeList) -> Probes {
-    list.read(Known::read(file).answer(&list.request).to_string().as_bytes()).probes
+    list.read(KnownAnswers::read(file).answer(&list.request).to_string().as_bytes()).probes
 }
 
 fn list(subject: &Subject, wanted: Wanted) -> ProbeList {

@@ -14,7 +14,7 @@ use crate::profiler::RunChoice;
 use crate::store::Store;
 
 /// The program that was chosen.
-pub(super) struct Chosen {
+pub(super) struct ChosenProgram {
     pub(super) entry: Entry,
     /// Its Python file, if known.
     pub(super) file: Option<PathBuf>,
@@ -34,9 +34,9 @@ pub(super) struct Chosen {
     pub(super) notes: Vec<String>,
 }
 
-impl Chosen {
-    fn of(entry: Entry, file: Option<PathBuf>) -> Chosen {
-        Chosen {
+impl ChosenProgram {
+    fn of(entry: Entry, file: Option<PathBuf>) -> ChosenProgram {
+        ChosenProgram {
             entry,
             file,
             is_configured: false,
@@ -52,28 +52,28 @@ impl Chosen {
         }
     }
 
-    fn script(path: PathBuf) -> Chosen {
-        Chosen::of(Entry::Script { path: path.clone() }, Some(path))
+    fn script(path: PathBuf) -> ChosenProgram {
+        ChosenProgram::of(Entry::Script { path: path.clone() }, Some(path))
     }
 
-    fn provider(path: PathBuf) -> Chosen {
-        Chosen::of(Entry::Provider { path: path.clone() }, Some(path))
+    fn provider(path: PathBuf) -> ChosenProgram {
+        ChosenProgram::of(Entry::Provider { path: path.clone() }, Some(path))
     }
 
     /// Returns a program that discovery found, with a path relative to the project's root.
-    fn found(root: &Path, run: Run) -> Chosen {
+    fn found(root: &Path, run: Run) -> ChosenProgram {
         let path = root.join(&run.path);
         let entry = match run.module {
             Some(name) => Entry::Module { name },
             None => Entry::Script { path: path.clone() },
         };
-        Chosen {
+        ChosenProgram {
             arguments: run.arguments,
             environment: run.environment,
             launcher: config::Launcher::of_words(run.launcher).ok(),
             folder: run.folder.map(|folder| root.join(folder)),
             origin: run.origin,
-            ..Chosen::of(entry, Some(path))
+            ..ChosenProgram::of(entry, Some(path))
         }
     }
 
@@ -114,19 +114,19 @@ pub(super) fn choose(
     config: &Config,
     store: &Store,
     discovery: &mut Discovery,
-) -> Result<Chosen, Outcome> {
+) -> Result<ChosenProgram, Outcome> {
     if let Some(command) = &request.command {
         return Ok(typed(command.clone(), root, discovery));
     }
     let configured = if let Some(script) = &config.script {
-        Some(Chosen::script(inside(root, script.as_path(), "script")?))
+        Some(ChosenProgram::script(inside(root, script.as_path(), "script")?))
     } else if let Some(provider) = &config.provider {
-        Some(Chosen::provider(inside(root, provider.as_path(), "provider")?))
+        Some(ChosenProgram::provider(inside(root, provider.as_path(), "provider")?))
     } else if let Some(module) = &config.module {
         let name = module.as_str().to_owned();
         let folder = config.working_directory.as_ref().map_or(Path::new(""), |it| it.as_path());
         let file = discovery.module_file(root, folder, &name).map(|file| root.join(file));
-        Some(Chosen::of(Entry::Module { name }, file))
+        Some(ChosenProgram::of(Entry::Module { name }, file))
     } else {
         None
     };
@@ -138,11 +138,11 @@ pub(super) fn choose(
             path == script
         });
         let is_provider = discovery.is_provider(script);
-        let chosen = if is_provider { Chosen::provider } else { Chosen::script };
-        return Ok(Chosen { is_configured, ..chosen(script.clone()) });
+        let chosen = if is_provider { ChosenProgram::provider } else { ChosenProgram::script };
+        return Ok(ChosenProgram { is_configured, ..chosen(script.clone()) });
     }
     if let Some(configured) = configured {
-        return Ok(Chosen { is_configured: true, ..configured });
+        return Ok(ChosenProgram { is_configured: true, ..configured });
     }
     let changed = request.changed.as_deref().and_then(|file| file.strip_prefix(root).ok());
     let remembered = request.remembered.clone().or_else(|| store.remembered_run(root));
@@ -153,14 +153,14 @@ pub(super) fn choose(
         inside.map_or(text, |inside| inside.to_string_lossy().into_owned())
     });
     match discovery.find(root, changed, remembered.as_deref()) {
-        Found::Run(run) => Ok(Chosen::found(root, run)),
-        Found::Provider(path) => Ok(Chosen::provider(root.join(path))),
+        Found::Run(run) => Ok(ChosenProgram::found(root, run)),
+        Found::Provider(path) => Ok(ChosenProgram::provider(root.join(path))),
         Found::Several { candidates, leads } => {
             if let [first, others @ ..] = candidates.as_slice()
                 && leads
                 && request.takes_likeliest
             {
-                let mut chosen = Chosen::found(root, first.run.clone());
+                let mut chosen = ChosenProgram::found(root, first.run.clone());
                 chosen.notes.push(likeliest(&first.run, others));
                 return Ok(chosen);
             }
@@ -198,7 +198,7 @@ fn name_of(run: &Run) -> String {
     run.path.to_string_lossy().replace('\\', "/")
 }
 
-fn typed(command: TypedCommand, root: &Path, discovery: &mut Discovery) -> Chosen {
+fn typed(command: TypedCommand, root: &Path, discovery: &mut Discovery) -> ChosenProgram {
     let TypedCommand { entry, arguments, environment, launcher, working_directory, notes } =
         command;
     let file = match &entry {
@@ -211,14 +211,14 @@ fn typed(command: TypedCommand, root: &Path, discovery: &mut Discovery) -> Chose
         }
     };
     let folder = Some(working_directory);
-    Chosen {
+    ChosenProgram {
         is_typed: true,
         arguments,
         environment,
         launcher,
         folder,
         notes,
-        ..Chosen::of(entry, file)
+        ..ChosenProgram::of(entry, file)
     }
 }
 

@@ -35,7 +35,7 @@ const MAX_LINE_LOG_BYTES: u64 = 512 << 20;
 
 /// The result of reading a recording.
 #[derive(Debug)]
-pub(super) struct Read {
+pub(super) struct LoadedRecording {
     pub profile: Profile,
     /// The predicted cost on other devices, if available.
     pub elsewhere: Option<Arc<Comparison>>,
@@ -70,7 +70,7 @@ pub(super) fn read(
     folder: &Path,
     eager: Option<&Path>,
     root: &Path,
-) -> Result<Read, RecordingError> {
+) -> Result<LoadedRecording, RecordingError> {
     let recording = load(folder)?;
     let eager = eager.map(load).transpose()?;
     let (mut profile, graph) = attribution::attribute_with_graph(&recording, eager.as_ref())?;
@@ -95,7 +95,7 @@ pub(super) fn read(
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());
     let iteration = AtHand::new(Iteration::new(recording, graph));
-    Ok(Read { profile, elsewhere, compiled_regions, iteration })
+    Ok(LoadedRecording { profile, elsewhere, compiled_regions, iteration })
 }
 
 /// Adds the recordings of other ranks to the profile of the first one.
@@ -243,7 +243,7 @@ pub(super) fn has_loader_workers(folder: &Path) -> Option<bool> {
 
 /// Finds the profile's files on this machine.
 pub(super) fn locate(
-    read: Read,
+    read: LoadedRecording,
     root: &Path,
     interpreter: Option<&Interpreter>,
     folder: &Path,

@@ -124,8 +124,8 @@ impl Pipeline {
     }
 }
 
-/// Returns the number of turns for which the shortest version has enough iterations, or `None` if
-/// there are fewer than two.
+/// Reduces the iterations to as many turns as the shortest version has iterations for. Returns
+/// `None` if those are fewer than two.
 async fn fewer_turns(folders: &[PathBuf], requested: &Iterations) -> Option<Iterations> {
     let folders = folders.to_vec();
     let seen = blocking(move || {

@@ -37,7 +37,7 @@ pub(super) struct WarmAgent {
 
 impl Pipeline {
     /// Returns whether the user has set this agent mode (docs/configuration.md).
-    fn mode_is(&self, wanted: &str) -> bool {
+    fn has_agent_mode(&self, wanted: &str) -> bool {
         let mode = self.surroundings.variables.get(OsStr::new("RIDGELINE_AGENT_MODE"));
         mode.is_some_and(|mode| mode == wanted)
     }
@@ -60,9 +60,9 @@ impl Pipeline {
             interpreter: interpreter.path.clone(),
             cache: self.store.cache().to_owned(),
             env: plan.environment().clone(),
-            standby: self.mode_is("standby"),
+            standby: self.has_agent_mode("standby"),
             // Not the default before it has run on a GPU: docs/gpu-status.md.
-            cuda: self.mode_is("warm-cuda"),
+            cuda: self.has_agent_mode("warm-cuda"),
             launch: false,
             patience: Patience::default(),
         }
@@ -78,9 +78,9 @@ impl Pipeline {
         self.agent_for(plan, interpreter, false).await
     }
 
-    /// Returns the agent of a plan. `is_run` is true for a run. The process that
-    /// imports the project's packages in advance is not sandboxed, so it only does so after the
-    /// first run that the user allowed. That run does its own imports.
+    /// Returns the agent of a plan. `is_run` is true for a run. The process that imports the
+    /// project's packages in advance is not sandboxed, so it only does so after the first run that
+    /// the user allowed. That run does its own imports.
     async fn agent_for(
         &self,
         plan: &Plan,
