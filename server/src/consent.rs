@@ -1,9 +1,9 @@
-//! The one gate through which every start of workspace code passes.
+//! The gate that every start of workspace code passes through.
 //!
-//! Whoever starts something of a workspace (a run, its imports ahead of a run, an estimate, another batch
-//! size, single operators in its Python, a GPU measured with its libraries) needs a [`Permit`], which the
-//! [`Gate`] alone gives. What takes consent back also takes back the permits that were given: the job ends
-//! by itself when it sees that, and is dropped where it has not ended after [`GRACE`].
+//! Everything that starts code of a workspace (a run, its imports before a run, an estimate,
+//! another batch size, single operators in its Python, a GPU measured with its libraries) needs a
+//! [`Permit`], and only the [`Gate`] gives them. Withdrawing consent also withdraws the permits:
+//! the job sees that and ends, or is dropped if it has not ended after [`GRACE`].
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,31 +17,31 @@ use crate::scheduler::WorkspaceId;
 use crate::store::StoreError;
 use crate::trust::{Answer, Decision, Trust};
 
-/// How long a job whose permit was taken back may take to end in good order, before it is dropped. With
-/// what its processes need to end it is less than a second.
+/// The time a job has to end after its permit was withdrawn, before it is dropped. Together with
+/// the end of its processes, it takes less than a second.
 pub(crate) const GRACE: Duration = Duration::from_millis(700);
 
-/// Who wants something to run.
+/// Who requested a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The person, now: a command, a button, an answer to a question.
+    /// The user, explicitly: with a command, a button, or an answer to a question.
     Asked,
-    /// A save, a change on the disk, or the server by itself. A pause ends it.
+    /// A save, a change on disk, or the server itself. A pause ends such jobs.
     Unasked,
 }
 
-/// What a job is, for the status.
+/// The kind of a job, for the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A run in the queue, which has a status and a progress of its own.
+    /// A run in the queue, which has its own status and progress.
     Run,
-    /// Imports ahead of a run, which have a status of their own.
+    /// Imports before a run, which have their own status.
     Preparing,
     /// Everything else.
     Background,
 }
 
-/// The right to run code of one workspace, until it is taken back. Clones are the same right.
+/// The permission to run code of one workspace, until it is withdrawn. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Permit {
     job: Arc<Job>,
@@ -52,9 +52,10 @@ struct Job {
     kind: Kind,
     what: Mutex<String>,
     is_once: bool,
-    /// Cancelled where consent, or the wish for the job, was taken back.
+    /// Cancelled when the consent or the request for the job is withdrawn.
     withdrawn: CancellationToken,
-    /// The job's own end: a newer save, a key, another run that comes first. A child of `withdrawn`.
+    /// Cancelled when the job is to end: after a newer save, a key press, or a run that comes
+    /// first. A child of `withdrawn`.
     ended: CancellationToken,
     changed: watch::Sender<u64>,
 }
@@ -72,34 +73,34 @@ impl Drop for Job {
 }
 
 impl Permit {
-    /// Whether the job may go on.
+    /// Returns whether the job may continue.
     pub(crate) fn is_valid(&self) -> bool {
         !self.job.ended.is_cancelled()
     }
 
-    /// Whether consent was taken back, rather than that something else came first.
+    /// Returns whether consent was withdrawn, as opposed to the job making way for something else.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.job.withdrawn.is_cancelled()
     }
 
-    /// Whether it was given for this one run only.
+    /// Returns whether it was given for this one run only.
     pub(crate) fn is_once(&self) -> bool {
         self.job.is_once
     }
 
-    /// Says what the job does now, in a person's words.
+    /// Sets the description of what the job is doing, for the status.
     pub(crate) fn say(&self, what: String) {
         *self.job.what.lock().unwrap_or_else(PoisonError::into_inner) = what;
         self.job.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Cancelled when the job is to end.
+    /// Returns the token that is cancelled when the job is to end.
     pub(crate) fn token(&self) -> &CancellationToken {
         &self.job.ended
     }
 
-    /// Waits for `work`, which ends by itself soon after the permit does. Where it does not, it is dropped
-    /// [`GRACE`] after consent was taken back, and there is no result.
+    /// Waits for `work`, which ends by itself soon after the permit does. If it does not, it is
+    /// dropped [`GRACE`] after consent was withdrawn, and there is no result.
     pub(crate) async fn bound<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let overstays = async {
             self.job.withdrawn.cancelled().await;
@@ -112,7 +113,7 @@ impl Permit {
         }
     }
 
-    /// A permit that no gate gave.
+    /// Creates a permit without a gate.
     #[cfg(test)]
     pub(crate) fn for_test() -> Permit {
         let withdrawn = CancellationToken::new();
@@ -123,31 +124,30 @@ impl Permit {
     }
 }
 
-/// A question to the person that may end in something being run. It counts for the consent under which
-/// it was put: whoever answers it after that was taken back is answering an old question.
+/// A question to the user that may lead to a run. It is only valid under the consent it was asked
+/// under: once that is withdrawn, an answer is outdated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
     epoch: u64,
     round: u64,
-    /// It was put within the one run that the person allowed, and the answer is a part of that.
+    /// Whether it was asked within a run that was allowed once. The answer belongs to that run.
     is_within_once: bool,
 }
 
-/// A workspace's consent.
 #[derive(Debug)]
 struct Consent {
     /// Its folder, which decisions are about.
     root: PathBuf,
-    /// Another number each time that consent is taken back. Numbers are not used twice.
+    /// Changes each time consent is withdrawn. Numbers are never reused.
     epoch: u64,
-    /// Another number each time that the question whether it may run is answered.
+    /// Changes each time the trust question is answered.
     round: u64,
     is_paused: bool,
-    /// One run may start.
+    /// Whether one run may start.
     once: bool,
-    /// All of its jobs.
+    /// Parent of the tokens of all its jobs.
     work: CancellationToken,
-    /// Those that nobody asked for; a child of `work`.
+    /// Parent of the tokens of jobs that the user did not request; a child of `work`.
     unasked: CancellationToken,
     jobs: Vec<Weak<Job>>,
 }
@@ -172,7 +172,7 @@ impl Consent {
     }
 }
 
-/// See the module.
+/// Gives permits, and withdraws them.
 #[derive(Debug)]
 pub(crate) struct Gate {
     trust: Trust,
@@ -183,25 +183,25 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Nothing is permitted yet but what `trust` allows.
+    /// Creates a gate that permits only what `trust` allows.
     pub(crate) fn new(trust: Trust) -> Gate {
         let (changed, _) = watch::channel(0);
         let session = CancellationToken::new();
         Gate { trust, session, workspaces: HashMap::new(), last_epoch: 0, changed }
     }
 
-    /// Takes other decisions in place of those before: the client has said who it is.
+    /// Replaces the decisions, once the client has sent its capabilities.
     pub(crate) fn set_trust(&mut self, trust: Trust) {
         self.trust = trust;
     }
 
-    /// Tells each time that a job ends, or does something else.
+    /// Notifies each time a job ends or moves on to something else.
     pub(crate) fn follow(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// What may run in the workspace at `root`. Where another folder has taken its place, nothing may, and
-    /// what runs ends.
+    /// Returns what may run in a workspace. If another folder has taken its place, nothing may, and
+    /// its jobs end.
     pub(crate) fn decision(&mut self, id: WorkspaceId) -> Decision {
         let Some(consent) = self.workspaces.get(&id) else { return Decision::Unknown };
         let (decision, is_replaced) = self.trust.decision(&consent.root);
@@ -211,7 +211,7 @@ impl Gate {
         decision
     }
 
-    /// Looks after a workspace from now on: before that, nothing of it is permitted.
+    /// Adds a workspace. Before that, nothing of it is permitted.
     pub(crate) fn add(&mut self, id: WorkspaceId, root: &Path) {
         if !self.workspaces.contains_key(&id) {
             self.last_epoch += 1;
@@ -220,14 +220,14 @@ impl Gate {
         }
     }
 
-    /// The folder is not looked after any more.
+    /// Removes a workspace and withdraws its permits.
     pub(crate) fn remove(&mut self, id: WorkspaceId) {
         if let Some(mut consent) = self.workspaces.remove(&id) {
             consent.withdraw(&self.session);
         }
     }
 
-    /// A question that is put now; `within` the run that it came up in.
+    /// Returns a question that is asked now. `within` is the permit of the run that it came up in.
     pub(crate) fn question(&self, id: WorkspaceId, within: Option<&Permit>) -> Question {
         let consent = self.workspaces.get(&id);
         let (epoch, round) = consent.map_or((0, 0), |consent| (consent.epoch, consent.round));
@@ -235,18 +235,18 @@ impl Gate {
         Question { epoch, round, is_within_once }
     }
 
-    /// Whether nothing was taken back since a question was put.
+    /// Returns whether consent was not withdrawn since the question was asked.
     pub(crate) fn is_current(&mut self, id: WorkspaceId, question: Question) -> bool {
-        // The folder may be another one by now.
+        // Notices if another folder has taken its place.
         self.decision(id);
         self.workspaces.get(&id).is_some_and(|consent| consent.epoch == question.epoch)
     }
 
-    /// Takes the answer to the question whether the workspace may run. It is false where the question is an
-    /// old one, and nothing is granted then; a refusal is never too late.
+    /// Handles the answer to the trust question. Returns false if the question is outdated, and
+    /// grants nothing then. A refusal is never too late.
     ///
     /// # Errors
-    /// Where the decision cannot be written. It holds for the session.
+    /// If the decision cannot be written. It still applies to this session.
     pub(crate) fn answer(
         &mut self,
         id: WorkspaceId,
@@ -271,8 +271,8 @@ impl Gate {
         self.trust.decide(&consent.root, true).map(|()| true)
     }
 
-    /// Lets the run go on that a question was put within; whether it may.
-    pub(crate) fn go_on(&mut self, id: WorkspaceId, question: Question) -> bool {
+    /// Lets the run continue that the question was asked within. Returns whether it may.
+    pub(crate) fn continue_run(&mut self, id: WorkspaceId, question: Question) -> bool {
         if !self.is_current(id, question) {
             return false;
         }
@@ -284,28 +284,28 @@ impl Gate {
         question.is_within_once
     }
 
-    /// The person allows the workspace by command.
+    /// Allows the workspace by command.
     ///
     /// # Errors
-    /// As [`Gate::answer`].
+    /// Like [`Gate::answer`].
     pub(crate) fn allow(&mut self, id: WorkspaceId) -> Result<(), StoreError> {
         let Some(consent) = self.workspaces.get_mut(&id) else { return Ok(()) };
         consent.round += 1;
         self.trust.decide(&consent.root, true)
     }
 
-    /// Takes every decision back.
+    /// Withdraws every decision.
     ///
     /// # Errors
-    /// Where the file that holds it cannot be removed; nothing runs in this session all the same.
+    /// If the file with the decision cannot be removed. Nothing runs in this session anyway.
     pub(crate) fn revoke(&mut self, id: WorkspaceId) -> Result<(), StoreError> {
         self.withdraw(id);
         let Some(consent) = self.workspaces.get(&id) else { return Ok(()) };
         self.trust.revoke(&consent.root)
     }
 
-    /// Ends what runs or is about to run; whether there was anything. The decision stands: the next wish
-    /// gets a new permit.
+    /// Stops everything that runs or is about to. Returns whether there was anything. The decision
+    /// stays: the next request gets a new permit.
     pub(crate) fn stop(&mut self, id: WorkspaceId) -> bool {
         let Some(consent) = self.workspaces.get_mut(&id) else { return false };
         let was_busy = consent.jobs().any(|job| !job.ended.is_cancelled());
@@ -313,7 +313,7 @@ impl Gate {
         was_busy
     }
 
-    /// Ends what nobody asked for, and permits none of it until [`Gate::resume`].
+    /// Stops jobs that the user did not request, and permits no new ones until [`Gate::resume`].
     pub(crate) fn pause(&mut self, id: WorkspaceId) {
         if let Some(consent) = self.workspaces.get_mut(&id) {
             consent.is_paused = true;
@@ -322,24 +322,23 @@ impl Gate {
         }
     }
 
-    /// Permits again what nobody asks for.
+    /// Permits jobs that the user did not request again.
     pub(crate) fn resume(&mut self, id: WorkspaceId) {
         if let Some(consent) = self.workspaces.get_mut(&id) {
             consent.is_paused = false;
         }
     }
 
-    /// Whether the workspace is paused.
     pub(crate) fn is_paused(&self, id: WorkspaceId) -> bool {
         self.workspaces.get(&id).is_some_and(|consent| consent.is_paused)
     }
 
-    /// The session is over: everything ends, and nothing is permitted any more.
+    /// Ends the session: stops everything, and permits nothing any more.
     pub(crate) fn close(&mut self) {
         self.session.cancel();
     }
 
-    /// A permit for a job of the queue. It uses up what "once" allowed.
+    /// Returns a permit for a run in the queue. It uses up an answer "run once".
     pub(crate) fn permit_run(
         &mut self,
         id: WorkspaceId,
@@ -352,12 +351,12 @@ impl Gate {
         if !is_allowed && !is_once {
             return None;
         }
-        // Who answers "run once" asks for that run.
+        // A user who answers "run once" requests that run.
         let cause = if is_once { Cause::Asked } else { cause };
-        self.give(id, cause, Kind::Run, what, is_once)
+        self.grant(id, cause, Kind::Run, what, is_once)
     }
 
-    /// A permit for anything else; nothing where the person did not allow every run.
+    /// Returns a permit for anything else, or `None` unless the user allowed every run.
     pub(crate) fn permit(
         &mut self,
         id: WorkspaceId,
@@ -366,21 +365,21 @@ impl Gate {
         what: impl Into<String>,
     ) -> Option<Permit> {
         let is_allowed = self.decision(id) == Decision::Allowed;
-        is_allowed.then(|| self.give(id, cause, kind, what.into(), false)).flatten()
+        is_allowed.then(|| self.grant(id, cause, kind, what.into(), false)).flatten()
     }
 
-    /// What is busy with a workspace beside a run and its preparation, in a person's words.
+    /// Returns what a background job of the workspace is doing, for the status.
     pub(crate) fn in_background(&self, id: WorkspaceId) -> Option<String> {
         let mut jobs = self.workspaces.get(&id)?.jobs();
         jobs.find(|job| job.kind == Kind::Background).map(|job| job.what())
     }
 
-    /// Whether anything of a workspace runs or is about to.
+    /// Returns whether anything of a workspace runs or is about to.
     pub(crate) fn is_busy(&self, id: WorkspaceId) -> bool {
         self.workspaces.get(&id).is_some_and(|consent| consent.jobs().next().is_some())
     }
 
-    fn give(
+    fn grant(
         &mut self,
         id: WorkspaceId,
         cause: Cause,

@@ -1,4 +1,4 @@
-//! Waits for a pause, such as the one in typing, before something is done.
+//! Delays an action until there is a pause, such as one in typing.
 
 use std::time::Duration;
 
@@ -8,43 +8,42 @@ use tokio::time::{Instant, sleep_until};
 use crate::event::{Event, WorkspaceEvent};
 use crate::scheduler::WorkspaceId;
 
-/// One task waits, however often the pause begins again.
+/// A timer that can be restarted. A single task waits for it, however often it is restarted.
 #[derive(Debug, Default)]
 pub(crate) struct Debouncer {
     /// When the pause is over.
     due: Option<Instant>,
-    /// A task waits, perhaps for an earlier end.
-    is_awaited: bool,
+    /// Whether a task is waiting, perhaps for an earlier time than `due`.
+    has_task: bool,
 }
 
-/// The event that comes when a pause may be over.
+/// The event that is sent when the pause may be over.
 pub(crate) struct Wake<'a> {
-    /// Where it is sent.
     pub events: &'a mpsc::Sender<Event>,
-    /// The workspace.
     pub id: WorkspaceId,
-    /// Makes the event.
+    /// Creates the event.
     pub event: fn() -> WorkspaceEvent,
 }
 
 impl Debouncer {
-    /// Begins the pause, again if it goes on.
+    /// Starts the pause, or restarts it.
     pub(crate) fn restart(&mut self, pause: Duration, wake: &Wake<'_>) {
         let due = Instant::now() + pause;
         self.due = Some(due);
         self.wait(due, wake);
     }
 
-    /// Begins the pause unless it goes on.
+    /// Starts the pause unless it has started already.
     pub(crate) fn start(&mut self, pause: Duration, wake: &Wake<'_>) {
         if self.due.is_none() {
             self.restart(pause, wake);
         }
     }
 
-    /// Takes the event; true if the pause is over. If it began again, another event follows.
+    /// Handles the event. Returns true if the pause is over. If it was restarted, another event
+    /// follows.
     pub(crate) fn is_over(&mut self, wake: &Wake<'_>) -> bool {
-        self.is_awaited = false;
+        self.has_task = false;
         match self.due {
             Some(due) if due > Instant::now() => {
                 self.wait(due, wake);
@@ -57,25 +56,25 @@ impl Debouncer {
         }
     }
 
-    /// Whether a pause goes on.
+    /// Returns whether a pause is in progress.
     pub(crate) fn is_started(&self) -> bool {
         self.due.is_some()
     }
 
-    /// Ends the pause; nothing follows from it.
+    /// Cancels the pause.
     pub(crate) fn cancel(&mut self) {
         self.due = None;
     }
 
     fn wait(&mut self, due: Instant, wake: &Wake<'_>) {
-        if self.is_awaited {
+        if self.has_task {
             return;
         }
-        self.is_awaited = true;
+        self.has_task = true;
         let (events, event) = (wake.events.clone(), Event::Workspace(wake.id, (wake.event)()));
         tokio::spawn(async move {
             sleep_until(due).await;
-            // Where the event loop is over, nobody wants it.
+            // If the event loop has ended, nobody needs it.
             let _ = events.send(event).await;
         });
     }
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_that_begins_again_ends_once() {
+    async fn a_restarted_pause_ends_once() {
         let (events, mut received) = mpsc::channel(8);
         let event = || WorkspaceEvent::EstimateDue;
         let wake = Wake { events: &events, id: WorkspaceId(3), event };
@@ -96,21 +95,21 @@ mod tests {
             debouncer.restart(pause, &wake);
             tokio::time::sleep(pause / 2).await;
         }
-        let began = Instant::now();
+        let started = Instant::now();
         let mut ends = 0;
         while ends == 0 {
             let event = received.recv().await;
             assert!(matches!(event, Some(Event::Workspace(WorkspaceId(3), _))));
             ends += u32::from(debouncer.is_over(&wake));
         }
-        assert_eq!(began.elapsed(), pause / 2);
+        assert_eq!(started.elapsed(), pause / 2);
         assert!(!debouncer.is_started());
         tokio::time::sleep(pause * 10).await;
         assert!(received.try_recv().is_err(), "it ends once");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_that_is_cancelled_leads_to_nothing() {
+    async fn a_cancelled_pause_has_no_effect() {
         let (events, mut received) = mpsc::channel(8);
         let event = || WorkspaceEvent::ReadingDue;
         let wake = Wake { events: &events, id: WorkspaceId(0), event };

@@ -1,8 +1,8 @@
-//! Keeps the diagnostics that the client shows equal to what is known: a failing run, findings, and
-//! remarks on costs where the client has no better way to learn of them.
+//! Keeps the client's diagnostics in sync with the state: failed runs, findings, and costs if the
+//! client has no better way to show them.
 //!
-//! Placing them reads files and works costs out, so it happens off the event loop. What is placed comes
-//! back as an event and is sent where it differs from what the client has.
+//! Placing diagnostics reads files and computes costs, so it happens off the event loop. The result
+//! comes back as an event, and is sent if it differs from what the client has.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,38 +20,37 @@ use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 use crate::text_mark::TextMark;
 
-/// After an edit: somebody who types is not to be flickered at.
+/// The delay after an edit, so that diagnostics do not flicker while the user types.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A failing run.
+/// A failed run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
-    /// The project, which the frames' paths are relative to.
+    /// The project's root, which the frames' paths are relative to.
     pub root: PathBuf,
     /// `exception`, `syntax`, `exit` or `memory`.
     pub kind: String,
-    /// What to show.
     pub report: FailureReport,
 }
 
 impl Failure {
-    /// Where a frame's file is.
+    /// Returns the path of a frame's file.
     pub(crate) fn path(&self, frame: &FailureFrame) -> PathBuf {
         self.root.join(&frame.path)
     }
 
-    /// The file that it is shown in.
+    /// Returns the file in which the failure is shown.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         self.report.at.as_ref().map(|frame| self.path(frame))
     }
 }
 
-/// The diagnostics of one file, as the client gets them.
+/// The diagnostics of one file, in the form the client gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Publication {
-    /// The file, as the client writes it where it is open.
+    /// The file's URI, as the client writes it if the file is open.
     pub uri: String,
-    /// Written by the edge, and not read here.
+    /// Built by the LSP layer, and opaque here.
     pub diagnostics: Value,
 }
 
@@ -60,23 +59,23 @@ pub(crate) struct Publication {
 pub(crate) struct Placements {
     /// Diagnostics by file.
     pub files: Vec<Publication>,
-    /// Messages that no file could be found for: it was renamed or deleted while it ran.
+    /// Messages without a file: it was renamed or deleted during the run.
     pub homeless: Vec<String>,
 }
 
-/// What the client shows: a mark of the diagnostics of each file.
+/// What the client shows: a checksum of the diagnostics of each file.
 #[derive(Debug, Default)]
 pub(crate) struct Published(HashMap<String, TextMark>);
 
 impl Published {
-    /// Takes other diagnostics in, in place of those before; gives what the client has to be sent.
+    /// Replaces the diagnostics, and returns what to send to the client.
     fn replace(&mut self, files: Vec<Publication>) -> Vec<Publication> {
         let marks = files
             .iter()
             .map(|file| (file.uri.clone(), TextMark::of(&file.diagnostics.to_string())));
         let before = std::mem::replace(&mut self.0, marks.collect());
-        let gone = before.keys().filter(|uri| !self.0.contains_key(*uri));
-        let mut changed: Vec<Publication> = gone.cloned().map(Publication::none).collect();
+        let removed = before.keys().filter(|uri| !self.0.contains_key(*uri));
+        let mut changed: Vec<Publication> = removed.cloned().map(Publication::none).collect();
         changed.sort_by(|a, b| a.uri.cmp(&b.uri));
         changed.extend(
             files.into_iter().filter(|file| before.get(&file.uri) != self.0.get(&file.uri)),
@@ -86,14 +85,14 @@ impl Published {
 }
 
 impl Publication {
-    /// Nothing is shown in a file any more.
+    /// Clears the diagnostics of a file.
     fn none(uri: String) -> Publication {
         Publication { uri, diagnostics: Value::Array(Vec::new()) }
     }
 }
 
 impl GlobalState {
-    /// Diagnostics of a workspace may have changed.
+    /// Updates the diagnostics of a workspace, which may have changed.
     pub(crate) fn show_diagnostics(&mut self, id: WorkspaceId) {
         self.refresh.mark(Refreshable::Diagnostics);
         if self.client.pulls_diagnostics {
@@ -101,40 +100,41 @@ impl GlobalState {
         }
         let number = self.next_number();
         let workspace = &mut self.workspaces[id];
-        workspace.placing = number;
+        workspace.placement = number;
         let report = diagnostic::report_of(self, id);
         let events = self.events.clone();
         tokio::spawn(async move {
             let placed = tokio::task::spawn_blocking(move || report.place()).await;
             let placed = placed.unwrap_or_default();
-            // Where the event loop is over, nobody wants it.
+            // If the event loop has ended, nobody needs it.
             let _ = events
                 .send(Event::Workspace(id, WorkspaceEvent::DiagnosticsPlaced(number, placed)))
                 .await;
         });
     }
 
-    /// The text of a document has changed, and findings or remarks in it may have moved or faded.
-    pub(crate) fn show_remarks_soon(&mut self, file: &Path) {
+    /// Updates diagnostics after a pause: the text has changed, so findings or costs may have moved
+    /// or become stale.
+    pub(crate) fn show_diagnostics_soon(&mut self, file: &Path) {
         let Some(id) = self.workspaces.around(file) else { return };
-        let is_shown = self.has_findings(id);
-        let is_remarked = self.settings.remarks && !self.workspaces[id].measured.is_empty();
-        if !is_shown && !is_remarked {
+        let has_findings = self.has_findings(id);
+        let shows_costs = self.settings.remarks && !self.workspaces[id].measured.is_empty();
+        if !has_findings && !shows_costs {
             return;
         }
         let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::DiagnosticsDue };
-        self.workspaces[id].placing_soon.start(PAUSE, &wake);
+        self.workspaces[id].placement_delay.start(PAUSE, &wake);
     }
 
-    /// The pause after an edit is over.
+    /// Updates diagnostics if the pause after an edit is over.
     pub(crate) fn diagnostics_due(&mut self, id: WorkspaceId) {
         let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::DiagnosticsDue };
-        if self.workspaces[id].placing_soon.is_over(&wake) {
+        if self.workspaces[id].placement_delay.is_over(&wake) {
             self.show_diagnostics(id);
         }
     }
 
-    /// Sends what was placed, unless something newer is being placed.
+    /// Sends the placed diagnostics, unless a newer placement is in progress.
     pub(crate) fn diagnostics_placed(
         &mut self,
         id: WorkspaceId,
@@ -143,19 +143,19 @@ impl GlobalState {
     ) {
         let to_client = self.to_client.clone();
         let workspace = &mut self.workspaces[id];
-        if workspace.placing != number {
+        if workspace.placement != number {
             return;
         }
         for file in workspace.published.replace(placements.files) {
             to_client.publish(&file.uri, &file.diagnostics);
         }
         for message in placements.homeless {
-            self.say_once(id, Importance::Error, &message, false);
+            self.show_message_once(id, Importance::Error, &message, false);
         }
     }
 
-    /// Takes everything back that is shown of a workspace, at once: it is going away.
-    pub(crate) fn take_diagnostics_back(&mut self, id: WorkspaceId) {
+    /// Withdraws all diagnostics of a workspace that is being removed.
+    pub(crate) fn withdraw_diagnostics(&mut self, id: WorkspaceId) {
         let to_client = self.to_client.clone();
         let workspace = &mut self.workspaces[id];
         workspace.failure = None;

@@ -1,6 +1,6 @@
-//! Small questions to the disk from the event loop, such as what a path leads to. A network file system can
-//! take seconds to answer or never do it, and edits wait behind the event loop: whoever asks gets an answer
-//! in time or none.
+//! Small disk queries from the event loop, such as resolving a path. A network file system can take
+//! seconds to answer, or never answer, and edits wait behind the event loop. So queries have a
+//! timeout.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,71 +10,72 @@ use std::time::Duration;
 
 use crate::documents::real_path;
 
-/// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_millis(250);
-/// The same while an earlier question has no answer yet.
-const PATIENCE_WITH_A_SLOW_DISK: Duration = Duration::from_millis(10);
-/// Questions without an answer at once; more are not asked.
-const MOST_OPEN: usize = 16;
+/// The timeout of a query.
+const TIMEOUT: Duration = Duration::from_millis(250);
+/// The timeout while an earlier query is still pending.
+const TIMEOUT_WITH_A_SLOW_DISK: Duration = Duration::from_millis(10);
+/// The maximum number of pending queries. Further queries are refused.
+const PENDING_LIMIT: usize = 16;
 
-/// Asks in threads of their own. Clones know of each other's questions.
+/// Runs each query in its own thread. Clones share the count of pending queries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
-    open: Arc<AtomicUsize>,
+    pending: Arc<AtomicUsize>,
 }
 
-struct Question(Arc<AtomicUsize>);
+struct PendingQuery(Arc<AtomicUsize>);
 
-impl Drop for Question {
+impl Drop for PendingQuery {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Disk {
-    /// Does something with the disk; `None` if that takes too long. What was begun goes on all the same.
+    /// Runs `work` on the disk. Returns `None` if it takes too long; it continues in the
+    /// background.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        let patience = match self.open.fetch_add(1, Ordering::Relaxed) {
-            0 => PATIENCE,
-            _ => PATIENCE_WITH_A_SLOW_DISK,
+        let timeout = match self.pending.fetch_add(1, Ordering::Relaxed) {
+            0 => TIMEOUT,
+            _ => TIMEOUT_WITH_A_SLOW_DISK,
         };
-        let question = Question(self.open.clone());
-        if self.open.load(Ordering::Relaxed) > MOST_OPEN {
+        let query = PendingQuery(self.pending.clone());
+        if self.pending.load(Ordering::Relaxed) > PENDING_LIMIT {
             return None;
         }
         let (done, answer) = sync_channel(1);
-        let asked = std::thread::Builder::new().name("disk".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name("disk".to_owned()).spawn(move || {
             let answer = work();
-            // First it is answered: who has the answer can ask the next question with patience.
-            drop(question);
+            // The count goes down before the answer is sent, so the next query gets the full
+            // timeout.
+            drop(query);
             let _ = done.send(answer);
         });
-        let answered = asked.ok().and_then(|_| answer.recv_timeout(patience).ok());
+        let answered = thread.ok().and_then(|_| answer.recv_timeout(timeout).ok());
         if answered.is_none() {
             tracing::warn!("the disk did not respond in time");
         }
         answered
     }
 
-    /// A path without links. A disk that does not answer gives the path as it is.
+    /// Returns the path without symbolic links. If the disk does not answer, the path is returned
+    /// unchanged.
     pub(crate) fn real_path(&self, path: &Path) -> PathBuf {
-        let asked = path.to_owned();
-        self.ask(move || real_path(&asked)).unwrap_or_else(|| path.to_owned())
+        let queried = path.to_owned();
+        self.ask(move || real_path(&queried)).unwrap_or_else(|| path.to_owned())
     }
 
-    /// Whether a path leads to a file.
     pub(crate) fn is_file(&self, path: &Path) -> bool {
-        let asked = path.to_owned();
-        self.ask(move || asked.is_file()).unwrap_or_default()
+        let path = path.to_owned();
+        self.ask(move || path.is_file()).unwrap_or_default()
     }
 
-    /// Whether a path leads to a folder.
     pub(crate) fn is_dir(&self, path: &Path) -> bool {
-        let asked = path.to_owned();
-        self.ask(move || asked.is_dir()).unwrap_or_default()
+        let path = path.to_owned();
+        self.ask(move || path.is_dir()).unwrap_or_default()
     }
 }
 
@@ -84,41 +85,41 @@ mod tests {
 
     use super::*;
 
-    /// Waits until no question is open; one that is lost would stay open for ever.
-    fn all_answered(disk: &Disk) {
-        while disk.open.load(Ordering::Relaxed) > 0 {
+    /// Waits until no query is pending. A lost one would stay pending forever.
+    fn wait_until_idle(disk: &Disk) {
+        while disk.pending.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();
         }
     }
 
     #[test]
-    fn an_answer_comes_back_and_a_panic_is_none() {
+    fn answers_are_returned_and_a_panic_gives_none() {
         let disk = Disk::default();
         assert_eq!(disk.ask(|| 7), Some(7));
         assert_eq!(disk.ask(|| -> u32 { panic!("on purpose") }), None);
         assert_eq!(disk.ask(|| 8), Some(8));
-        all_answered(&disk);
+        wait_until_idle(&disk);
     }
 
     #[test]
-    fn a_disk_that_hangs_is_not_asked_without_end() {
+    fn a_hanging_disk_gets_a_limited_number_of_queries() {
         let disk = Disk::default();
         let (release, held) = channel::<()>();
         let held = Arc::new(std::sync::Mutex::new(held));
-        for _ in 0..MOST_OPEN {
+        for _ in 0..PENDING_LIMIT {
             let held = held.clone();
             let hang = move || {
                 let _ = held.lock().expect("no test panics with it").recv();
             };
             assert_eq!(disk.ask(hang), None);
         }
-        let (asked, was_asked) = channel::<()>();
-        assert_eq!(disk.ask(move || asked.send(())), None);
-        assert!(was_asked.recv().is_err(), "it was asked all the same");
+        let (ran, has_run) = channel::<()>();
+        assert_eq!(disk.ask(move || ran.send(())), None);
+        assert!(has_run.recv().is_err(), "the query ran despite the limit");
         assert_eq!(disk.real_path(Path::new("/a/../b")), Path::new("/a/../b"));
         assert!(!disk.is_file(Path::new("/dev/null")));
         drop(release);
-        all_answered(&disk);
+        wait_until_idle(&disk);
         assert_eq!(disk.ask(|| 1), Some(1));
     }
 }

@@ -1,4 +1,4 @@
-//! The texts that the editor has open: the truth about them, whatever is on the disk.
+//! The texts that are open in the editor. They take precedence over the files on disk.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ridgeline_analysis::python::{Lines, SourceIndex, TextEdit};
 
-/// Texts that may be open at once.
+/// The maximum number of open texts.
 const OPEN_LIMIT: usize = 4096;
 
-/// Texts above this size are left alone, in bytes. A file of 20,000 lines has about one million.
+/// The maximum size of a text in bytes. Larger ones are ignored. A file of 20,000 lines has about
+/// one million.
 pub(crate) const SIZE_LIMIT: usize = 16 * 1024 * 1024;
 
-/// Bytes of a project's files that are read to be shown at once.
+/// The maximum total size in bytes of the files read for one view of a project.
 const TOTAL_LIMIT: usize = 4 * SIZE_LIMIT;
 
-/// What a document is called: by its path where it is a file, so that two spellings of one URI are
-/// one document.
+/// Identifies a document: a file by its path, so that two spellings of one URI are one document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum DocumentId {
     /// A file, by its absolute path.
@@ -29,7 +29,6 @@ pub(crate) enum DocumentId {
 }
 
 impl DocumentId {
-    /// The file's path.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             DocumentId::File(path) => Some(path),
@@ -38,12 +37,12 @@ impl DocumentId {
     }
 }
 
-/// The path without links, where it is there.
+/// Returns the path without symbolic links, if it exists.
 pub(crate) fn real_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The text of a file; nothing where it cannot be read or is larger than [`SIZE_LIMIT`].
+/// Reads a file. Returns `None` if it cannot be read or is larger than [`SIZE_LIMIT`].
 pub(crate) fn text_on_disk(file: &Path) -> Option<String> {
     let size = fs::metadata(file).ok()?.len();
     if usize::try_from(size).ok()? > SIZE_LIMIT {
@@ -52,8 +51,7 @@ pub(crate) fn text_on_disk(file: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned())
 }
 
-/// The texts of files, by the same index; nothing for those that are not there, and for what is
-/// beyond [`TOTAL_LIMIT`] in all.
+/// Reads files. `None` stands for those that cannot be read or exceed [`TOTAL_LIMIT`] in total.
 pub(crate) fn texts_on_disk(files: &[Option<PathBuf>]) -> Vec<Option<String>> {
     let mut left = TOTAL_LIMIT;
     let mut read = |file: &Option<PathBuf>| {
@@ -67,59 +65,58 @@ pub(crate) fn texts_on_disk(files: &[Option<PathBuf>]) -> Vec<Option<String>> {
 /// An open text.
 #[derive(Debug)]
 pub(crate) struct Document {
-    /// As the editor writes it.
+    /// The URI as the editor writes it.
     pub uri: String,
-    /// The file's path without links, which is how profiles know it; nothing where it is no file.
+    /// The file's path without symbolic links, as in profiles; `None` if it is not a file.
     pub real: Option<PathBuf>,
-    /// What is known of the text; nothing where it is too large.
+    /// The analyzed text; `None` if it is too large.
     pub index: Option<SourceIndex>,
-    /// The client's own number for this text, which it wants to hear with an edit.
+    /// The client's version number, which is sent back with edits.
     pub version: i32,
-    /// Counts edits; snapshots compare it. An editor's version numbers need not be sane.
+    /// Counts edits, so that snapshots can tell whether they are current. The client's version
+    /// numbers are not reliable.
     edition: Arc<AtomicU64>,
 }
 
 impl Document {
-    /// Which edition of the text it is.
+    /// Returns the number of this edition of the text.
     pub(crate) fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
     }
 }
 
-/// A document at one moment. It does not change; it knows when it is out of date.
+/// A document at one moment. It does not change, and can tell whether it is current.
 #[derive(Clone, Debug)]
 pub(crate) struct DocumentSnapshot {
-    /// Which document.
     pub id: DocumentId,
-    /// As the editor writes it.
+    /// The URI as the editor writes it.
     pub uri: String,
-    /// The text.
     pub index: SourceIndex,
-    /// The client's own number for it.
+    /// The client's version number.
     pub version: i32,
-    /// Which edition of the document it is.
+    /// The edition that it was taken of.
     pub edition: u64,
     current: Arc<AtomicU64>,
 }
 
 impl DocumentSnapshot {
-    /// Whether the document has been neither edited nor closed since.
+    /// Returns whether the document was neither edited nor closed since.
     pub(crate) fn is_current(&self) -> bool {
         self.current.load(Ordering::Acquire) == self.edition
     }
 }
 
-/// A change of a text as the client tells it. Places are in the client's units, so they can be read
-/// only when the changes before have been made.
+/// A change of a text as the client sends it. Positions are in the client's units, so each can only
+/// be resolved after the changes before it are applied.
 #[derive(Clone, Debug)]
 pub(crate) enum Change<P> {
-    /// The whole text anew.
+    /// Replaces the whole text.
     Whole(String),
-    /// What stands at a place becomes this text.
+    /// Replaces the range with this text.
     Part(P, String),
 }
 
-/// Why a text is left alone.
+/// Why a text is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// It is larger than [`SIZE_LIMIT`].
@@ -132,16 +129,18 @@ pub(crate) enum Refusal {
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     open: HashMap<DocumentId, Document>,
-    /// Numbers of editions are never used twice, so that a document closed and opened again is not
-    /// mistaken for itself.
+    /// Edition numbers are never reused, so snapshots of a document that is closed and opened again
+    /// are not current.
     last_edition: u64,
 }
 
 impl Documents {
-    /// Opens a text, or replaces it where it was open. `real` is its file's path without links.
+    /// Opens a text, or replaces it if it is open. `real` is its file's path without symbolic
+    /// links.
     ///
     /// # Errors
-    /// Where the text is left alone; it is open all the same, so that a smaller one can follow.
+    /// If the text is ignored. A text that is too large is open nevertheless, so that a smaller one
+    /// can replace it.
     pub(crate) fn open(
         &mut self,
         id: DocumentId,
@@ -161,11 +160,11 @@ impl Documents {
         if too_large { Err(Refusal::TooLarge) } else { Ok(()) }
     }
 
-    /// Makes changes in order and parses once for each run of them. `locate` finds the bytes of a
-    /// place in the text so far. Changes of a text that is not open are ignored.
+    /// Applies changes in order and parses once at the end. `locate` resolves a position to bytes
+    /// in the current text. Changes of a text that is not open are ignored.
     ///
     /// # Errors
-    /// Where the text has become too large.
+    /// If the text has become too large.
     pub(crate) fn change<P>(
         &mut self,
         id: &DocumentId,
@@ -193,15 +192,15 @@ impl Documents {
         if document.index.is_none() && !was_large { Err(Refusal::TooLarge) } else { Ok(()) }
     }
 
-    /// Takes note of the client's number for a text.
+    /// Stores the client's version number of a text.
     pub(crate) fn set_version(&mut self, id: &DocumentId, version: i32) {
         if let Some(document) = self.open.get_mut(id) {
             document.version = version;
         }
     }
 
-    /// Parses what edits put off, in a pause such as a save. Snapshots are out of date where that
-    /// changed what is known of the text.
+    /// Does the parsing that edits postponed, when there is time for it, as at a save. Snapshots
+    /// become outdated if this changes the analysis.
     pub(crate) fn catch_up(&mut self, id: &DocumentId) {
         let Some(document) = self.open.get_mut(id) else { return };
         if document.index.as_mut().is_some_and(SourceIndex::catch_up) {
@@ -210,30 +209,29 @@ impl Documents {
         }
     }
 
-    /// Closes a text. Snapshots of it are out of date from now on.
+    /// Closes a text. Its snapshots are outdated from now on.
     pub(crate) fn close(&mut self, id: &DocumentId) {
         if let Some(document) = self.open.remove(id) {
             document.edition.store(0, Ordering::Release);
         }
     }
 
-    /// An open text.
     pub(crate) fn get(&self, id: &DocumentId) -> Option<&Document> {
         self.open.get(id)
     }
 
-    /// Bytes of an open text; 0 where it is not open or too large.
+    /// Returns the size of an open text in bytes, or 0 if it is not open or too large.
     pub(crate) fn bytes(&self, id: &DocumentId) -> usize {
         let index = self.get(id).and_then(|document| document.index.as_ref());
         index.map_or(0, |index| index.text().len())
     }
 
-    /// All of them, in no order.
+    /// Iterates over all documents, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&DocumentId, &Document)> {
         self.open.iter()
     }
 
-    /// A text at this moment; nothing where it is not open or too large.
+    /// Returns a snapshot of a text, or `None` if it is not open or too large.
     pub(crate) fn snapshot(&self, id: &DocumentId) -> Option<DocumentSnapshot> {
         let document = self.open.get(id)?;
         Some(DocumentSnapshot {
@@ -247,7 +245,7 @@ impl Documents {
     }
 }
 
-/// The whole text anew. What came before it in the same notification does not matter any more.
+/// Replaces the whole text. Earlier changes in the same notification do not matter any more.
 fn replace(index: &mut Option<SourceIndex>, text: &str) {
     match index {
         _ if text.len() > SIZE_LIMIT => *index = None,
@@ -256,8 +254,8 @@ fn replace(index: &mut Option<SourceIndex>, text: &str) {
     }
 }
 
-/// Parts in order, each placed in the text that the one before left. A part of a text that was
-/// refused says nothing about the whole, so that stays refused.
+/// Applies changes in order, each to the result of the one before. A text that was too large stays
+/// ignored, because a part does not reveal the whole.
 fn edit<P>(
     index: &mut Option<SourceIndex>,
     parts: Vec<(P, String)>,
@@ -320,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_know_when_they_are_old() {
+    fn snapshots_know_whether_they_are_current() {
         let mut documents = documents("x");
         let before = documents.snapshot(&id()).expect("open");
         assert!(before.is_current());
@@ -334,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn large_texts_are_left_alone_until_they_are_small() {
+    fn large_texts_are_ignored_until_they_are_small() {
         let mut documents = Documents::default();
         let large = "#".repeat(SIZE_LIMIT + 1);
         let opened = documents.open(id(), "file:///w/a.py".into(), None, large);
@@ -348,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_line_is_no_program_and_nothing_is_kept_after_it_closes() {
+    fn a_very_long_line_is_not_parsed_and_is_freed_when_closed() {
         let mut documents = Documents::default();
         let line = format!("x = [{}]\n", "1, ".repeat(5_000_000));
         let bytes = line.len();
@@ -359,12 +357,12 @@ mod tests {
         let text = Arc::downgrade(&snapshot.index.shared_text());
         drop(snapshot);
         documents.close(&id());
-        assert!(text.upgrade().is_none(), "somebody still holds the text");
+        assert!(text.upgrade().is_none(), "the text is still in memory");
         assert_eq!(documents.bytes(&id()), 0);
     }
 
     #[test]
-    fn a_text_that_was_never_opened() {
+    fn changes_of_a_text_that_is_not_open_are_ignored() {
         let mut documents = Documents::default();
         let change = vec![Change::Whole("y".to_owned())];
         assert_eq!(documents.change(&id(), change, |_, _, range: Range<usize>| range), Ok(()));

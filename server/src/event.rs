@@ -1,4 +1,4 @@
-//! Everything that can wake the server.
+//! The events that wake the server.
 
 use std::path::PathBuf;
 
@@ -21,109 +21,107 @@ use crate::scheduler::{JobId, Reason, WorkspaceId};
 use crate::state::{Client, Saved};
 use crate::trust::Answer;
 
-/// What wakes the event loop. There is no other way in.
+/// An event for the event loop, which has no other input.
 pub(crate) enum Event {
-    /// The client tells something. It is acknowledged when it is done, so that the number of
-    /// messages under way has the transport's limit.
+    /// A notification from the client. It is acknowledged through the sender once it is handled, so
+    /// the transport's limit applies to the number of messages in flight.
     Told(Told, oneshot::Sender<()>),
-    /// The client asks something.
+    /// A request from the client.
     Asked(Request),
-    /// A page of the panel asks something.
+    /// A request from a page of the panel.
     PanelAsked(Question),
 
-    /// `workspace/configuration` was answered; nothing where it was not.
+    /// The answer to `workspace/configuration`; `None` if the client did not answer.
     SettingsFetched(Option<Value>),
-    /// Something happened to a workspace.
+    /// An event of one workspace.
     Workspace(WorkspaceId, WorkspaceEvent),
-    /// Files changed on the disk (Python files and configurations that git does not ignore).
+    /// Files changed on disk (Python files and configurations that git does not ignore).
     FilesChanged(Vec<PathBuf>),
-    /// Which of them hold something new.
+    /// The changed files whose content is new to the server.
     ChangesRead(Vec<FileChange>),
-    /// A run goes on.
+    /// A run reports progress.
     RunProgressed(JobId, ProgressEvent),
-    /// A job ended.
     JobEnded(JobId, Box<Outcome>),
-    /// Whether something else needs the machine.
-    MachineSeen(Option<Needed>),
-    /// What was seen of the machine is old.
-    LookAgain,
-    /// Somebody made a recording, perhaps of one of the workspaces.
+    /// What else needs the machine, if anything.
+    MachineChecked(Option<Needed>),
+    /// The last check of the machine's load is outdated.
+    MachineCheckOutdated,
+    /// There is a new recording, possibly of one of the workspaces and by another process.
     RecordingMade,
-    /// A job of a workspace has ended, or does something else.
+    /// A job has ended or moved on to something else.
     WorkChanged,
-    /// Who stopped a workspace, with this number, has waited long enough for its end.
+    /// The command that stopped a workspace, identified by this number, has waited long enough.
     StopOverdue(u64),
-    /// A job found out more about other batch sizes, of the measurement of this generation.
+    /// A job has new results for other batch sizes, for the measurement with this generation.
     BatchExplored(JobId, u64, Box<Exploration>),
 }
 
-/// A file that holds something new.
+/// A file on disk whose content is new to the server.
 pub(crate) struct FileChange {
-    /// Which.
     pub file: PathBuf,
-    /// It holds the text of this open document, which the client has not said to be saved.
+    /// The open document with the same text, for which the client has not sent `didSave` yet.
     pub saved: Option<(DocumentId, Saved)>,
 }
 
-/// What happens to a workspace. It is dropped where the workspace is gone.
+/// An event of one workspace. It is dropped if the workspace no longer exists.
 pub(crate) enum WorkspaceEvent {
-    /// A GPU is to be measured: the person agreed to that question, or the settings do.
+    /// Measure a GPU: the user agreed to that question, or the settings say so.
     MeasureDevice(Target, consent::Question, consent::Cause),
-    /// The person answered whether a workspace may run; nothing where they closed the question.
+    /// The user's answer to the trust question; `None` if they closed it.
     TrustAnswered(consent::Question, Option<Answer>),
-    /// The person said which script is the training run; nothing where they closed the question.
+    /// The training script that the user chose; `None` if they closed the question.
     ScriptChosen(consent::Question, Option<String>, Reason),
-    /// What was measured in a workspace beside this session.
-    NewerFound(Profiled),
-    /// What an earlier session measured in a workspace.
-    EarlierFound(Option<Profiled>),
-    /// A workspace's zygote is ready, or was not to be had.
+    /// A newer profile from outside this session (a terminal or another editor).
+    NewerProfile(Profiled),
+    /// The last profile of an earlier session.
+    EarlierProfile(Option<Profiled>),
+    /// The workspace's zygote is ready or failed to start.
     Prepared,
-    /// The pause after an edit is over: the unsaved text is to be estimated.
+    /// Typing has paused: estimate the unsaved text.
     EstimateDue,
-    /// The person chose a GPU to estimate for, or none.
+    /// The GPU to estimate for that the user chose, if any.
     TargetChosen(Option<String>),
-    /// What is known of other batch sizes before one is tried, of the measurement of this generation.
+    /// What is known about other batch sizes before any is tried, for the measurement with this
+    /// generation.
     BatchLookedAt(u64, Box<Exploration>),
-    /// The pause after an edit is over: the texts are to be read for what they show alone.
+    /// Typing has paused: look for findings in the source text.
     ReadingDue,
-    /// The texts were read; the number tells whether that is still wanted. Nothing where they are no
-    /// Python at the moment.
+    /// Findings from source text, with the number of the request to tell whether it is still
+    /// current. `None` if the text is not valid Python at the moment.
     TextsRead(u64, Option<Vec<Kept>>),
-    /// The pause after an edit is over: remarks are to be where their statements are.
+    /// Typing has paused: move diagnostics to their statements.
     DiagnosticsDue,
-    /// Where diagnostics are shown has been found; the number tells whether they are still the newest.
+    /// Where to show diagnostics, with the number of the request to tell whether it is still
+    /// current.
     DiagnosticsPlaced(u64, Placements),
 }
 
-/// What a client tells without asking.
+/// A notification from the client.
 pub(crate) enum Told {
-    /// `initialize`: who the client is.
+    /// `initialize`, with the client's capabilities.
     Hello(Box<Client>),
-    /// `initialized`: it takes requests from now on.
+    /// `initialized`: the client accepts requests from now on.
     Ready,
-    /// A text was opened.
+    /// `didOpen`.
     Opened {
-        /// Which.
         id: DocumentId,
-        /// As the client writes it.
+        /// The URI as the client wrote it.
         uri: String,
-        /// The text.
         text: String,
-        /// The client's number for it.
+        /// The client's version number of the text.
         version: i32,
     },
-    /// A text was changed, and has this number of the client's now.
+    /// `didChange`, with the new version number.
     Changed(DocumentId, i32, Vec<Change<ClientRange>>),
-    /// A text was saved.
+    /// `didSave`.
     Saved(DocumentId),
-    /// A text was closed.
+    /// `didClose`.
     Closed(DocumentId),
-    /// Settings changed; they are these, where the client says them.
+    /// The settings, if the client sends them; otherwise an empty value.
     SettingsChanged(Value),
-    /// Folders were added and removed.
+    /// The folders that were added and those that were removed.
     FoldersChanged(Vec<PathBuf>, Vec<PathBuf>),
-    /// The person pressed cancel at a progress of ours.
+    /// The user pressed cancel on a progress with this token.
     ProgressCancelled(String),
     /// `shutdown`.
     Goodbye,

@@ -1,8 +1,7 @@
-//! The one place where state changes: events in, one after the other.
+//! The event loop: the only place where state changes. It handles one event after the other.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ridgeline_analysis::python::SourceIndex;
@@ -10,30 +9,27 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::documents::{Change, DocumentId, Refusal, SIZE_LIMIT};
-use crate::event::{Event, FileChange, Told, WorkspaceEvent};
+use crate::event::{Event, Told, WorkspaceEvent};
 use crate::freed_memory;
 use crate::lsp::client::Importance;
 use crate::lsp::position::{self, ClientRange};
 use crate::requests;
-use crate::scheduler::{Reason, Slot, WorkspaceId};
+use crate::scheduler::{Reason, WorkspaceId};
 use crate::settings::Settings;
 use crate::state::{GlobalState, Saved};
 use crate::trust::Trust;
 use crate::watcher::Watcher;
 
-/// A turn that takes longer is logged: edits wait behind it.
+/// Turns that take longer are logged, because edits wait behind them.
 const SLOW_TURN: Duration = Duration::from_millis(100);
 
-/// Changed files that wait for a worker to look at them.
-const CHANGES_LIMIT: usize = 1024;
-
-/// Handles events until there are no more senders, or the client said goodbye and has gone.
+/// Handles events until all senders are gone.
 pub(crate) async fn run(mut state: GlobalState, mut events: mpsc::Receiver<Event>) {
     while let Some(event) = events.recv().await {
         let started = Instant::now();
         let (name, text) = (name(&event), text_of(&event));
-        // A panic costs one event. Whoever waits for its answer gets an error, because what would
-        // have sent it is dropped.
+        // A panic costs one event. A request that waits for an answer gets an error, because its
+        // sender is dropped.
         let turn = catch_unwind(AssertUnwindSafe(|| state.handle(event)));
         if turn.is_err() {
             tracing::error!("internal error: the event {name} was not handled completely");
@@ -52,7 +48,7 @@ pub(crate) async fn run(mut state: GlobalState, mut events: mpsc::Receiver<Event
     }
 }
 
-/// The document whose text an event changes.
+/// Returns the document whose text the event changes.
 fn text_of(event: &Event) -> Option<DocumentId> {
     match event {
         Event::Told(Told::Opened { id, .. } | Told::Changed(id, ..) | Told::Saved(id), _) => {
@@ -64,7 +60,7 @@ fn text_of(event: &Event) -> Option<DocumentId> {
 
 fn name(event: &Event) -> &'static str {
     match event {
-        Event::Told(told, _) => match told {
+        Event::Told(notification, _) => match notification {
             Told::Hello(_) => "initialize",
             Told::Ready => "initialized",
             Told::Opened { .. } => "didOpen",
@@ -82,8 +78,8 @@ fn name(event: &Event) -> &'static str {
         Event::Workspace(_, event) => match event {
             WorkspaceEvent::TrustAnswered(..) => "consent",
             WorkspaceEvent::ScriptChosen(..) => "choice of script",
-            WorkspaceEvent::NewerFound(..) => "newer profile",
-            WorkspaceEvent::EarlierFound(..) => "earlier profile",
+            WorkspaceEvent::NewerProfile(..) => "newer profile",
+            WorkspaceEvent::EarlierProfile(..) => "earlier profile",
             WorkspaceEvent::Prepared => "prepared",
             WorkspaceEvent::EstimateDue => "pause before an estimate",
             WorkspaceEvent::TargetChosen(..) => "choice of GPU",
@@ -98,8 +94,8 @@ fn name(event: &Event) -> &'static str {
         Event::ChangesRead(_) => "details of changed files",
         Event::RunProgressed(..) => "run progress",
         Event::JobEnded(..) => "end of a job",
-        Event::MachineSeen(_) => "machine load",
-        Event::LookAgain => "outdated machine load",
+        Event::MachineChecked(_) => "machine load",
+        Event::MachineCheckOutdated => "outdated machine load",
         Event::RecordingMade => "a recording",
         Event::WorkChanged => "job update",
         Event::StopOverdue(_) => "a slow stop",
@@ -107,27 +103,7 @@ fn name(event: &Event) -> &'static str {
     }
 }
 
-/// An open document whose file has changed.
-struct Known {
-    id: DocumentId,
-    now: Saved,
-    before: Option<Saved>,
-}
-
-impl Known {
-    /// What is new in the file. It reads the file.
-    fn change(self, file: PathBuf) -> Option<FileChange> {
-        if self.now.is_on_disk(&file) {
-            let is_known = self.before.is_some_and(|before| before.edition == self.now.edition);
-            return (!is_known).then_some(FileChange { file, saved: Some((self.id, self.now)) });
-        }
-        // Somebody who types on after a save is ahead of the news of it.
-        let is_known = self.before.is_some_and(|before| before.is_on_disk(&file));
-        (!is_known).then_some(FileChange { file, saved: None })
-    }
-}
-
-/// Brings it to the event loop that jobs have ended, or do something else.
+/// Sends an event each time a job ends or moves on to something else.
 async fn relay_jobs(mut jobs: watch::Receiver<u64>, events: mpsc::Sender<Event>) {
     while jobs.changed().await.is_ok() {
         if events.send(Event::WorkChanged).await.is_err() {
@@ -137,22 +113,23 @@ async fn relay_jobs(mut jobs: watch::Receiver<u64>, events: mpsc::Sender<Event>)
 }
 
 impl GlobalState {
-    /// One turn.
+    /// Handles one event.
     pub(crate) fn handle(&mut self, event: Event) {
-        self.take_up(event);
+        self.dispatch(event);
         self.run_jobs();
         self.stopping.answer_ended(&self.gate);
     }
 
-    /// Brings the state back to one that holds after a turn that did not come to its end, perhaps in the
-    /// middle of a change. What has begun goes on, and what waits is started in the next turn. `text` is
-    /// the document that the turn was about: its text may be another one than the client's.
+    /// Makes the state consistent again after a panic, which may have interrupted a change. Running
+    /// jobs continue, and waiting ones start in the next turn. `text` is the document of the failed
+    /// event: its text may differ from the client's.
     fn recover(&mut self, text: Option<DocumentId>) {
-        let unborn = self.starting.take().and_then(|id| self.scheduler.ended(id, Instant::now()));
-        if let Some(job) = unborn {
+        let interrupted =
+            self.starting.take().and_then(|id| self.scheduler.ended(id, Instant::now()));
+        if let Some(job) = interrupted {
             job.token.cancel();
         }
-        self.is_looking_at_changes = false;
+        self.is_checking_changes = false;
         for workspace in self.workspaces.iter_mut() {
             workspace.forget_pending();
         }
@@ -167,18 +144,18 @@ impl GlobalState {
             message += " Costs of this file are hidden until you reopen it.";
         }
         self.mark_stale();
-        if !std::mem::replace(&mut self.has_told_defect, true) {
+        if !std::mem::replace(&mut self.reported_internal_error, true) {
             self.to_client.show_message(Importance::Error, &message);
         }
-        // The next turn. A full queue has others.
+        // Triggers the next turn. If the queue is full, there is one anyway.
         let _ = self.events.try_send(Event::WorkChanged);
     }
 
-    fn take_up(&mut self, event: Event) {
+    fn dispatch(&mut self, event: Event) {
         match event {
-            Event::Told(told, done) => {
-                self.handle_told(told);
-                // The client may have gone.
+            Event::Told(notification, done) => {
+                self.handle_notification(notification);
+                // The client may have disconnected.
                 let _ = done.send(());
             }
             Event::Asked(request) => requests::take_up(self, request),
@@ -194,12 +171,12 @@ impl GlobalState {
             Event::ChangesRead(changes) => self.changes_read(changes),
             Event::RunProgressed(id, progress) => self.run_progressed(id, progress),
             Event::JobEnded(id, outcome) => self.job_ended(id, *outcome),
-            Event::MachineSeen(needed) => {
-                self.scheduler.machine_seen(needed);
+            Event::MachineChecked(needed) => {
+                self.scheduler.machine_checked(needed);
                 self.work_changed();
             }
-            Event::LookAgain => self.scheduler.look_again(),
-            Event::RecordingMade => self.look_for_newer(),
+            Event::MachineCheckOutdated => self.scheduler.machine_check_outdated(),
+            Event::RecordingMade => self.load_newer_profiles(),
             Event::WorkChanged => self.work_changed(),
             Event::StopOverdue(number) => self.stopping.overdue(number),
             Event::BatchExplored(id, generation, found) => {
@@ -216,15 +193,15 @@ impl GlobalState {
             WorkspaceEvent::ScriptChosen(question, script, reason) => {
                 self.script_chosen(id, question, script, reason);
             }
-            WorkspaceEvent::NewerFound(newer) => {
-                self.take_newer_in(id, newer);
+            WorkspaceEvent::NewerProfile(newer) => {
+                self.add_newer_profile(id, newer);
                 self.send_status(id);
                 self.study_what_ifs(None);
             }
-            WorkspaceEvent::EarlierFound(earlier) => {
+            WorkspaceEvent::EarlierProfile(earlier) => {
                 let earlier = earlier.filter(|_| self.workspaces[id].measured.is_empty());
                 if let Some(earlier) = earlier {
-                    self.take_in(id, earlier);
+                    self.add_profile(id, earlier);
                 }
                 self.send_status(id);
                 self.study_what_ifs(None);
@@ -247,8 +224,8 @@ impl GlobalState {
         }
     }
 
-    fn handle_told(&mut self, told: Told) {
-        match told {
+    fn handle_notification(&mut self, notification: Told) {
+        match notification {
             Told::Hello(client) => {
                 tracing::info!("client: {}", client.name.chars().take(80).collect::<String>());
                 self.gate.set_trust(Trust::new(self.store.clone(), client.vouched));
@@ -272,12 +249,12 @@ impl GlobalState {
                 let bytes = self.documents.bytes(&id);
                 self.documents.close(&id);
                 if bytes >= freed_memory::LARGE {
-                    freed_memory::give_back_soon();
+                    freed_memory::release_soon();
                 }
                 self.saved.remove(&id);
                 self.cache.retain(|(other, _, _), _| *other != id);
                 if let Some(file) = real {
-                    self.show_remarks_soon(&file);
+                    self.show_diagnostics_soon(&file);
                     self.text_changed(&file);
                     self.read_after_pause(&file, false);
                 }
@@ -297,16 +274,17 @@ impl GlobalState {
         }
     }
 
-    /// The client takes requests from now on.
+    /// Starts the background tasks and adds the client's folders: the client accepts requests from
+    /// now on.
     fn ready(&mut self) {
         let sending = self.refresh.clone();
-        let forgets_hints = self.client.name == "Neovim";
+        let repeats_hints = self.client.name == "Neovim";
         let (to_client, wanted) = (self.to_client.clone(), self.client.refreshes());
-        tokio::spawn(sending.keep_sending(to_client, wanted, forgets_hints));
+        tokio::spawn(sending.keep_sending(to_client, wanted, repeats_hints));
         self.watcher = Watcher::start(self.events.clone());
         tokio::spawn(relay_jobs(self.gate.follow(), self.events.clone()));
         for root in self.client.roots.clone() {
-            // A client that mistook its configuration names the whole file system, which nobody means.
+            // A misconfigured client names the root of the file system, which is never intended.
             if root.parent().is_some() {
                 self.add_workspace(&root, true);
             }
@@ -317,7 +295,7 @@ impl GlobalState {
     fn opened(&mut self, id: DocumentId, uri: String, text: String) {
         let real = id.path().map(|path| self.disk.real_path(path));
         let opened = self.documents.open(id.clone(), uri, real, text);
-        self.tell_refusal(&id, opened);
+        self.report_refusal(&id, opened);
         let Some(document) = self.documents.get(&id) else { return };
         if document.index.as_ref().is_some_and(SourceIndex::is_too_large_to_parse) {
             tracing::info!(
@@ -335,7 +313,7 @@ impl GlobalState {
             self.send_status(id);
             self.estimate_when_idle(id);
         }
-        self.show_remarks_soon(&path);
+        self.show_diagnostics_soon(&path);
         self.read_after_pause(&path, true);
     }
 
@@ -344,9 +322,9 @@ impl GlobalState {
         let changed = self.documents.change(id, changes, |text, lines, range| {
             position::to_span(text, lines, encoding, range)
         });
-        self.tell_refusal(id, changed);
+        self.report_refusal(id, changed);
         if let Some(path) = self.documents.get(id).and_then(|document| document.real.clone()) {
-            self.show_remarks_soon(&path);
+            self.show_diagnostics_soon(&path);
             self.last_touched = Some(path.clone());
             let owner = self.workspaces.around(&path);
             self.scheduler.edited(owner);
@@ -355,7 +333,7 @@ impl GlobalState {
         }
     }
 
-    fn tell_refusal(&self, id: &DocumentId, opened: Result<(), Refusal>) {
+    fn report_refusal(&self, id: &DocumentId, opened: Result<(), Refusal>) {
         let name = id.path().map(|path| path.display().to_string()).unwrap_or_default();
         let why = match opened {
             Ok(()) => return,
@@ -371,12 +349,12 @@ impl GlobalState {
         let Some(document) = self.documents.get(id) else { return };
         let saved = Saved::of(document, false);
         let before = self.saved.insert(id.clone(), saved);
-        // The file may have been renamed to something else, or a link may lead elsewhere now.
+        // The file may have been renamed, or a symbolic link may have changed its target.
         let Some(path) = document.real.clone() else { return };
         self.last_touched = Some(path.clone());
-        // The file was written before the client said so, and has its run.
+        // If the file event came before `didSave`, the save has its run already.
         let has_run =
-            before.is_some_and(|before| before.seen_first && before.edition == saved.edition);
+            before.is_some_and(|before| before.known_from_disk && before.edition == saved.edition);
         if !self.settings.run_on_save || has_run {
             return;
         }
@@ -385,92 +363,8 @@ impl GlobalState {
         }
     }
 
-    /// Something wrote files. What the editor saved itself comes this way as well, and a client that
-    /// sends no `didSave` has no other.
-    fn files_changed(&mut self, files: Vec<PathBuf>) {
-        // An estimate may depend on any of them.
-        for file in &files {
-            if let Some(id) = self.workspaces.around(file) {
-                self.scheduler.forget_result(id, Slot::Estimate);
-            }
-        }
-        if !self.settings.watch_files {
-            return;
-        }
-        // After a `git checkout` one file is as good as a thousand.
-        let room = CHANGES_LIMIT.saturating_sub(self.changed.len());
-        self.changed.extend(files.into_iter().take(room));
-        self.look_at_changes();
-    }
-
-    /// Finds out on a worker which of the changed files hold something else than the client has saved. One
-    /// worker at a time: what changes meanwhile waits for it.
-    fn look_at_changes(&mut self) {
-        if self.is_looking_at_changes || self.changed.is_empty() {
-            return;
-        }
-        self.is_looking_at_changes = true;
-        let open: HashMap<&Path, (&DocumentId, Saved)> = self
-            .documents
-            .iter()
-            .filter_map(|(id, document)| {
-                Some((document.real.as_deref()?, (id, Saved::of(document, true))))
-            })
-            .collect();
-        let changes = std::mem::take(&mut self.changed).into_iter().map(|file| {
-            let known = open.get(file.as_path()).map(|(id, now)| Known {
-                id: (*id).clone(),
-                now: *now,
-                before: self.saved.get(id).copied(),
-            });
-            (file, known)
-        });
-        let (changes, events): (Vec<_>, _) = (changes.collect(), self.events.clone());
-        tokio::spawn(async move {
-            let looked = tokio::task::spawn_blocking(move || {
-                let new = changes.into_iter().filter_map(|(file, known)| match known {
-                    None => Some(FileChange { file, saved: None }),
-                    Some(known) => known.change(file),
-                });
-                new.collect()
-            });
-            // A panic in there has been logged by the hook.
-            let changes: Vec<FileChange> = looked.await.unwrap_or_default();
-            // Where the event loop is over, nobody wants it.
-            let _ = events.send(Event::ChangesRead(changes)).await;
-        });
-    }
-
-    /// Files were found to hold something new.
-    fn changes_read(&mut self, changes: Vec<FileChange>) {
-        self.is_looking_at_changes = false;
-        let mut wanted: HashMap<WorkspaceId, Reason> = HashMap::new();
-        for FileChange { file, saved } in changes {
-            let Some(id) = self.workspaces.around(&file) else { continue };
-            let reason = match saved {
-                None => Reason::ChangedOutside(file),
-                Some((document, now)) => {
-                    // The client may have said so in the meantime.
-                    let before = self.saved.get(&document);
-                    if before.is_some_and(|before| before.edition == now.edition) {
-                        continue;
-                    }
-                    if self.documents.get(&document).is_some() {
-                        self.saved.insert(document, now);
-                    }
-                    Reason::Saved(file)
-                }
-            };
-            wanted.insert(id, reason);
-        }
-        for (id, reason) in wanted {
-            self.want_run(id, reason);
-        }
-        self.look_at_changes();
-    }
-
     fn settings_changed(&mut self, value: &Value) {
-        // Most clients send an empty value here and want to be asked.
+        // Most clients send an empty value here and expect the server to fetch the settings.
         if self.client.configuration {
             self.fetch_settings();
         } else if value.is_object() {
@@ -490,7 +384,7 @@ impl GlobalState {
     }
 
     fn take_settings(&mut self, value: &Value) {
-        // A client that has no such section answers null: what it said at first still holds.
+        // A client without this section answers null: its initial settings still apply.
         if value.is_null() {
             return;
         }
@@ -511,8 +405,8 @@ impl GlobalState {
         }
     }
 
-    /// The workspace that a command is about: that of its argument, else that of the document touched
-    /// last, else the only one.
+    /// Returns the workspace a command applies to: the one of its argument, else the one of the
+    /// document touched last, else the only one.
     pub(crate) fn target_workspace(&self, argument: Option<PathBuf>) -> Option<WorkspaceId> {
         if let Some(path) = argument {
             return self.workspaces.around(&self.disk.real_path(&path));

@@ -1,5 +1,5 @@
-//! Which folder lies at a path: so that what was decided about one project does not hold for another that
-//! took its place.
+//! Identifies the folder at a path, so that a decision about one project does not apply to another
+//! one that replaced it.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -8,30 +8,30 @@ use std::str::FromStr;
 
 use crate::git;
 
-/// A folder, by what does not change while somebody works in it.
+/// A folder, identified by what does not change during normal work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// The device and the number on it; where the system has none, when it was made.
+    /// Device and inode; on Windows, the creation time.
     numbers: [u64; 2],
-    /// The first commit of its repository, where there was one.
+    /// The first commit of its repository, if any.
     commit: Option<String>,
 }
 
 impl Identity {
-    /// The folder at `root`; nothing where there is none.
+    /// Returns the folder at `root`, or `None` if there is none.
     pub(crate) fn of(root: &Path) -> Option<Identity> {
         Some(Identity { numbers: numbers(root)?, commit: git::first_commit(root) })
     }
 
-    /// The same without its repository, of which nothing is read.
+    /// Identifies the folder only. Its repository is not read.
     pub(crate) fn of_folder(root: &Path) -> Option<Identity> {
         Some(Identity { numbers: numbers(root)?, commit: None })
     }
 
-    /// Whether the folder at `root` is this one. A repository that was not there before is the person's
-    /// own; one that is another, or is gone, means another project.
+    /// Returns whether the folder at `root` is this one. A repository that was added later is fine;
+    /// one that was replaced or removed means another project.
     pub(crate) fn is_of(&self, root: &Path) -> bool {
-        // Nothing is read of a folder that was not allowed.
+        // The repository of a folder that is not allowed is never read.
         self.is_same_folder(root)
             && self
                 .commit
@@ -39,7 +39,7 @@ impl Identity {
                 .is_none_or(|commit| git::first_commit(root).as_ref() == Some(commit))
     }
 
-    /// The same, at the cost of one look, without its repository.
+    /// Compares the folder only, with a single query.
     pub(crate) fn is_same_folder(&self, root: &Path) -> bool {
         numbers(root) == Some(self.numbers)
     }

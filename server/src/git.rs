@@ -1,9 +1,9 @@
-//! Which commit a project is at, and whether what ran was that commit's text.
+//! Finds the commit of a project, and whether a run's files match it.
 //!
-//! It reads the repository's files itself: no git process runs, and no configuration is read, so
-//! that nothing which one names is started. Objects have a limit on their size. The files of the
-//! repository itself have none: it is read after a run alone, of a project whose code the person let
-//! run, and which could fill the memory by itself.
+//! It reads the repository's files itself: no git process runs and no configuration is read, so
+//! nothing that a configuration names is started. Objects have a size limit. The other files of the
+//! repository have none: a repository is only read after a run, and so belongs to a project whose
+//! code the user allowed, which could fill the memory anyway.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -17,45 +17,46 @@ use ridgeline_analysis::python::fingerprint;
 
 use crate::documents::SIZE_LIMIT;
 
-/// Digits of a commit's name that are kept. Git itself shows fewer until they are ambiguous.
+/// The number of digits that are stored of a commit's name. Git shows fewer unless they are
+/// ambiguous.
 const COMMIT_DIGITS: usize = 12;
 
-/// Files that are compared; a program with more is taken to differ.
+/// The maximum number of files to compare. A program with more counts as different.
 const FILE_LIMIT: usize = 2_000;
 
-/// HEAD at one moment.
+/// HEAD at the time of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The first digits of the commit's name.
     pub commit: String,
-    /// Every file that was compared reads in that commit as it ran.
+    /// Whether every file that was compared is the same in that commit.
     pub clean: bool,
 }
 
-/// A file as it ran: where it is, and the checksums of its lines.
-pub(crate) type Ran<'a> = (&'a Path, &'a [u32]);
+/// The path of a file that ran, and the checksums of its lines.
+pub(crate) type RanFile<'a> = (&'a Path, &'a [u32]);
 
-/// HEAD of the repository around `root`, compared with what ran. Nothing where there is no
-/// repository, no commit, or none that can be read.
-pub(crate) fn head(root: &Path, ran: &[Ran<'_>]) -> Option<Head> {
+/// Compares HEAD of the repository around `root` with the files that ran. Returns `None` if there
+/// is no repository, or HEAD has no commit that can be read.
+pub(crate) fn head(root: &Path, ran: &[RanFile<'_>]) -> Option<Head> {
     let head = Commit::named(root, "HEAD")?;
-    Some(Head { clean: head.reads_as(ran), commit: head.digits })
+    Some(Head { clean: head.has_files(ran), commit: head.digits })
 }
 
-/// First parents that are followed to a repository's first commit. One with more of them has none that is
-/// looked for: a person waits for it.
-const MOST_FIRST_PARENTS: usize = 20_000;
+/// The maximum number of first parents followed to find a repository's first commit. A longer
+/// history counts as unknown, because the user waits for the result.
+const FIRST_PARENT_LIMIT: usize = 20_000;
 
-/// The name of the first commit of the repository around `root`: the end of HEAD's first parents. It
-/// stays the same while commits are made. Nothing where there is no repository, or no commit.
+/// Returns the name of the first commit of the repository around `root`, found by following first
+/// parents from HEAD. It does not change as commits are added. Returns `None` if there is no
+/// repository or no commit.
 pub(crate) fn first_commit(root: &Path) -> Option<String> {
     let find = || -> Result<Option<String>, Box<dyn Error>> {
         let Repository { objects, references, .. } = Repository::around(root)?;
         let mut head = references.find("HEAD")?;
         let mut commit = head.peel_to_id(&references, &objects)?;
         let mut buffer = Vec::new();
-        for _ in 0..MOST_FIRST_PARENTS {
-            // The history of a shallow clone ends at a commit that is not there.
+        for _ in 0..FIRST_PARENT_LIMIT {
+            // In a shallow clone, the history ends with a commit that is missing.
             let found = objects.find_commit(&commit, &mut buffer)?;
             let Some(parent) = found.parents().next() else {
                 return Ok(Some(commit.to_string()));
@@ -70,19 +71,19 @@ pub(crate) fn first_commit(root: &Path) -> Option<String> {
         .ok()?
 }
 
-/// A commit, with what is needed to read its files.
+/// A commit, with access to its files.
 pub(crate) struct Commit {
     /// The first digits of its name.
     pub digits: String,
     objects: Handle,
     tree: ObjectId,
-    /// The folder of the repository's files, without links.
+    /// The root of the working tree, without symbolic links.
     folder: Option<PathBuf>,
 }
 
 impl Commit {
-    /// What a name stands for: `HEAD`, a branch, a tag, the first digits of a commit, or one of these with
-    /// `~3` for its third ancestor. Nothing where there is none.
+    /// Resolves a name: `HEAD`, a branch, a tag, the first digits of a commit, or one of these
+    /// followed by `~3` for its third ancestor.
     pub(crate) fn named(root: &Path, name: &str) -> Option<Commit> {
         match find(root, name) {
             Ok(commit) => Some(commit),
@@ -93,16 +94,16 @@ impl Commit {
         }
     }
 
-    /// As git shows it.
+    /// Returns the abbreviated name, as git shows it.
     pub(crate) fn short(&self) -> &str {
         self.digits.get(..7).unwrap_or(&self.digits)
     }
 
-    /// Whether every one of these files reads in it as it ran. Nothing is no text.
-    pub(crate) fn reads_as(&self, ran: &[Ran<'_>]) -> bool {
-        let is_same = |&(file, checksums): &Ran<'_>| {
+    /// Returns whether all files are the same in this commit. Returns false for an empty list.
+    pub(crate) fn has_files(&self, ran: &[RanFile<'_>]) -> bool {
+        let is_same = |&(file, checksums): &RanFile<'_>| {
             let file = inside(self.folder.as_deref(), file);
-            reads_as(&self.objects, self.tree, file, checksums).unwrap_or_else(|why| {
+            has_file(&self.objects, self.tree, file, checksums).unwrap_or_else(|why| {
                 tracing::debug!("{} cannot be read: {why}", self.digits);
                 false
             })
@@ -111,8 +112,8 @@ impl Commit {
     }
 }
 
-/// Ancestors that are gone back.
-const MOST_ANCESTORS: u32 = 10_000;
+/// The maximum `n` in `~n`.
+const ANCESTOR_LIMIT: u32 = 10_000;
 
 fn find(root: &Path, name: &str) -> Result<Commit, Box<dyn Error>> {
     let (name, back) = match name.split_once('~') {
@@ -120,7 +121,7 @@ fn find(root: &Path, name: &str) -> Result<Commit, Box<dyn Error>> {
         Some((name, back)) => (name, back.parse::<u32>()?),
         None => (name, 0),
     };
-    if back > MOST_ANCESTORS {
+    if back > ANCESTOR_LIMIT {
         return Err("too many ancestors".into());
     }
     let Repository { objects, references, folder } = Repository::around(root)?;
@@ -140,33 +141,33 @@ fn find(root: &Path, name: &str) -> Result<Commit, Box<dyn Error>> {
     Ok(Commit { digits: commit.to_hex_with_len(COMMIT_DIGITS).to_string(), objects, tree, folder })
 }
 
-/// What is read of a repository.
+/// The parts of a repository that are read.
 struct Repository {
     objects: Handle,
     references: References,
-    /// The folder of its files, without links.
+    /// The root of the working tree, without symbolic links.
     folder: Option<PathBuf>,
 }
 
 impl Repository {
     fn around(root: &Path) -> Result<Repository, Box<dyn Error>> {
         let (found, _) = gix_discover::upwards(root)?;
-        let (own, folder) = found.into_repository_and_work_tree_directories();
-        // A linked worktree has a HEAD of its own and shares everything else.
-        let shared = match gix_discover::path::from_plain_file(&own.join("commondir")) {
-            Some(shared) => own.join(shared?),
-            None => own.clone(),
+        let (git_folder, folder) = found.into_repository_and_work_tree_directories();
+        // A linked worktree has its own HEAD and shares everything else.
+        let shared = match gix_discover::path::from_plain_file(&git_folder.join("commondir")) {
+            Some(shared) => git_folder.join(shared?),
+            None => git_folder.clone(),
         };
         let limits = Options { alloc_limit_bytes: Some(SIZE_LIMIT), ..Options::default() };
         let objects = gix_odb::at_opts(shared.join("objects"), Kind::Sha1, None, limits)?;
-        let references = References::for_linked_worktree(own, shared, Kind::Sha1);
+        let references = References::for_linked_worktree(git_folder, shared, Kind::Sha1);
         let folder = folder.as_deref().and_then(|folder| folder.canonicalize().ok());
         Ok(Repository { objects, references, folder })
     }
 }
 
-/// Whether a file of the tree has these checksums. They leave out how lines end, as git may.
-fn reads_as(
+/// Returns whether a file in the tree has these checksums, which ignore line endings like git.
+fn has_file(
     objects: &Handle,
     tree: ObjectId,
     file: Option<PathBuf>,
@@ -185,7 +186,7 @@ fn reads_as(
     Ok(std::str::from_utf8(blob.data).is_ok_and(|text| fingerprint(text) == checksums))
 }
 
-/// The path of a file within the repository.
+/// Returns the path of a file relative to the working tree.
 fn inside(folder: Option<&Path>, file: &Path) -> Option<PathBuf> {
     Some(file.canonicalize().ok()?.strip_prefix(folder?).ok()?.to_owned())
 }
@@ -197,7 +198,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Runs git in a folder; says whether there is one.
+    /// Runs git in a folder. Returns whether it succeeded.
     pub(crate) fn git(folder: &Path, arguments: &[&str]) -> bool {
         let ran = Command::new("git")
             .current_dir(folder)
@@ -208,12 +209,12 @@ pub(crate) mod tests {
         ran.is_ok_and(|status| status.success())
     }
 
-    /// A repository with `train.py` committed below `project`; nothing where there is no git to make
-    /// one with.
+    /// Creates a repository with `train.py` committed below `project`. Returns `None` if git is not
+    /// installed.
     pub(crate) fn repository(text: &str) -> Option<(tempfile::TempDir, PathBuf)> {
         let folder = tempfile::tempdir().expect("a folder");
         let project = folder.path().join("project");
-        fs::create_dir(&project).expect("made");
+        fs::create_dir(&project).expect("created");
         fs::write(project.join("train.py"), text).expect("written");
         for arguments in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "x"]] {
             if !git(folder.path(), arguments) {
@@ -225,13 +226,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_ran_is_compared_with_the_commit() {
+    fn files_that_ran_are_compared_with_the_commit() {
         let Some((_folder, project)) = repository("a = 1\nb = 2\n") else { return };
         let file = project.join("train.py");
         let clean =
             |text: &str| head(&project, &[(&file, &fingerprint(text))]).map(|head| head.clean);
         assert_eq!(clean("a = 1\nb = 2\n"), Some(true));
-        // The ends of lines are git's affair.
+        // Line endings do not matter.
         assert_eq!(clean("a = 1\r\nb = 2\r\n"), Some(true));
         assert_eq!(clean("a = 1\nb = 3\n"), Some(false));
         let commit = head(&project, &[]).expect("a commit");
@@ -239,7 +240,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn commits_have_names() {
+    fn names_are_resolved_to_commits() {
         let Some((folder, project)) = repository("a = 1\n") else { return };
         let commit = |name: &str| Commit::named(&project, name).map(|commit| commit.digits);
         let first = commit("HEAD").expect("a commit");
@@ -257,7 +258,7 @@ pub(crate) mod tests {
         for nothing in ["HEAD~2", "HEAD~99999999999", "HEAD~x", "gone", "", "../HEAD", "a b", "~"] {
             assert_eq!(commit(nothing), None, "{nothing}");
         }
-        // A tree and a blob have names, too, and are no commits.
+        // Trees and blobs have names but are not commits.
         let tree = Commit::named(&project, "HEAD").expect("a commit").tree.to_string();
         assert_eq!(commit(&tree), None);
     }
@@ -277,7 +278,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_in_the_commit_is_no_part_of_it() {
+    fn files_outside_the_commit_are_not_clean() {
         let Some((_folder, project)) = repository("a = 1\n") else { return };
         let new = project.join("new.py");
         fs::write(&new, "a = 1\n").expect("written");
@@ -290,7 +291,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn programs_that_the_configuration_names_do_not_run() {
+    fn programs_named_in_the_configuration_do_not_run() {
         let Some((folder, project)) = repository("a = 1\n") else { return };
         let ran = folder.path().join("ran");
         let touch = format!("touch {}", ran.display());
@@ -310,7 +311,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn where_there_is_no_repository_there_is_no_commit() {
+    fn no_repository_means_no_commit() {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(head(folder.path(), &[]), None);
         for broken in ["", "gitdir: /nowhere\n", "gitdir: /dev/zero\n"] {

@@ -1,8 +1,10 @@
-//! The runs of a project, oldest first, a line each: what the panel compares the newest run with.
+//! The history of a project's runs, one line each, oldest first. The panel compares the newest run
+//! with it.
 //!
-//! It lies in the state folder, because unlike a recording it cannot be made again. An entry holds
-//! numbers, the device and the commit; nothing that says whose machine or which folder it was. What a
-//! run cost by line and module lies beside it, a file for each run, so that two can be compared.
+//! It is in the state folder, because unlike a recording it cannot be created again. An entry has
+//! numbers, the device and the commit, but nothing that identifies the machine, its owner or the
+//! folder. The costs of a run by line and module are in a separate file for each run, so that two
+//! runs can be compared.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -21,22 +23,24 @@ use crate::git;
 use crate::profiler::Profiled;
 use crate::store::{Store, StoreError, create_private, write_atomic};
 
-/// Runs that are told of, and kept at the least.
-const RUNS_KEPT: usize = 200;
+/// The maximum number of runs shown, and the minimum number kept.
+const SHOWN_LIMIT: usize = 200;
 
-/// Runs from which on the oldest are removed: not at every run, because it writes the file anew.
-const RUNS_AT_MOST: usize = 2 * RUNS_KEPT;
+/// The number of runs beyond which the oldest are removed. This does not happen at every run,
+/// because it rewrites the file.
+const STORED_LIMIT: usize = 2 * SHOWN_LIMIT;
 
-/// Of a file that something else has written into, only the end is read, in bytes.
+/// The maximum number of bytes read, from the end of the file, in case something else has written
+/// into it.
 const READ_LIMIT: u64 = 1 << 20;
 
-/// What a run cost by line has less than this, in bytes.
-const RUN_LIMIT: u64 = 1 << 20;
+/// The maximum size of the file with a run's costs, in bytes.
+const COSTS_LIMIT: u64 = 1 << 20;
 
 /// Adds a measurement to its project's history.
 ///
 /// # Errors
-/// When the state folder cannot be written.
+/// If the state folder cannot be written.
 pub(crate) fn add(store: &Store, profiled: &Profiled) -> Result<(), StoreError> {
     let folder = store.workspace_state(&profiled.root);
     create_private(&folder)?;
@@ -46,61 +50,65 @@ pub(crate) fn add(store: &Store, profiled: &Profiled) -> Result<(), StoreError> 
     let text = tail(&file);
     append(&file, &line, text.is_empty() || text.ends_with('\n'))
         .map_err(|error| StoreError::at(&file, error))?;
-    keep(&folder, profiled)?;
+    write_costs(&folder, profiled)?;
     let lines: Vec<&str> = text.lines().chain([line.as_str()]).collect();
-    if lines.len() > RUNS_AT_MOST || text.len() as u64 >= READ_LIMIT {
-        let mut kept: Vec<&str> = lines.into_iter().filter(|line| parse(line).is_some()).collect();
-        kept.drain(..kept.len().saturating_sub(RUNS_KEPT));
-        write_atomic(&file, format!("{}\n", kept.join("\n")).as_bytes())?;
-        remove_runs(&folder, &kept.into_iter().filter_map(parse).collect::<Vec<_>>());
+    if lines.len() > STORED_LIMIT || text.len() as u64 >= READ_LIMIT {
+        let mut remaining: Vec<&str> =
+            lines.into_iter().filter(|line| parse(line).is_some()).collect();
+        remaining.drain(..remaining.len().saturating_sub(SHOWN_LIMIT));
+        write_atomic(&file, format!("{}\n", remaining.join("\n")).as_bytes())?;
+        remove_runs(&folder, &remaining.into_iter().filter_map(parse).collect::<Vec<_>>());
     }
     Ok(())
 }
 
-/// What a run of a project cost by line and module. Nothing where it is not kept, or cannot be read.
+/// Reads the costs of a run by line and module. Returns `None` if they are not stored or damaged.
 pub(crate) fn run(store: &Store, root: &Path, when_unix_ms: u64) -> Option<Run> {
     let file = runs_in(&store.workspace_state(root)).join(format!("{when_unix_ms}.json"));
-    if !file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() <= RUN_LIMIT) {
+    if !file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() <= COSTS_LIMIT) {
         return None;
     }
     let mut bytes = Vec::new();
-    File::open(&file).ok()?.take(RUN_LIMIT).read_to_end(&mut bytes).ok()?;
+    File::open(&file).ok()?.take(COSTS_LIMIT).read_to_end(&mut bytes).ok()?;
     Run::read(&bytes).ok()
 }
 
-/// The newest of these runs whose text is a commit's: it ran there and nothing was changed, or it ran
-/// before and was committed as it was.
+/// Returns the newest of `runs` whose files match a commit: it ran at that commit without changes,
+/// or its files were committed unchanged later.
 pub(crate) fn of_commit<'a>(
     store: &Store,
     root: &Path,
     mut runs: impl Iterator<Item = &'a RunRecord>,
     commit: &git::Commit,
 ) -> Option<&'a RunRecord> {
-    let mut is_its: HashMap<&str, bool> = HashMap::new();
+    let mut matches: HashMap<&str, bool> = HashMap::new();
     runs.find(|record| {
         if record.clean && record.commit.as_ref() == Some(&commit.digits) {
             return true;
         }
         let Some(text) = record.text.as_deref() else { return false };
-        let kept = || run(store, root, record.when_unix_ms);
-        *is_its.entry(text).or_insert_with(|| kept().is_some_and(|run| is_text(&run, root, commit)))
+        let read_run = || run(store, root, record.when_unix_ms);
+        *matches
+            .entry(text)
+            .or_insert_with(|| read_run().is_some_and(|run| matches_commit(&run, root, commit)))
     })
 }
 
-/// Whether a commit reads as what ran. Libraries that count as the user's code are in no commit.
-fn is_text(run: &Run, root: &Path, commit: &git::Commit) -> bool {
-    let own = run.texts.iter().filter(|text| !text.path.starts_with("site-packages/"));
-    let own: Vec<(PathBuf, &[u32])> =
-        own.map(|text| (root.join(&text.path), text.checksums.as_slice())).collect();
-    commit.reads_as(&own.iter().map(|(path, sums)| (path.as_path(), *sums)).collect::<Vec<_>>())
+/// Returns whether the files of a run match a commit. Libraries that count as user code are in no
+/// commit.
+fn matches_commit(run: &Run, root: &Path, commit: &git::Commit) -> bool {
+    let files = run.texts.iter().filter(|text| !text.path.starts_with("site-packages/"));
+    let files: Vec<(PathBuf, &[u32])> =
+        files.map(|text| (root.join(&text.path), text.checksums.as_slice())).collect();
+    commit.has_files(&files.iter().map(|(path, sums)| (path.as_path(), *sums)).collect::<Vec<_>>())
 }
 
-/// What changed from the runs before to a measurement, line by line.
+/// Computes the changes by line from earlier runs to a measurement.
 fn since(store: &Store, root: &Path, profile: &Profile, when_unix_ms: u64) -> Since {
     let history = read(store, root);
-    let own = history.iter().find(|run| run.when_unix_ms == when_unix_ms);
+    let record = history.iter().find(|run| run.when_unix_ms == when_unix_ms);
     let mut earlier = history.iter().filter(|run| run.when_unix_ms < when_unix_ms);
-    let head = own.and_then(|own| git::Commit::named(root, own.commit.as_deref()?));
+    let head = record.and_then(|record| git::Commit::named(root, record.commit.as_deref()?));
     let head = head.and_then(|head| of_commit(store, root, earlier.clone(), &head));
     let changes = |record: Option<&RunRecord>| {
         let before = run(store, root, record?.when_unix_ms)?;
@@ -113,7 +121,7 @@ fn since(store: &Store, root: &Path, profile: &Profile, when_unix_ms: u64) -> Si
     }
 }
 
-/// A measurement with what changed since the runs before it.
+/// Adds the changes since earlier runs to a measurement.
 pub(crate) fn with_changes(store: &Store, mut profiled: Profiled) -> Profiled {
     if let Some(when) = profiled.when_unix_ms {
         let since = since(store, &profiled.root, &profiled.profile, when);
@@ -122,8 +130,8 @@ pub(crate) fn with_changes(store: &Store, mut profiled: Profiled) -> Profiled {
     profiled
 }
 
-/// Writes what a measurement cost by line and module. A file that is cut short is read as none.
-fn keep(folder: &Path, profiled: &Profiled) -> Result<(), StoreError> {
+/// Writes the costs of a measurement by line and module. A truncated file is ignored when read.
+fn write_costs(folder: &Path, profiled: &Profiled) -> Result<(), StoreError> {
     #[derive(Serialize)]
     struct Document {
         run: Run,
@@ -131,23 +139,23 @@ fn keep(folder: &Path, profiled: &Profiled) -> Result<(), StoreError> {
     let folder = runs_in(folder);
     create_private(&folder)?;
     let file = folder.join(format!("{}.json", profiled.when_unix_ms.unwrap_or_default()));
-    let wrong = |error: std::io::Error| StoreError::at(&file, error);
+    let failed = |error: std::io::Error| StoreError::at(&file, error);
     let text = serde_json::to_vec(&Document { run: Run::of(&profiled.profile) })
-        .map_err(|error| wrong(error.into()))?;
+        .map_err(|error| failed(error.into()))?;
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(&file).and_then(|mut open| open.write_all(&text)).map_err(wrong)
+    options.open(&file).and_then(|mut open| open.write_all(&text)).map_err(failed)
 }
 
-/// Removes what runs cost that are in the history no more.
-fn remove_runs(folder: &Path, kept: &[RunRecord]) {
+/// Removes the costs of runs that are no longer in the history.
+fn remove_runs(folder: &Path, remaining: &[RunRecord]) {
     for entry in fs::read_dir(runs_in(folder)).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let when = name.to_str().and_then(|name| name.strip_suffix(".json")?.parse::<u64>().ok());
-        if when.is_some_and(|when| kept.iter().all(|run| run.when_unix_ms != when)) {
-            // It is tried again when more runs have come.
+        if when.is_some_and(|when| remaining.iter().all(|run| run.when_unix_ms != when)) {
+            // If it fails, the next cleanup tries again.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -157,34 +165,34 @@ fn runs_in(folder: &Path) -> PathBuf {
     folder.join("runs")
 }
 
-/// The runs of a project, newest first. What cannot be read is left out.
+/// Reads the runs of a project, newest first. Unreadable lines are skipped.
 pub(crate) fn read(store: &Store, root: &Path) -> Vec<RunRecord> {
     let text = tail(&file_in(&store.workspace_state(root)));
-    text.lines().rev().filter_map(parse).take(RUNS_KEPT).collect()
+    text.lines().rev().filter_map(parse).take(SHOWN_LIMIT).collect()
 }
 
-/// The history as the panel shows it with a measurement.
+/// The part of the history that the panel shows with a measurement.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
-    /// Its own run first, and then those before it. A measurement of before there was a history, or of a
-    /// trace, is in none; it stands for itself.
+    /// Its own run, followed by the earlier ones. Measurements of traces, and those older than the
+    /// history, are not in it; their entry is created from the profile.
     pub runs: Vec<RunRecord>,
-    /// What is kept of the one before.
+    /// The costs of the run before it, if stored.
     pub last: Option<Run>,
-    /// What is kept of the one that has HEAD's text.
+    /// The costs of the run whose files match HEAD, if stored.
     pub head: Option<Run>,
 }
 
 impl Shown {
-    /// What is kept in a store; the measurement alone where there is none.
+    /// Reads the history from a store. Without one, there is only the measurement itself.
     pub(crate) fn of(store: Option<&Store>, profiled: &Profiled, generation: u64) -> Shown {
         let history = store.map(|store| read(store, &profiled.root)).unwrap_or_default();
         let runs = up_to(history, profiled, generation);
-        let kept = |when: Option<u64>| run(store?, &profiled.root, when?);
+        let stored = |when: Option<u64>| run(store?, &profiled.root, when?);
         let since = profiled.profile.since.as_ref();
         Shown {
-            last: kept(runs.get(1).map(|last| last.when_unix_ms)),
-            head: kept(since.and_then(|since| since.head_unix_ms)),
+            last: stored(runs.get(1).map(|last| last.when_unix_ms)),
+            head: stored(since.and_then(|since| since.head_unix_ms)),
             runs,
         }
     }
@@ -192,17 +200,17 @@ impl Shown {
 
 fn up_to(history: Vec<RunRecord>, profiled: &Profiled, generation: u64) -> Vec<RunRecord> {
     let when = profiled.when_unix_ms.unwrap_or_default();
-    let own = history.iter().find(|run| run.when_unix_ms == when).cloned();
-    let own = own.unwrap_or_else(|| RunRecord::of(&profiled.profile, when));
-    let own = RunRecord { generation: Some(generation), ..own };
+    let record = history.iter().find(|run| run.when_unix_ms == when).cloned();
+    let record = record.unwrap_or_else(|| RunRecord::of(&profiled.profile, when));
+    let record = RunRecord { generation: Some(generation), ..record };
     let earlier = history.into_iter().filter(|run| run.when_unix_ms < when);
-    std::iter::once(own).chain(earlier).collect()
+    std::iter::once(record).chain(earlier).collect()
 }
 
 fn record(profiled: &Profiled) -> RunRecord {
     let profile = &*profiled.profile;
-    // Libraries that count as the user's code are in no commit of the project.
-    let ran: Vec<git::Ran<'_>> = profile
+    // Libraries that count as user code are in no commit of the project.
+    let ran: Vec<git::RanFile<'_>> = profile
         .files
         .iter()
         .zip(&profiled.files)
@@ -221,18 +229,18 @@ fn file_in(folder: &Path) -> PathBuf {
     folder.join("history.jsonl")
 }
 
-/// One write at the end of the file, so that two servers do not write into each other's lines.
+/// Appends in a single write, so that two servers do not interleave their lines.
 fn append(file: &Path, line: &str, at_line_start: bool) -> std::io::Result<()> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    // A process that was killed may have left half a line.
+    // A killed process may have left half a line.
     let before = if at_line_start { "" } else { "\n" };
     options.open(file)?.write_all(format!("{before}{line}\n").as_bytes())
 }
 
-/// The last bytes of a file, as text; nothing where it is no file.
+/// Reads the last bytes of a file, as text; empty if it is not a regular file.
 fn tail(file: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -266,7 +274,7 @@ mod tests {
         (folder, store)
     }
 
-    /// A measurement of an iteration of so many milliseconds, at so many.
+    /// Creates a measurement with this iteration time, taken at `when`.
     fn measured(milliseconds: f64, when: u64) -> Profiled {
         let iteration = IterationCost { time_ns: milliseconds * 1e6, ..IterationCost::default() };
         Profiled {
@@ -287,22 +295,22 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_kept_newest_first_and_bounded() {
+    fn runs_are_read_newest_first_and_limited_in_number() {
         let (_folder, store) = store();
         for number in 0..1000_u32 {
             add(&store, &measured(f64::from(number), number.into())).expect("written");
         }
         let runs = read(&store, Path::new("/nowhere/project"));
-        assert_eq!(runs.len(), RUNS_KEPT);
+        assert_eq!(runs.len(), SHOWN_LIMIT);
         assert_eq!(times(&runs)[..2], [999.0, 998.0]);
-        let kept = |when| run(&store, Path::new("/nowhere/project"), when);
-        assert_eq!(kept(998).map(|run| run.time_ns), Some(998e6));
-        assert!(kept(1).is_none() && kept(1_000_000).is_none());
+        let stored = |when| run(&store, Path::new("/nowhere/project"), when);
+        assert_eq!(stored(998).map(|run| run.time_ns), Some(998e6));
+        assert!(stored(1).is_none() && stored(1_000_000).is_none());
         let folder = runs_in(&store.workspace_state(Path::new("/nowhere/project")));
-        assert!(fs::read_dir(&folder).expect("a folder").count() <= RUNS_AT_MOST);
+        assert!(fs::read_dir(&folder).expect("a folder").count() <= STORED_LIMIT);
         let file = file_in(&store.workspace_state(Path::new("/nowhere/project")));
         let text = fs::read_to_string(&file).expect("text");
-        assert!(text.lines().count() <= RUNS_AT_MOST, "{}", text.lines().count());
+        assert!(text.lines().count() <= STORED_LIMIT, "{}", text.lines().count());
         assert!(!text.contains("nowhere"), "{text}");
         assert_eq!(read(&store, Path::new("/another/project")), []);
         #[cfg(unix)]
@@ -313,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_something_else_wrote_is_left_out() {
+    fn lines_from_other_programs_are_skipped() {
         let (_folder, store) = store();
         let root = Path::new("/nowhere/project");
         add(&store, &measured(1.0, 1)).expect("written");
@@ -331,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_cost_is_read_whatever_is_there() {
+    fn damaged_costs_are_ignored() {
         let (_folder, store) = store();
         let root = Path::new("/nowhere/project");
         add(&store, &measured(1.0, 1)).expect("written");
@@ -349,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_since_the_run_before() {
+    fn changes_since_the_previous_run() {
         let (_folder, store) = store();
         let root = Path::new("/nowhere/project");
         add(&store, &measured(1.0, 1)).expect("written");
@@ -361,7 +369,7 @@ mod tests {
         assert!(profiled.profile.since.as_ref().is_some_and(|since| since.last.is_some()));
     }
 
-    /// A measurement of `train.py` of a project, whose text was this.
+    /// Creates a measurement of a project's `train.py` with this text.
     fn measured_text(root: &Path, text: &str, when: u64) -> Profiled {
         let mut profiled = measured(when as f64, when);
         let facts = FileFacts { path: "train.py".to_owned(), fingerprint: fingerprint(text) };
@@ -372,25 +380,25 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_since_the_text_of_head() {
+    fn changes_since_the_run_that_matches_head() {
         let Some((folder, project)) = repository("a = 1\n") else { return };
         let (_store, store) = store();
         let head_of = |when| {
-            let own = measured_text(&project, "a = 4\n", when);
-            let since = since(&store, &project, &own.profile, when);
+            let measured = measured_text(&project, "a = 4\n", when);
+            let since = since(&store, &project, &measured.profile, when);
             assert_eq!(since.head.is_some(), since.head_unix_ms.is_some());
             (since.last.is_some(), since.head_unix_ms)
         };
-        // A run of what HEAD reads.
+        // A run of the text in HEAD.
         add(&store, &measured_text(&project, "a = 1\n", 1)).expect("written");
         add(&store, &measured_text(&project, "a = 3\n", 2)).expect("written");
         assert_eq!(head_of(2), (true, Some(1)));
-        // What HEAD reads now has not run.
+        // The text in HEAD has not run yet.
         fs::write(project.join("train.py"), "a = 2\n").expect("written");
         assert!(git(folder.path(), &["commit", "-q", "-a", "-m", "y"]));
         add(&store, &measured_text(&project, "a = 4\n", 3)).expect("written");
         assert_eq!(head_of(3), (true, None));
-        // What ran before it was committed is the commit's text.
+        // A text that ran before it was committed matches the commit.
         fs::write(project.join("train.py"), "a = 3\n").expect("written");
         assert!(git(folder.path(), &["commit", "-q", "-a", "-m", "z"]));
         add(&store, &measured_text(&project, "a = 4\n", 4)).expect("written");
@@ -405,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_stands_before_those_before_it() {
+    fn a_measurement_comes_before_earlier_runs() {
         let (_folder, store) = store();
         for number in 1..=3 {
             add(&store, &measured(number as f64, number)).expect("written");
@@ -414,7 +422,7 @@ mod tests {
         assert_eq!(times(&runs), [2.0, 1.0]);
         assert_eq!((runs[0].generation, runs[1].generation), (Some(7), None));
         assert_eq!((last.map(|run| run.time_ns), head), (Some(1e6), None));
-        // One that is in no history stands for itself.
+        // A measurement that is not in the history gets its own entry.
         assert_eq!(
             times(&Shown::of(Some(&store), &measured(9.0, 9), 8).runs),
             [9.0, 3.0, 2.0, 1.0]

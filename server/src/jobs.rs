@@ -1,5 +1,5 @@
-//! Carries out what the [`Scheduler`](crate::scheduler::Scheduler) decides: starts jobs, and brings their
-//! ends back to the event loop.
+//! Carries out the decisions of the [`Scheduler`](crate::scheduler::Scheduler): starts jobs and
+//! sends their results to the event loop.
 
 use std::time::{Duration, Instant};
 
@@ -16,34 +16,28 @@ use crate::scheduler::{Job, JobId, Next, Work, WorkspaceId};
 use crate::state::GlobalState;
 use crate::what_if::{Looked, Studied};
 
-/// While something else needs the machine, it is looked at this often.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// The interval for checking whether the machine is still needed for something else.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How a job ended.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Of [`Work::Run`].
     Run(ProfileOutcome),
-    /// Of [`Work::Estimate`].
     Estimate(EstimateOutcome),
-    /// Of [`Work::Findings`].
     Findings(Looked),
-    /// Of [`Work::Probes`].
     Probes(Probes),
-    /// Of [`Work::WhatIfs`].
     WhatIfs(Studied),
-    /// Of [`Work::BatchSizes`].
     BatchSizes(Explored),
-    /// Of [`Work::MeasureGpu`]: what to report to the person, or why it failed.
+    /// What to report to the user, or why it failed.
     MeasureGpu(Result<String, String>),
-    /// It was stopped, and has no result.
+    /// Stopped without a result.
     Stopped,
     /// It panicked.
     Defect(String),
 }
 
 impl GlobalState {
-    /// Starts what the scheduler has next. Called at the end of each turn of the event loop.
+    /// Starts the scheduler's next jobs. Called at the end of each turn of the event loop.
     pub(crate) fn run_jobs(&mut self) {
         loop {
             let gate = &mut self.gate;
@@ -55,15 +49,15 @@ impl GlobalState {
                 Next::Nothing => return,
                 Next::Start(job) => self.start_job(&job),
                 Next::Skip(owner, work) => self.work_skipped(owner, &work),
-                Next::LookAtMachine(owner) => self.look_at_machine(owner),
+                Next::CheckMachine(owner) => self.check_machine(owner),
             }
         }
     }
 
     fn start_job(&mut self, job: &Job) {
-        // Where this panics, the job is never heard of again: `recover` ends it.
+        // If this panics, the job would never end: `recover` ends it.
         self.starting = Some(job.id);
-        let began = match &job.work {
+        let started = match &job.work {
             Work::Run(reason) => self.begin_run(job, reason),
             Work::Estimate(_) => self.begin_estimate(job),
             Work::Findings(generation) => self.begin_findings(job, *generation),
@@ -73,14 +67,14 @@ impl GlobalState {
             Work::MeasureGpu(_) => self.begin_measuring(job),
         };
         self.starting = None;
-        if began.is_none() {
+        if started.is_none() {
             self.job_ended(job.id, Outcome::Stopped);
         } else {
             self.send_status(job.owner);
         }
     }
 
-    /// Runs a job to its end, which comes back as an event.
+    /// Runs a job and sends its result as an event.
     pub(crate) fn carry_out(
         &self,
         job: &Job,
@@ -93,12 +87,11 @@ impl GlobalState {
                 Ok(outcome) => outcome.unwrap_or(Outcome::Stopped),
                 Err(error) => Outcome::Defect(error.to_string()),
             };
-            // Where the event loop is over, nobody wants it.
+            // If the event loop has ended, nobody needs it.
             let _ = events.send(Event::JobEnded(id, Box::new(outcome))).await;
         });
     }
 
-    /// A job has ended.
     pub(crate) fn job_ended(&mut self, id: JobId, outcome: Outcome) {
         let Some(job) = self.scheduler.ended(id, Instant::now()) else { return };
         if let Outcome::Defect(error) = &outcome {
@@ -144,18 +137,19 @@ impl GlobalState {
         self.send_status(job.owner);
     }
 
-    /// Work does not start: consent was withdrawn, its time is used up, or something came first.
+    /// Handles work that was not started: consent was withdrawn, its budget is used up, or
+    /// something came first.
     fn work_skipped(&mut self, owner: WorkspaceId, work: &Work) {
         match work {
             Work::Probes(generation) => self.probes_ended(owner, *generation, Probes::default()),
-            // A page may ask for it again.
+            // The panel may request it again.
             Work::BatchSizes(..) => self.batch_sizes_skipped(owner),
             _ => {}
         }
         self.send_status(owner);
     }
 
-    fn look_at_machine(&self, owner: WorkspaceId) {
+    fn check_machine(&self, owner: WorkspaceId) {
         let newest = self.workspaces[owner].measured.first();
         let device = newest.map(|(_, profiled)| &profiled.profile.device);
         let gpu = device.filter(|device| device.kind == "cuda").map(|device| device.name.clone());
@@ -163,18 +157,18 @@ impl GlobalState {
         let events = self.events.clone();
         tokio::spawn(async move {
             let needed = look.await.unwrap_or_default();
-            // Where the event loop is over, nobody wants it.
-            let _ = events.send(Event::MachineSeen(needed)).await;
+            // If the event loop has ended, nobody needs it.
+            let _ = events.send(Event::MachineChecked(needed)).await;
             if needed.is_some() {
-                tokio::time::sleep(LOOK_AGAIN).await;
-                let _ = events.send(Event::LookAgain).await;
+                tokio::time::sleep(CHECK_INTERVAL).await;
+                let _ = events.send(Event::MachineCheckOutdated).await;
             }
         });
     }
 }
 
-/// Runs work within its limits. It has no result if its permit was withdrawn and it did not end by itself,
-/// or if it needs no permit and was stopped.
+/// Runs work within its limits. There is no result if its permit was withdrawn and it did not end
+/// in time, or if it needs no permit and was stopped.
 pub(crate) fn spawn<T: Send + 'static>(
     job: &Job,
     work: impl Future<Output = T> + Send + 'static,

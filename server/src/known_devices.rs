@@ -1,5 +1,5 @@
-//! The devices that predictions are made for: the table that ships, and what a project adds to it.
-//! What cannot be used is left out with a word about it, and nothing else suffers.
+//! The devices to predict for: the built-in table, and what a project adds to it. Invalid entries
+//! are skipped with a note.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,10 +11,10 @@ use ridgeline_analysis::devices::device_table::{DeviceTable, MOST_ADDED};
 
 use crate::config::{self, Devices};
 
-/// A description of one GPU is a page of text; more is something else, in bytes.
+/// The maximum size in bytes of a description of one GPU, which is a page of text.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// The devices of the project at `root`, and what a person should know of those that are left out.
+/// Returns the devices of the project at `root`, and notes for the user about skipped entries.
 pub(crate) fn of_project(root: &Path) -> (DeviceTable, Vec<String>) {
     match config::load(root) {
         Ok(loaded) => with(root, &loaded.config.devices),
@@ -25,7 +25,7 @@ pub(crate) fn of_project(root: &Path) -> (DeviceTable, Vec<String>) {
     }
 }
 
-/// The devices that ship, with those of a configuration in the folder `root`.
+/// Returns the built-in devices, with those of a configuration in the folder `root`.
 fn with(root: &Path, devices: &Devices) -> (DeviceTable, Vec<String>) {
     let mut table = DeviceTable::shipped().clone();
     let mut notes = Vec::new();
@@ -52,12 +52,12 @@ fn with(root: &Path, devices: &Devices) -> (DeviceTable, Vec<String>) {
     (table, notes)
 }
 
-/// The GPU that a file describes.
+/// Reads the description of a GPU.
 ///
 /// # Errors
-/// What is wrong with the file, with the key at fault.
+/// What is wrong with the file, and at which key.
 pub(crate) fn read(path: &Path) -> Result<DeviceSpec, String> {
-    // Opening a named pipe would wait for ever.
+    // Opening a named pipe would block forever.
     if !path.metadata().map_err(|error| format!("cannot be read: {error}"))?.is_file() {
         return Err("not a regular file".to_owned());
     }
@@ -76,7 +76,7 @@ pub(crate) fn read(path: &Path) -> Result<DeviceSpec, String> {
 }
 
 fn parse(text: &str) -> Result<DeviceRow, String> {
-    let told = |key: &str, error: &toml::de::Error| {
+    let describe = |key: &str, error: &toml::de::Error| {
         let line = error.span().map(|span| {
             let before = text.as_bytes().get(..span.start).unwrap_or(text.as_bytes());
             let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -86,9 +86,9 @@ fn parse(text: &str) -> Result<DeviceRow, String> {
         let message: String = error.message().chars().take(500).collect();
         format!("{key}{}{message}", line.unwrap_or_default())
     };
-    let deserializer = toml::Deserializer::parse(text).map_err(|error| told("", &error))?;
+    let deserializer = toml::Deserializer::parse(text).map_err(|error| describe("", &error))?;
     serde_path_to_error::deserialize(deserializer)
-        .map_err(|error| told(&error.path().to_string(), error.inner()))
+        .map_err(|error| describe(&error.path().to_string(), error.inner()))
 }
 
 #[cfg(test)]
@@ -106,18 +106,18 @@ mod tests {
         folder
     }
 
-    /// What is said of a project whose only GPU is this file.
+    /// Checks the note for a project whose only GPU is this file.
     #[track_caller]
-    fn check(file: &str, said: &str) {
+    fn check(file: &str, reason: &str) {
         let config = "[devices]\nfiles = [\"ours.toml\"]\n";
         let folder = project(&[("ridgeline.toml", config), ("ours.toml", file)]);
         let (table, notes) = of_project(folder.path());
-        assert_eq!(notes, [format!("ours.toml is ignored: {said}")]);
+        assert_eq!(notes, [format!("ours.toml is ignored: {reason}")]);
         assert_eq!(table, *DeviceTable::shipped());
     }
 
     #[test]
-    fn a_gpu_and_prices_of_a_project() {
+    fn projects_can_add_gpus_and_prices() {
         let config = "[devices]\nfiles = [\"ours.toml\"]\n[devices.prices]\nOurs = 0.2\nT4 = 0.1\n";
         let folder = project(&[("ridgeline.toml", config), ("ours.toml", OURS)]);
         let (table, notes) = of_project(folder.path());
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_is_left_out_and_its_key_is_named() {
+    fn invalid_files_are_ignored_and_the_key_is_named() {
         check(&OURS.replace("= 80", "= 0"), "`multiprocessors`: must be a number from 1 to 4096");
         check(&OURS.replace("34.1", "nan"), "`fp32_tflops`: must be a number from 0.01 to 1000000");
         check(&OURS.replace("name = \"Ours\"\n", ""), "line 1: missing field `name`");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_of_nobody_s_gpu_offers_names() {
+    fn a_price_of_an_unknown_gpu_suggests_names() {
         let folder = project(&[("ridgeline.toml", "[devices.prices]\n\"RTX 4091\" = 1\n")]);
         let (_, notes) = of_project(folder.path());
         let [note] = &notes[..] else { panic!("{notes:?}") };
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_configuration_leaves_the_table_that_ships() {
+    fn a_broken_configuration_leaves_the_built_in_table() {
         let folder = project(&[("ridgeline.toml", "devices = 3\n")]);
         let (table, notes) = of_project(folder.path());
         assert_eq!(table, *DeviceTable::shipped());

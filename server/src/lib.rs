@@ -14,6 +14,7 @@ mod disk;
 mod documents;
 mod event;
 mod event_loop;
+mod file_changes;
 mod findings;
 mod folder_identity;
 mod freed_memory;
@@ -34,6 +35,7 @@ mod progress;
 mod refresh;
 mod report;
 mod requests;
+mod run_questions;
 mod runs;
 mod scheduler;
 mod server;
@@ -51,7 +53,7 @@ mod watcher;
 mod what_if;
 mod workspace;
 
-/// Runs the command that the process's arguments name.
+/// Runs the command given on the command line.
 pub fn main() -> ExitCode {
     cli::main()
 }

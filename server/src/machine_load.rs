@@ -1,5 +1,5 @@
-//! Whether the machine is free for work that nobody waits for: it is on mains power, and its processors
-//! and its GPU are not busy with something of the person's.
+//! Whether the machine is free for background work: it is on mains power, and other programs do not
+//! keep its CPU or GPU busy.
 
 use std::fs;
 use std::path::Path;
@@ -8,26 +8,27 @@ use std::time::Duration;
 use ridgeline_gpu::devices;
 use tokio::time::sleep;
 
-/// The share of the processors' time that others may take; beyond it somebody trains, or compiles.
-const MOST_BUSY: f64 = 0.5;
-/// The same of the GPU, in percent. Nothing of ours is on it when it is asked.
-const MOST_BUSY_GPU: u32 = 20;
-/// How long the processors are looked at.
+/// The share of CPU time that other programs may use. More means that the user is training or
+/// compiling.
+const BUSY_LIMIT: f64 = 0.5;
+/// The maximum utilization of the GPU, in percent. None of our work runs on it when it is queried.
+const BUSY_GPU_PERCENT_LIMIT: u32 = 20;
+/// The time over which CPU use is measured.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why nothing is to be done in the background now.
+/// Why background work should not run now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needed {
-    /// The battery is being used up.
+    /// The machine runs on battery.
     Battery,
-    /// Others compute.
+    /// Other programs keep the CPU busy.
     Processors,
-    /// Others compute on the GPU.
+    /// Other programs keep the GPU busy.
     Gpu,
 }
 
 impl Needed {
-    /// What a person reads: `waiting: …`.
+    /// Returns the reason, as shown to the user: `waiting: …`.
     pub(crate) fn why(self) -> &'static str {
         match self {
             Needed::Battery => "the machine is on battery",
@@ -37,28 +38,29 @@ impl Needed {
     }
 }
 
-/// What the machine is needed for, and the GPU of this name where that is to be used. Where the system
-/// does not say, it is free. Looking takes half a second.
+/// Checks whether the machine, and the GPU of this name if one is to be used, are needed for
+/// something else. If the system does not report it, they count as free. Takes half a second.
 pub(crate) async fn needed(gpu: Option<&str>) -> Option<Needed> {
     if on_battery(Path::new("/sys/class/power_supply")) {
         return Some(Needed::Battery);
     }
     if let Some(name) = gpu {
-        // A driver that hangs is not waited for.
+        // With a timeout, because a driver may hang.
         let found = devices::query_within(Duration::from_secs(2)).await;
         let mut found = found.gpus.into_iter().filter(|gpu| gpu.name == name);
-        if found.any(|gpu| gpu.busy_percent.is_some_and(|percent| percent > MOST_BUSY_GPU)) {
+        if found.any(|gpu| gpu.busy_percent.is_some_and(|percent| percent > BUSY_GPU_PERCENT_LIMIT))
+        {
             return Some(Needed::Gpu);
         }
     }
     let before = Times::now()?;
     sleep(INTERVAL).await;
     let share = Times::now()?.busy_since(before)?;
-    (share > MOST_BUSY).then_some(Needed::Processors)
+    (share > BUSY_LIMIT).then_some(Needed::Processors)
 }
 
-/// A battery is being used up, and no mains adapter is in. The batteries of a mouse or a headset do not
-/// count.
+/// Returns whether a battery is discharging and no mains adapter is connected. Batteries of a mouse
+/// or headset do not count.
 fn on_battery(supplies: &Path) -> bool {
     let read = |folder: &Path, name: &str| {
         fs::read_to_string(folder.join(name)).map(|text| text.trim().to_owned()).unwrap_or_default()
@@ -67,15 +69,15 @@ fn on_battery(supplies: &Path) -> bool {
     let folders: Vec<_> = folders.map(|entry| entry.path()).collect();
     let is_powered =
         folders.iter().any(|one| read(one, "type") != "Battery" && read(one, "online") == "1");
-    let is_used_up = folders.iter().any(|one| {
+    let is_discharging = folders.iter().any(|one| {
         read(one, "type") == "Battery"
             && read(one, "scope") != "Device"
             && read(one, "status") == "Discharging"
     });
-    is_used_up && !is_powered
+    is_discharging && !is_powered
 }
 
-/// What the processors did since the system started.
+/// CPU time since the system started, in clock ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     busy: u64,
@@ -91,10 +93,11 @@ impl Times {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
         let times: Vec<u64> =
             line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is in the first two.
+        // user, nice, system, idle, iowait, irq, softirq, steal. The rest is included in the first
+        // two.
         let times = times.first_chunk::<8>()?;
         let [user, _, system, _, _, irq, softirq, steal] = *times;
-        // What runs at low priority gives way by itself.
+        // Low-priority processes give way by themselves.
         let busy = user + system + irq + softirq + steal;
         Some(Times { busy, all: times.iter().sum() })
     }
@@ -114,7 +117,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |supply: &str, files: &[(&str, &str)]| {
             let at = folder.path().join(supply);
-            fs::create_dir_all(&at).expect("made");
+            fs::create_dir_all(&at).expect("created");
             for (name, text) in files {
                 fs::write(at.join(name), text).expect("written");
             }
@@ -136,7 +139,7 @@ mod tests {
     fn the_share_of_busy_time() {
         let before = Times::parse("cpu  100 50 20 800 10 1 2 3 0 0\ncpu0 1 2 3\n").expect("times");
         let after = Times::parse("cpu  160 90 20 900 10 1 2 3 0 0\n").expect("times");
-        // 60 of 200; what is nice does not count.
+        // 60 of 200. Low-priority time does not count.
         assert_eq!(after.busy_since(before), Some(0.3));
         assert_eq!(before.busy_since(before), None);
         assert_eq!(before.busy_since(after), None);

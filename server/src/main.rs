@@ -1,4 +1,4 @@
-//! The binary `ridgeline`: all of it is in the library beside it.
+//! The binary `ridgeline`. All of its code is in this package's library.
 
 use std::process::ExitCode;
 

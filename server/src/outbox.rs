@@ -1,9 +1,8 @@
-//! Everything that goes to the client without being an answer: notifications, and requests with a
-//! time limit.
+//! Everything sent to the client other than responses: notifications, and requests with a timeout.
 //!
-//! A client may never answer, answer late, or answer twice; none of it may wedge or leak. So a
-//! request that ran out of time forgets its id, an answer to a forgotten id is ignored, and the
-//! number of open requests has a limit.
+//! A client may never answer, answer late, or answer twice. None of this may block the server or
+//! leak memory. So a request that times out forgets its ID, an answer to an unknown ID is ignored,
+//! and the number of pending requests is limited.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,54 +16,42 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::transport::frames::framed;
 
-/// Requests that may be open at once.
-const OPEN_LIMIT: usize = 64;
+/// The maximum number of pending requests.
+const PENDING_LIMIT: usize = 64;
 
 /// Why a request to the client has no result.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoAnswer {
-    /// It did not come in time.
+    /// The request timed out.
     #[error("the client did not respond to {method} in time")]
-    TooLate {
-        /// The request's method.
-        method: &'static str,
-    },
-    /// The client answered with an error.
+    TooLate { method: &'static str },
     #[error("the client responded to {method} with an error: {message}")]
-    Error {
-        /// The request's method.
-        method: &'static str,
-        /// The error's message.
-        message: String,
-    },
-    /// Too many requests are open, or the session is over.
+    Error { method: &'static str, message: String },
+    /// Too many requests are pending, or the session is over.
     #[error("{method} was not sent: the client no longer accepts requests")]
-    NotSent {
-        /// The request's method.
-        method: &'static str,
-    },
+    NotSent { method: &'static str },
 }
 
-/// The way to the client. Clones are the same way.
+/// Sends messages to the client. Clones share the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     queue: mpsc::Sender<Vec<u8>>,
-    open: Mutex<HashMap<String, oneshot::Sender<Result<Value, String>>>>,
+    pending: Mutex<HashMap<String, oneshot::Sender<Result<Value, String>>>>,
     next: AtomicU64,
     closed: AtomicBool,
     dropped: AtomicU64,
 }
 
 impl Outbox {
-    /// An outbox, and the queue of frames that somebody has to write.
+    /// Creates an outbox and the queue of frames to write.
     pub(crate) fn new(limit: usize) -> (Outbox, mpsc::Receiver<Vec<u8>>) {
         let (queue, frames) = mpsc::channel(limit);
         let shared = Shared {
             queue,
-            open: Mutex::default(),
+            pending: Mutex::default(),
             next: AtomicU64::new(1),
             closed: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
@@ -72,8 +59,8 @@ impl Outbox {
         (Outbox(Arc::new(shared)), frames)
     }
 
-    /// Sends a notification. Where the client has not read for so long that the queue is full, it is
-    /// dropped: the transport's time limit is about to end the session.
+    /// Sends a notification. It is dropped if the queue is full because the client has not read for
+    /// long: the transport's timeout is about to end the session.
     pub(crate) fn notify(&self, method: &str, params: &Value) {
         let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
         if self.0.queue.try_send(framed(&message.to_string())).is_err() {
@@ -82,25 +69,26 @@ impl Outbox {
         }
     }
 
-    /// Sends a request, and gives what waits for its answer for at most `limit`. It is queued at once:
-    /// what is queued after this call goes behind it. Emacs loses what it reads in one piece with an
-    /// answer that it waits for, if that comes first (lsp-mode 10 leaves its filter by `throw`), so that
-    /// what a command shows has to be queued before its answer.
+    /// Sends a request, and returns a future that waits for its answer for at most `limit`. The
+    /// request is queued immediately, before anything queued after this call. This matters for
+    /// Emacs: if it waits for an answer, it loses what it reads in the same chunk after that answer
+    /// (lsp-mode 10 leaves its filter by `throw`). So messages of a command must be queued before
+    /// its answer.
     ///
     /// # Errors
-    /// Where there is no result: see [`NoAnswer`].
+    /// If there is no result, see [`NoAnswer`].
     pub(crate) fn request(
         &self,
         method: &'static str,
         params: &Value,
         limit: Duration,
     ) -> impl Future<Output = Result<Value, NoAnswer>> + Send + use<> {
-        let asked = self.begin(method, params);
+        let request = self.begin(method, params);
         async move {
-            let Asked { unsent, receiver, open } = asked?;
+            let SentRequest { unsent, receiver, pending } = request?;
             let answered = tokio::time::timeout(limit, async {
                 if let Some(frame) = unsent {
-                    let sent = open.outbox.0.queue.send(frame).await;
+                    let sent = pending.outbox.0.queue.send(frame).await;
                     sent.map_err(|_| NoAnswer::NotSent { method })?;
                 }
                 match receiver.await {
@@ -113,53 +101,53 @@ impl Outbox {
         }
     }
 
-    fn begin(&self, method: &'static str, params: &Value) -> Result<Asked, NoAnswer> {
+    fn begin(&self, method: &'static str, params: &Value) -> Result<SentRequest, NoAnswer> {
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let id = format!("ridgeline-{number}");
         let (sender, receiver) = oneshot::channel();
         {
-            let mut open = self.lock();
-            if open.len() >= OPEN_LIMIT || self.0.closed.load(Ordering::Relaxed) {
+            let mut pending = self.lock();
+            if pending.len() >= PENDING_LIMIT || self.0.closed.load(Ordering::Relaxed) {
                 return Err(NoAnswer::NotSent { method });
             }
-            open.insert(id.clone(), sender);
+            pending.insert(id.clone(), sender);
         }
         let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let open = Open { outbox: self.clone(), id };
+        let pending = PendingRequest { outbox: self.clone(), id };
         let unsent = match self.0.queue.try_send(framed(&message.to_string())) {
             Ok(()) => None,
             Err(TrySendError::Full(frame)) => Some(frame),
             Err(TrySendError::Closed(_)) => return Err(NoAnswer::NotSent { method }),
         };
-        Ok(Asked { unsent, receiver, open })
+        Ok(SentRequest { unsent, receiver, pending })
     }
 
-    /// Takes the client's answer. An id that is not open (answered twice, too late, or made up) is
-    /// ignored.
+    /// Handles the client's answer. IDs without a pending request (answered twice, too late, or
+    /// invented) are ignored.
     pub(crate) fn answered(&self, id: &Value, outcome: Result<Value, String>) {
         let waiting = id.as_str().and_then(|id| self.lock().remove(id));
         match waiting {
-            // The waiter may have run out of time at this very moment.
+            // The request may be timing out at this moment.
             Some(waiting) => drop(waiting.send(outcome)),
             None => tracing::debug!("an answer to {id}, which is not open"),
         }
     }
 
-    /// Queues a frame, waiting for room. For the transport, whose reading may be held up by a client
-    /// that does not read.
+    /// Queues a frame, and waits for room. Used by the transport, which may stop reading while a
+    /// client does not read.
     pub(crate) async fn write(&self, frame: Vec<u8>) {
-        // The queue is closed only where the session is over.
+        // The queue is only closed when the session is over.
         let _ = self.0.queue.send(frame).await;
     }
 
-    /// Refuses requests from now on and lets those that wait go.
+    /// Refuses requests from now on, and fails pending ones.
     pub(crate) fn close(&self) {
         self.0.closed.store(true, Ordering::Relaxed);
         self.lock().clear();
     }
 
-    /// Waits until everything queued has been taken. It looks again and again, because the queue does
-    /// not tell; it is called once, at the session's end.
+    /// Waits until everything queued has been taken. It polls, because the queue cannot notify; it
+    /// is called once, at the end of the session.
     pub(crate) async fn flushed(&self) {
         let capacity = self.0.queue.max_capacity();
         while self.0.queue.capacity() < capacity {
@@ -170,25 +158,25 @@ impl Outbox {
     fn lock(
         &self,
     ) -> std::sync::MutexGuard<'_, HashMap<String, oneshot::Sender<Result<Value, String>>>> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A request to the client.
-struct Asked {
-    /// What has to be sent yet: the queue was full.
+struct SentRequest {
+    /// The frame that is not queued yet, because the queue was full.
     unsent: Option<Vec<u8>>,
     receiver: oneshot::Receiver<Result<Value, String>>,
-    open: Open,
+    pending: PendingRequest,
 }
 
-/// Removes a request however its waiting ends, also where the waiter is dropped.
-struct Open {
+/// Removes a pending request when it is dropped, for whatever reason.
+struct PendingRequest {
     outbox: Outbox,
     id: String,
 }
 
-impl Drop for Open {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         self.outbox.lock().remove(&self.id);
     }
@@ -216,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn late_second_and_made_up_answers_are_ignored() {
+    async fn late_repeated_and_invented_answers_are_ignored() {
         let (outbox, mut frames) = Outbox::new(4);
         let asking = outbox.request("x", &Value::Null, LATE);
         let answering = async {
@@ -232,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_goes_before_what_is_queued_after_it() {
+    async fn requests_are_queued_immediately() {
         let (outbox, mut frames) = Outbox::new(4);
         let answer = outbox.request("x", &Value::Null, LATE);
         outbox.write(b"an answer".to_vec()).await;
@@ -242,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_waits_for_room_and_nothing_is_left_of_one_that_is_not_wanted() {
+    async fn requests_wait_for_room_and_dropped_ones_leave_nothing_behind() {
         let (outbox, mut frames) = Outbox::new(1);
         outbox.notify("y", &Value::Null);
         let asking = tokio::spawn(outbox.request("x", &Value::Null, LATE));
@@ -255,27 +243,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn open_requests_have_a_limit() {
-        let (outbox, _frames) = Outbox::new(OPEN_LIMIT * 2);
-        let asking: Vec<_> = (0..OPEN_LIMIT)
+    async fn pending_requests_have_a_limit() {
+        let (outbox, _frames) = Outbox::new(PENDING_LIMIT * 2);
+        let asking: Vec<_> = (0..PENDING_LIMIT)
             .map(|_| {
                 let outbox = outbox.clone();
                 tokio::spawn(async move { outbox.request("x", &Value::Null, LATE).await })
             })
             .collect();
-        while outbox.lock().len() < OPEN_LIMIT {
+        while outbox.lock().len() < PENDING_LIMIT {
             tokio::task::yield_now().await;
         }
         let refused = outbox.request("y", &Value::Null, LATE).await;
         assert_eq!(refused, Err(NoAnswer::NotSent { method: "y" }));
         outbox.close();
-        for asked in asking {
-            assert_eq!(asked.await.expect("no panic"), Err(NoAnswer::NotSent { method: "x" }));
+        for request in asking {
+            assert_eq!(request.await.expect("no panic"), Err(NoAnswer::NotSent { method: "x" }));
         }
     }
 
     #[tokio::test]
-    async fn a_queue_that_nobody_reads_does_not_grow() {
+    async fn an_unread_queue_does_not_grow() {
         let (outbox, frames) = Outbox::new(2);
         for _ in 0..100 {
             outbox.notify("x", &Value::Null);

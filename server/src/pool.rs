@@ -1,32 +1,33 @@
-//! Where requests are worked out: a few threads, work that nobody waits for left out, and a panic
-//! that ends one request and not the session. Work in the background has threads of its own.
+//! Runs requests on a few threads. Work that nobody waits for any more is skipped, and a panic ends
+//! one request, not the session. Background work has its own threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, oneshot};
 
-/// Work at once. Requests are short, and a training run has the other cores.
+/// The maximum number of concurrent requests. Requests are short, and the other cores are for
+/// training.
 const THREADS: usize = 4;
 
 /// Why a request has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestError {
-    /// The text changed while the answer was worked out, so it would be a guess.
+    /// The text changed during the request, so the answer would be wrong.
     #[error("the text has changed")]
     ContentModified,
-    /// What was asked makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// A defect of ours.
+    /// A bug in Ridgeline.
     #[error("{0}")]
     Internal(String),
 }
 
-/// Where an answer goes.
+/// Sends the answer.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, RequestError>>;
 
-/// Threads for requests. Clones are the same threads.
+/// A limited number of threads. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     threads: Arc<Semaphore>,
@@ -40,14 +41,14 @@ impl Default for Pool {
 }
 
 impl Pool {
-    /// Threads for work in the background, which give way to everything else. There are two, because work that
-    /// was stopped may compute on for a while.
+    /// Creates a pool for low-priority background work. It has two threads, because stopped work
+    /// may continue for a while.
     pub(crate) fn background() -> Pool {
         Pool { threads: Arc::new(Semaphore::new(2)), has_low_priority: true }
     }
 
-    /// Works an answer out and sends it. Where nobody waits for it any more (the client cancelled),
-    /// it is not begun.
+    /// Computes an answer and sends it. If nobody waits for it any more (the client cancelled), it
+    /// is not computed.
     pub(crate) fn answer<T: Send + 'static>(
         &self,
         mut reply: Reply<T>,
@@ -64,8 +65,8 @@ impl Pool {
             let result = if has_low_priority {
                 at_low_priority(move || guarded(work)).await
             } else {
-                let worked = tokio::task::spawn_blocking(move || guarded(work)).await;
-                worked.unwrap_or_else(|error| Err(RequestError::Internal(error.to_string())))
+                let result = tokio::task::spawn_blocking(move || guarded(work)).await;
+                result.unwrap_or_else(|error| Err(RequestError::Internal(error.to_string())))
             };
             // The client may have cancelled in the meantime.
             let _ = reply.send(result);
@@ -73,23 +74,24 @@ impl Pool {
     }
 }
 
-/// Does work on a new thread: one that has given up its priority cannot get it back.
+/// Runs work on a new thread, because a thread that lowered its priority cannot raise it again.
 async fn at_low_priority<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RequestError> + Send + 'static,
 ) -> Result<T, RequestError> {
     let (done, worked) = oneshot::channel();
     let started = std::thread::Builder::new().name("background".to_owned()).spawn(move || {
-        // Only Linux has a priority for each thread; elsewhere this would slow the whole server.
+        // Only Linux has priorities for single threads. Elsewhere this would slow down the whole
+        // server.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::nice(19);
-        // Whoever wanted it may have gone.
+        // The receiver may be gone.
         let _ = done.send(work());
     });
     started.map_err(|error| RequestError::Internal(error.to_string()))?;
     worked.await.unwrap_or_else(|error| Err(RequestError::Internal(error.to_string())))
 }
 
-/// Does work that may panic, and gives the panic as an error.
+/// Turns a panic of `work` into an error.
 pub(crate) fn guarded<T>(
     work: impl FnOnce() -> Result<T, RequestError>,
 ) -> Result<T, RequestError> {
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_an_error() {
+    async fn a_panic_becomes_an_error() {
         let (reply, answer) = oneshot::channel::<Result<(), _>>();
         Pool::default().answer(reply, || panic!("on purpose"));
         let expected = "internal error of Ridgeline: on purpose".to_owned();
@@ -134,18 +136,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_nobody_waits_for_is_not_begun() {
+    async fn cancelled_work_is_not_started() {
         let pool = Pool::default();
         let blocked: Vec<_> =
             (0..THREADS).map(|_| pool.threads.clone().try_acquire_owned().expect("free")).collect();
         let (reply, answer) = oneshot::channel::<Result<(), _>>();
-        let (begun, was_begun) = oneshot::channel::<()>();
+        let (start, started) = oneshot::channel::<()>();
         pool.answer(reply, move || {
-            let _ = begun.send(());
+            let _ = start.send(());
             Ok(())
         });
         drop(answer);
-        assert!(was_begun.await.is_err());
+        assert!(started.await.is_err());
         drop(blocked);
     }
 }

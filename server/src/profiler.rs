@@ -1,5 +1,5 @@
-//! What the server asks of whoever runs a training loop. It knows no LSP, and the server knows no
-//! agent: the pipeline implements [`Profiler`], and so do the fakes of the tests.
+//! The interface for running training loops. It knows no LSP, and the server knows no agent: the
+//! pipeline implements [`Profiler`], and so do the fakes in tests.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -25,14 +25,14 @@ use crate::machine_load::Needed;
 use crate::measured_rates::Target;
 use crate::pipeline::{Compared, Iteration};
 
-/// A future that can be kept and sent.
+/// A future that can be stored and sent between threads.
 pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Runs training loops, never twice at once. What runs code of a workspace, or in its Python, takes a
-/// [`Permit`], which only the gate gives; it ends soon after the permit does.
+/// Runs training loops, never two at once. Everything that runs code of a workspace, or in its
+/// Python, takes a [`Permit`], which only the gate gives. It ends soon after the permit does.
 pub(crate) trait Profiler: Send + Sync + 'static {
-    /// Runs a few iterations and says what they cost. It ends soon after its permit, or when it is
-    /// dropped, and nothing of the run is left then.
+    /// Runs a few iterations and measures their cost. It ends soon after its permit, or when it is
+    /// dropped, and leaves no process behind.
     fn profile(
         &self,
         request: ProfileRequest,
@@ -40,33 +40,33 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         permit: Permit,
     ) -> Boxed<ProfileOutcome>;
 
-    /// Makes the next run start sooner: finds the interpreter and imports what the project imports.
-    /// It may do nothing.
+    /// Prepares the next run so that it starts sooner: finds the interpreter and imports what the
+    /// project imports. It may do nothing.
     fn prepare(&self, _request: ProfileRequest, _permit: Permit) -> Boxed<()> {
         Box::pin(async {})
     }
 
-    /// Ends what [`Profiler::prepare`] and earlier runs left waiting for the workspace at `root`, because
-    /// nothing of it may run any more.
+    /// Ends the processes that [`Profiler::prepare`] and earlier runs left waiting for the
+    /// workspace at `root`, because nothing of it may run any more.
     fn forget(&self, _root: PathBuf) -> Boxed<()> {
         Box::pin(async {})
     }
 
-    /// Estimates what a text costs that is not saved, in the workspace's Python and without running its
+    /// Estimates the cost of unsaved text, in the workspace's Python and without running its
     /// operators. Never called while something is profiled.
     fn estimate(&self, _request: EstimateRequest, _permit: Permit) -> Boxed<EstimateOutcome> {
         Box::pin(async { EstimateOutcome::Cancelled })
     }
 
-    /// What is known of other batch sizes before any of them is tried: where the number stands, and what
-    /// the last run says. It runs nothing, and reads files.
+    /// Returns what is known about other batch sizes before any is tried: where the number is set,
+    /// and what the last run says. It runs nothing, but reads files.
     fn look_at_batch(&self, _request: ExploreRequest) -> Boxed<Option<Exploration>> {
         Box::pin(async { None })
     }
 
-    /// Finds out what other batch sizes cost, and tells each time that more is known, and what is tried
-    /// next. Never called while something is profiled. It may find out nothing. Where nobody asked for it,
-    /// it ends when something else needs the machine.
+    /// Determines the cost of other batch sizes, and reports each new result and what is tried
+    /// next. It may have no results. Never called while something is profiled. If the user did not
+    /// request it, it ends when something else needs the machine.
     fn explore_batch(
         &self,
         _request: ExploreRequest,
@@ -77,14 +77,14 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         Box::pin(async { Explored::Done })
     }
 
-    /// Whether something else than the server needs the machine, or its GPU of this name.
+    /// Returns whether another program needs the machine, or its GPU of this name.
     fn machine_needed(&self, _gpu: Option<String>) -> Boxed<Option<Needed>> {
         Box::pin(async { None })
     }
 
-    /// Runs single operators of an iteration by themselves, as it had them and otherwise, and keeps what
-    /// came of it beside the recording. It runs nothing of the workspace, but in its Python. It ends in
-    /// good order before `limit`. It may find out nothing.
+    /// Times single operators of an iteration, in their original form and in variants, and stores
+    /// the results next to the recording. It runs no code of the workspace, but uses its Python. It
+    /// ends normally before `limit`. It may have no results.
     fn probes(
         &self,
         _request: ProfileRequest,
@@ -96,14 +96,14 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         Box::pin(async { Probes::default() })
     }
 
-    /// What earlier calls of [`Profiler::probes`] found out that a measurement needs, too. It runs
-    /// nothing, and reads a file.
+    /// Returns results of earlier calls of [`Profiler::probes`] that apply to a measurement. It
+    /// only reads a file.
     fn known_probes(&self, _subject: &Subject, _recording: Option<&Path>) -> Probes {
         Probes::default()
     }
 
-    /// What a measured iteration shows of the project at `root`. It runs nothing, and reads files and
-    /// computes.
+    /// Computes the findings of a measured iteration in the project at `root`. It runs nothing, but
+    /// reads files.
     fn findings(
         &self,
         subject: &Subject,
@@ -114,8 +114,8 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         findings::measured(subject, probes, sources, root)
     }
 
-    /// What the texts of a program alone show. It is cut short where `stop` says so; it runs nothing,
-    /// and reads files and computes.
+    /// Computes the findings from a program's source text only. It ends early when `stop` returns
+    /// true. It runs nothing, but reads files.
     fn read(
         &self,
         sources: &Sources,
@@ -126,8 +126,8 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         findings::read(sources, entry, root, stop)
     }
 
-    /// Runs today's text with the edit of an optimization and without it, and says what it brings.
-    /// Nothing of the runs is left when it has ended. Never called while something is profiled.
+    /// Runs the current text with and without the edit of an optimization, and compares them. It
+    /// leaves no process behind. Never called while something is profiled.
     fn measure(
         &self,
         _request: MeasureRequest,
@@ -137,15 +137,15 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         Box::pin(async { ProfileOutcome::Cancelled })
     }
 
-    /// The GPU of this machine that `device` is, where it was not measured with its driver yet. It asks the
-    /// driver, and creates no CUDA context.
+    /// Returns this machine's GPU that `device` refers to, unless it was already measured with its
+    /// current driver. It queries the driver, and creates no CUDA context.
     fn unmeasured_gpu(&self, _device: Device) -> Boxed<Option<Target>> {
         Box::pin(async { None })
     }
 
-    /// Measures a GPU in a child process, which ends when the future is dropped, and keeps its rates. What to
-    /// tell the person, or why it was not measured. It runs no code of the workspace, but loads libraries of
-    /// its Python. Never called while something is profiled.
+    /// Measures a GPU in a child process, which ends when the future is dropped, and stores its
+    /// rates. Returns a message for the user, or why it failed. It runs no code of the workspace,
+    /// but loads libraries of its Python. Never called while something is profiled.
     fn measure_gpu(
         &self,
         _target: Target,
@@ -155,149 +155,146 @@ pub(crate) trait Profiler: Send + Sync + 'static {
         Box::pin(async { Err("not available".to_owned()) })
     }
 
-    /// What was measured last, by an earlier session or in a terminal; nothing where that is the
-    /// recording that is `known` already. It reads files of ours and runs nothing, so it is called
-    /// for workspaces that nobody trusts, too.
+    /// Returns the last measurement of an earlier session or a terminal; `None` if it is the
+    /// recording `known`. It only reads our own files, so it is called for untrusted workspaces,
+    /// too.
     fn newest(&self, _root: PathBuf, _known: Option<PathBuf>) -> Boxed<Option<Profiled>> {
         Box::pin(async { None })
     }
 }
 
-/// What to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProfileRequest {
     /// The workspace folder.
     pub root: PathBuf,
-    /// The file whose change is the reason, where there is one: it tells which of several projects
-    /// of a workspace is meant.
+    /// The file whose change caused the run, if any. It selects one of several projects in a
+    /// workspace.
     pub changed: Option<PathBuf>,
-    /// What the person chose to run, where they were asked: a script's path relative to the root, or a command.
+    /// What the user chose to run, if they were asked: a script's path relative to the root, or a
+    /// command.
     pub script: Option<String>,
-    /// The editor's choice of interpreter.
+    /// The interpreter set in the editor.
     pub interpreter: Option<PathBuf>,
-    /// The editor's choice of device: `auto`, `cpu`, `cuda`, `cuda:1`.
+    /// The device set in the editor: `auto`, `cpu`, `cuda`, `cuda:1`.
     pub device: Option<String>,
     /// The editor's setting `live.withoutSandbox`.
     pub without_sandbox: bool,
 }
 
-/// What to measure of a what-if.
+/// A what-if to measure.
 #[derive(Clone, Debug)]
 pub(crate) struct MeasureRequest {
-    /// Which project.
+    /// The project to run.
     pub profile: ProfileRequest,
-    /// What was predicted, from what, and today's texts.
+    /// The prediction, what it is based on, and the current texts.
     pub compared: Compared,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProgressEvent {
-    /// `warm-up`, in a person's words.
+    /// The stage as shown to the user, such as `warm-up`.
     pub stage: String,
-    /// Between 0 and 1 over the whole run, where it is known.
+    /// Progress of the whole run from 0 to 1, if known.
     pub share: Option<f32>,
 }
 
-/// A profile and where its files are.
+/// A profile, and where its files are.
 #[derive(Clone, Debug)]
 pub(crate) struct Profiled {
-    /// What one iteration costs.
+    /// The cost of one iteration.
     pub profile: Arc<Profile>,
-    /// The same iteration on other devices, where that was predicted.
+    /// The predicted cost on other devices, if known.
     pub elsewhere: Option<Arc<Comparison>>,
     /// The project's root, which the profile's paths are relative to.
     pub root: PathBuf,
-    /// The same without links, for who cannot look at the disk.
+    /// `root` without symbolic links, for code that cannot query the disk.
     pub real_root: PathBuf,
-    /// Where each of `profile.files` is on this machine (same index); nothing where it is unknown.
+    /// The path of each of `profile.files` on this machine (same index); `None` if unknown.
     pub files: Vec<Option<PathBuf>>,
-    /// What the program printed, where it was kept.
+    /// The output of the program, if stored.
     pub log: Option<PathBuf>,
-    /// The recording that it was read from, where it is kept.
+    /// The recording it was read from, if stored.
     pub recording: Option<PathBuf>,
-    /// When it was measured, in milliseconds since 1970, where that is known.
+    /// When it was measured, in milliseconds since 1970, if known.
     pub when_unix_ms: Option<u64>,
-    /// The iteration, for who comes first to work out what-ifs and findings.
+    /// The iteration, for the first job that computes what-ifs or findings.
     pub iteration: AtHand,
 }
 
-/// An iteration as it was read, until somebody takes it: a graph is large, and nobody needs it twice.
+/// An iteration that was just read, until it is taken. A graph is large, and is only needed once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AtHand(Arc<Mutex<Option<Iteration>>>);
 
 impl AtHand {
-    /// To be taken once.
+    /// Stores an iteration, to be taken once.
     pub(crate) fn new(iteration: Iteration) -> AtHand {
         AtHand(Arc::new(Mutex::new(Some(iteration))))
     }
 
-    /// The iteration, where nobody took it before.
+    /// Returns the iteration, unless it was taken before.
     pub(crate) fn take(&self) -> Option<Iteration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl Profiled {
-    /// The profile's index of a file.
+    /// Returns the index of a file in the profile.
     pub(crate) fn file(&self, path: &Path) -> Option<ridgeline_analysis::profile::FileId> {
         let at = self.files.iter().position(|file| file.as_deref() == Some(path))?;
         u32::try_from(at).ok().map(ridgeline_analysis::profile::FileId)
     }
 }
 
-/// A program that could be the training run.
+/// A program that may be the training run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunChoice {
-    /// As a person types it, and as it is remembered: `train.py --lr 0.1`.
+    /// The command as a user types it, and as it is remembered: `train.py --lr 0.1`.
     pub command: String,
     /// Why it looks like training, and where it was found.
     pub why: String,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub(crate) enum ProfileOutcome {
-    /// It was measured.
     Measured(Profiled),
-    /// A what-if was measured.
     Compared {
-        /// Predicted beside measured.
+        /// The predicted and the measured speedup.
         pair: Box<Pair>,
-        /// Why it is not kept, where it is not.
+        /// Why the result could not be stored, if it could not.
         not_kept: Option<String>,
     },
-    /// A what-if could not be measured, and why: a sentence.
+    /// A what-if could not be measured.
     NotCompared {
-        /// The sentence.
+        /// The reason, as a sentence.
         message: String,
     },
-    /// The program failed at a line of the user.
+    /// The program failed in the user's code.
     Failed {
-        /// What it raised, with paths relative to `root`.
+        /// The error, with paths relative to `root`.
         failure: RunFailure,
-        /// The project's root.
         root: PathBuf,
-        /// What the program printed, where it was kept.
+        /// The output of the program, if stored.
         log: Option<PathBuf>,
     },
-    /// Somebody stopped it.
+    /// The run was stopped.
     Cancelled,
-    /// Several programs could be the training run: the person has to say which.
+    /// Several programs may be the training run: the user has to choose.
     Choose {
         /// The likeliest first.
         runs: Vec<RunChoice>,
     },
-    /// There is nothing to run: a workspace without a training script is no problem.
+    /// There is nothing to run. A workspace without a training script is not an error.
     NothingToRun {
-        /// Why, and what to do.
+        /// The reason, and what to do.
         message: String,
     },
-    /// Something else is in the way: no interpreter with torch, a time limit, a full disk.
+    /// Any other failure: no interpreter with torch, a timeout, a full disk.
     Problem {
         /// What is wrong, where, and what to do next.
         message: String,
-        /// What the program printed, where it was kept.
+        /// The output of the program, if stored.
         log: Option<PathBuf>,
     },
 }

@@ -1,4 +1,4 @@
-//! Shows a run's progress in the editor, where the editor takes that.
+//! Shows a run's progress in the editor, if the editor supports it.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use crate::lsp::client::ToClient;
 use crate::profiler::ProgressEvent;
 
-/// Reports are not sent more often.
+/// The minimum time between reports.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Asks for one progress, and gives what shows it from its beginning to its end. It ends when `ended` tells
-/// how (or is dropped). Where the client refuses or does not answer, nothing is shown, as the protocol
-/// asks.
+/// Requests a progress from the client. The returned future shows it until `ended` receives the
+/// final message (or is dropped). If the client refuses or does not answer, nothing is shown, as
+/// the protocol requires.
 pub(crate) fn show(
     client: ToClient,
     token: String,
@@ -24,7 +24,7 @@ pub(crate) fn show(
 ) -> impl Future<Output = ()> + Send {
     let created = client.create_progress(&token);
     async move {
-        // A run that ended while the client made up its mind has no progress to show.
+        // The run may end before the client answers.
         let created = tokio::select! {
             created = created => created,
             _ = &mut ended => return,
@@ -35,7 +35,7 @@ pub(crate) fn show(
         client.begin_progress(&token, &title, &reason);
         let mut next = Instant::now();
         let mut open = true;
-        // What came too soon after the last report: the newest is told when it is time.
+        // The newest event that came too soon after the last report.
         let mut waiting: Option<ProgressEvent> = None;
         let message = loop {
             tokio::select! {

@@ -1,5 +1,5 @@
-//! Tells the client that hints, lenses or diagnostics are out of date: at most every 200 ms, one at a
-//! time, and only where the client announced that it takes the request.
+//! Asks the client to refresh hints, lenses or diagnostics: at most every 200 ms, one request at a
+//! time, and only if the client supports it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::lsp::client::ToClient;
 
-/// Refreshes are not sent more often.
+/// The minimum time between refreshes.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// What an editor may take to ask for its lenses and draw them.
-const REDRAW: Duration = Duration::from_millis(50);
-/// When an editor that may have forgotten its hints is told a second time.
-const SECOND_TIME: Duration = Duration::from_millis(700);
+/// The time an editor may take to request and draw its lenses.
+const REDRAW_TIME: Duration = Duration::from_millis(50);
+/// The delay before the second hint refresh, for editors that may drop the first one.
+const SECOND_REFRESH_DELAY: Duration = Duration::from_millis(700);
 
-/// What can be out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refreshable {
     /// Inlay hints.
@@ -29,12 +28,11 @@ pub(crate) enum Refreshable {
 }
 
 impl Refreshable {
-    /// All of them.
     pub(crate) const ALL: [Refreshable; 3] =
         [Refreshable::Hints, Refreshable::Lenses, Refreshable::Diagnostics];
 }
 
-/// Bits that are set when something is out of date. Clones are the same bits.
+/// The set of things that are out of date. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refresh(Arc<Bits>);
 
@@ -45,7 +43,7 @@ struct Bits {
 }
 
 impl Refresh {
-    /// Something is out of date.
+    /// Marks something as out of date.
     pub(crate) fn mark(&self, what: Refreshable) {
         if let Some(bit) = self.0.dirty.get(what as usize) {
             bit.store(true, Ordering::Relaxed);
@@ -53,24 +51,24 @@ impl Refresh {
         self.0.wake.notify_one();
     }
 
-    /// Sends refreshes for `wanted` things for as long as the session lasts. A client that does not
-    /// answer delays the next refresh by the request's time limit and nothing else.
+    /// Sends refreshes for `wanted` things until the session ends. A client that does not answer
+    /// only delays the next refresh, by the request's timeout.
     ///
-    /// `forgets_hints` is for Neovim: from 0.10 to 0.12 it does not draw hints whose answer comes
-    /// after it redrew for another reason, so it is told of them once more when all is quiet.
+    /// `repeats_hints` is for Neovim: versions 0.10 to 0.12 do not draw hints whose answer arrives
+    /// after a redraw for another reason, so a second refresh follows once nothing else changes.
     pub(crate) async fn keep_sending(
         self,
         client: ToClient,
         wanted: Vec<Refreshable>,
-        forgets_hints: bool,
+        repeats_hints: bool,
     ) {
-        let mut owes_hints = false;
+        let mut needs_second_refresh = false;
         loop {
             let woken = self.0.wake.notified();
-            if !owes_hints {
+            if !needs_second_refresh {
                 woken.await;
-            } else if tokio::time::timeout(SECOND_TIME, woken).await.is_err() {
-                owes_hints = false;
+            } else if tokio::time::timeout(SECOND_REFRESH_DELAY, woken).await.is_err() {
+                needs_second_refresh = false;
                 client.refresh(Refreshable::Hints).await;
                 continue;
             }
@@ -80,7 +78,7 @@ impl Refresh {
                 bit.is_some_and(|bit| bit.swap(false, Ordering::Relaxed)) && wanted.contains(&what)
             };
             let [hints, lenses, diagnostics] = Refreshable::ALL.map(take);
-            owes_hints = (owes_hints || hints) && forgets_hints;
+            needs_second_refresh = (needs_second_refresh || hints) && repeats_hints;
             tokio::join!(
                 async {
                     if lenses {
@@ -92,10 +90,10 @@ impl Refresh {
                         client.refresh(Refreshable::Diagnostics).await
                     }
                 },
-                // Hints come last: new lenses are a reason to redraw.
+                // Hints come last, because new lenses cause a redraw.
                 async {
                     if hints {
-                        sleep(REDRAW).await;
+                        sleep(REDRAW_TIME).await;
                         client.refresh(Refreshable::Hints).await
                     }
                 },

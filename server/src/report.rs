@@ -1,4 +1,4 @@
-//! The report of a measurement: what the panel shows of it, in one page that opens from disk.
+//! The report of a measurement: the panel in one page that opens from disk.
 
 use ridgeline_analysis::present::panel::{self, PanelInput};
 use ridgeline_analysis::present::report::{self, Report};
@@ -12,12 +12,11 @@ use crate::profiler::Profiled;
 use crate::store::Store;
 use crate::what_if::{Found, pairs};
 
-/// The page; `texts` are those of the profile's files, by the same index, `findings` what was found in
-/// it and `what_ifs` what optimizations would bring, where that is known, and `store` is where the
-/// project's history is kept.
+/// Returns the page. `texts` has the texts of the profile's files by index, `findings` and
+/// `what_ifs` are included if known, and `store` has the project's history.
 ///
 /// # Errors
-/// Where the recording cannot be read any more, or the built page is not one that can hold it.
+/// If the recording cannot be read any more, or the built page has no place for the document.
 pub(crate) fn page(
     profiled: &Profiled,
     texts: &[Option<&str>],
@@ -29,7 +28,7 @@ pub(crate) fn page(
     let title = title.unwrap_or_else(|| "Ridgeline".to_owned());
     let profile = &*profiled.profile;
     let when_unix_ms = profiled.when_unix_ms.unwrap_or(0);
-    let what_ifs = what_ifs.map(|found| told(found, profiled, store));
+    let what_ifs = what_ifs.map(|found| with_measurements(found, profiled, store));
     let history = history::Shown::of(Some(store), profiled, 0);
     let document = panel::document(&PanelInput {
         project: &title,
@@ -52,8 +51,8 @@ pub(crate) fn page(
     Ok(report::html(&report)?)
 }
 
-/// What optimizations would bring, with what was measured of it. Nobody can edit from a report.
-fn told(found: &Found, profiled: &Profiled, store: &Store) -> panel::WhatIfs {
+/// Returns the estimated speedups, with the measured ones. A report has no edits to apply.
+fn with_measurements(found: &Found, profiled: &Profiled, store: &Store) -> panel::WhatIfs {
     let (study, message) = match found {
         Ok(study) => (Some(study.clone()), None),
         Err(why) => (None, Some(format!("Estimated speedups are not available: {why}."))),
@@ -62,7 +61,7 @@ fn told(found: &Found, profiled: &Profiled, store: &Store) -> panel::WhatIfs {
     panel::WhatIfs { study, message, pairs, ..panel::WhatIfs::default() }
 }
 
-/// Read from the recording anew: a profile keeps what an iteration costs, not what ran when.
+/// Reads the recording again: the profile has costs, not when things ran.
 fn timeline_of(profiled: &Profiled) -> anyhow::Result<Timeline> {
     let Some(folder) = &profiled.recording else { return Ok(Timeline::empty(0)) };
     Ok(timeline(&pipeline::load(folder)?, 0, report::MOST_SPANS))

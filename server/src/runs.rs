@@ -1,4 +1,4 @@
-//! From a wish for a run to what it measured: consent, the run, its end.
+//! From a requested run to its measurement: consent, the run, its end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,45 +6,34 @@ use std::time::{Duration, Instant};
 
 use ridgeline_analysis::present::failure::run::Reader;
 use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
-use ridgeline_analysis::python::training_script;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::Effort;
-use crate::config;
-use crate::consent::{Cause, Kind, Question};
+use crate::consent::{Cause, Kind};
 use crate::diagnostics::Failure;
 use crate::event::{Event, WorkspaceEvent};
 use crate::jobs::{self, Outcome};
-use crate::lsp::client::{Asked, Importance};
-use crate::profiler::{ProfileOutcome, ProfileRequest, ProgressEvent, RunChoice};
+use crate::lsp::client::Importance;
+use crate::profiler::{ProfileOutcome, ProfileRequest, ProgressEvent};
 use crate::progress;
 use crate::scheduler::{Job, JobId, Reason, Work, WorkspaceId};
 use crate::state::GlobalState;
-use crate::store::StoreError;
-use crate::trust::{Answer, Decision};
-use crate::workspace::Workspace;
+use crate::trust::Decision;
 
-/// Scripts that are offered to choose from. A message with more buttons cannot be read.
-const CHOICE_LIMIT: usize = 8;
-
-/// What is said to an answer that comes too late.
-const OLD_QUESTION: &str =
-    "That question is outdated, so nothing was run. Save or profile to be asked again.";
-
-/// Statuses are not sent more often while a run goes on.
+/// The minimum time between statuses within one stage of a run.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 impl GlobalState {
-    /// Wants a run, and asks the person first where they have not decided.
+    /// Requests a run. If the user has not decided about the workspace yet, asks them first.
     pub(crate) fn want_run(&mut self, id: WorkspaceId, reason: Reason) {
-        if self.gate.is_paused(id) && !reason.is_asked() {
+        if self.gate.is_paused(id) && !reason.is_requested() {
             return;
         }
         match self.gate.decision(id) {
             Decision::Allowed => {
                 self.scheduler.want(id, Work::Run(reason));
             }
-            Decision::Refused if reason.is_asked() => {
+            Decision::Refused if reason.is_requested() => {
                 let message = "You chose never to run code of this workspace. Use the command \
                     ridgeline.trust to allow it.";
                 self.to_client.show_message(Importance::Info, message);
@@ -55,139 +44,18 @@ impl GlobalState {
         self.send_status(id);
     }
 
-    fn ask_for_trust(&mut self, id: WorkspaceId, reason: Reason) {
-        let (to_client, events) = (self.to_client.clone(), self.events.clone());
-        let question = self.gate.question(id, None);
-        let what = self.what_would_run(id, reason.file());
-        let workspace = &mut self.workspaces[id];
-        let asked = reason.is_asked();
-        workspace.waiting = Some(reason);
-        // Who asks for a run while the question is open does not see it: it is put again.
-        if (workspace.trust_asked || workspace.dismissed) && !asked {
-            return;
-        }
-        workspace.trust_asked = true;
-        // A launcher may reach other machines, so that it is named.
-        let root = &workspace.root;
-        let of = root.clone();
-        let config = self.disk.ask(move || config::load(&of).ok().map(|loaded| loaded.config));
-        let launcher = match config {
-            Some(config) => config.and_then(|config| config.launcher),
-            None => return self.config_is_unread(id),
-        };
-        let launcher = launcher.map(|it| format!(" with `{}`", it.shown()));
-        let message = format!(
-            "Run a few training steps of {what}{} to profile it? \"{}\" also runs a few steps on \
-            every save. While you type, unsaved code is only simulated in a sandbox and writes \
-            nothing. Folder: {}",
-            launcher.unwrap_or_default(),
-            Answer::Always.title(),
-            root.display(),
-        );
-        let answer = to_client.ask(&message, &Answer::ALL.map(|it| it.title().to_owned()));
-        tokio::spawn(async move {
-            let answer = match answer.await {
-                Asked::Chosen(title) => Answer::of_title(&title),
-                Asked::Closed => None,
-                Asked::NotShown => {
-                    let message = "Allow Ridgeline to run this project with a code action or the \
-                        command ridgeline.trust";
-                    to_client.show_message(Importance::Info, message);
-                    None
-                }
-            };
-            let _ = events
-                .send(Event::Workspace(id, WorkspaceEvent::TrustAnswered(question, answer)))
-                .await;
-        });
-    }
-
-    /// The question cannot be put, because what it is about cannot be read. The next save puts it.
-    fn config_is_unread(&mut self, id: WorkspaceId) {
-        let workspace = &mut self.workspaces[id];
-        workspace.trust_asked = false;
-        let message = format!(
-            "Could not read the configuration of {} in time, so nothing was run. Save to try again.",
-            workspace.root.display()
-        );
-        self.to_client.show_message(Importance::Warning, &message);
-    }
-
-    /// What the question calls the program: the script where it is known without looking for it.
-    fn what_would_run(&self, id: WorkspaceId, file: Option<&Path>) -> String {
-        let Workspace { root, script: chosen, .. } = &self.workspaces[id];
-        let project = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
-        let remembered = || {
-            let (store, root) = (self.store.clone()?, root.clone());
-            self.disk.ask(move || store.remembered_run(&root)).flatten()
-        };
-        let saved = || {
-            let file = file?;
-            let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
-            let index = open?.1.index.as_ref()?;
-            training_script(index).loop_line?;
-            Some(file.strip_prefix(root).ok()?.to_string_lossy().replace('\\', "/"))
-        };
-        match chosen.clone().or_else(remembered).or_else(saved) {
-            Some(run) if run.starts_with("python ") => format!("`{run}` in {project}"),
-            Some(run) => format!("{project}/{run}"),
-            None => format!("the training script of {project}"),
-        }
-    }
-
-    /// The person answered, or closed the question.
-    pub(crate) fn trust_answered(
-        &mut self,
-        id: WorkspaceId,
-        question: Question,
-        answer: Option<Answer>,
-    ) {
-        let Some(answer) = answer else {
-            if self.gate.is_current(id, question) {
-                let workspace = &mut self.workspaces[id];
-                workspace.trust_asked = false;
-                workspace.dismissed = true;
-            }
-            return self.send_status(id);
-        };
-        let counts = match self.gate.answer(id, question, answer) {
-            Ok(counts) => counts,
-            Err(error) => {
-                self.tell_if_not_kept(Err(error));
-                true
-            }
-        };
-        if !counts {
-            return self.to_client.show_message(Importance::Info, OLD_QUESTION);
-        }
-        let workspace = &mut self.workspaces[id];
-        workspace.trust_asked = false;
-        workspace.dismissed = false;
-        let waiting = workspace.waiting.take();
-        match (answer, waiting) {
-            (Answer::Never, _) => {
-                self.end_work(id);
-                self.forget_processes(id);
-            }
-            (_, Some(reason)) => {
-                self.scheduler.want(id, Work::Run(reason));
-            }
-            (_, None) => {}
-        }
-        self.send_status(id);
-    }
-
-    /// Ends everything of a workspace that runs or is about to, and what would begin by itself. Whether there
-    /// was anything.
+    /// Stops everything of a workspace that runs or waits, including scheduled estimates. Returns
+    /// whether there was anything.
     pub(crate) fn end_work(&mut self, id: WorkspaceId) -> bool {
-        // First the scheduler: its jobs are not busy any more once their permits are withdrawn.
+        // The scheduler comes first: its jobs no longer count as busy once their permits are
+        // withdrawn.
         let had_work = self.scheduler.stop_all_of(id);
         let was_busy = self.gate.stop(id);
         self.workspaces[id].live.put_off();
         had_work || was_busy
     }
 
-    /// Lets saves start no run, and ends what they and the server started.
+    /// Pauses runs on save, and stops those that saves and the server started.
     pub(crate) fn pause(&mut self, id: WorkspaceId) {
         self.gate.pause(id);
         let workspace = &mut self.workspaces[id];
@@ -195,59 +63,18 @@ impl GlobalState {
         self.scheduler.pause(id);
     }
 
-    /// Lets saves start runs again.
+    /// Resumes runs on save.
     pub(crate) fn resume(&mut self, id: WorkspaceId) {
         self.gate.resume(id);
         self.prepare(id);
     }
 
-    /// Allows a workspace by command.
-    pub(crate) fn allow(&mut self, id: WorkspaceId) {
-        let kept = self.gate.allow(id);
-        self.tell_if_not_kept(kept);
-        if let Some(reason) = self.workspaces[id].waiting.take() {
-            self.want_run(id, reason);
-        }
-        self.prepare(id);
-        self.estimate_when_idle(id);
-        self.send_status(id);
-    }
-
-    /// Takes every decision about a workspace back, and stops what it does.
-    pub(crate) fn revoke(&mut self, id: WorkspaceId) {
-        let removed = self.gate.revoke(id);
-        self.tell_if_not_kept(removed);
-        self.end_work(id);
-        self.forget_processes(id);
-        let workspace = &mut self.workspaces[id];
-        // Questions that are still open are old ones from now on.
-        workspace.trust_asked = false;
-        workspace.script_asked = false;
-        workspace.waiting = None;
-        workspace.dismissed = false;
-        workspace.prepared = false;
-        self.clear_estimates(id);
-        self.mark_stale();
-        self.show_diagnostics(id);
-        self.send_status(id);
-    }
-
-    fn tell_if_not_kept(&self, kept: Result<(), StoreError>) {
-        if let Err(error) = kept {
-            let message = format!(
-                "Could not save your answer; it applies to this session only: \
-                {error}"
-            );
-            self.to_client.show_message(Importance::Warning, &message);
-        }
-    }
-
-    /// Ends the processes that runs left waiting.
-    fn forget_processes(&self, id: WorkspaceId) {
+    /// Ends the waiting processes of earlier runs.
+    pub(crate) fn forget_processes(&self, id: WorkspaceId) {
         tokio::spawn(self.profiler.forget(self.workspaces[id].root.clone()));
     }
 
-    /// Makes the first run of a trusted workspace start sooner.
+    /// Starts the zygote of a trusted workspace, so that its first run starts sooner.
     pub(crate) fn prepare(&mut self, id: WorkspaceId) {
         if self.workspaces[id].prepared || !self.settings.run_on_save {
             return;
@@ -263,21 +90,21 @@ impl GlobalState {
         let events = self.events.clone();
         let event = Event::Workspace(id, WorkspaceEvent::Prepared);
         tokio::spawn(async move {
-            // A panic in there has been logged by the hook; the next run tells what is wrong.
+            // The panic hook has logged it if this panicked; the next run reports what is wrong.
             let _ = tokio::spawn(async move { permit.bound(prepared).await }).await;
             let _ = events.send(event).await;
         });
         self.send_status(id);
     }
 
-    /// The workspace's zygote is there, or is not to be had.
+    /// Handles that the workspace's zygote is ready or failed to start.
     pub(crate) fn prepared(&mut self, id: WorkspaceId) {
         self.workspaces[id].preparing = false;
         self.send_status(id);
         self.estimate_when_idle(id);
     }
 
-    /// What to run in a workspace.
+    /// Describes what to run in a workspace. `changed` is the file that was saved, if any.
     pub(crate) fn request(&self, id: WorkspaceId, changed: Option<&Path>) -> ProfileRequest {
         let workspace = &self.workspaces[id];
         ProfileRequest {
@@ -290,12 +117,12 @@ impl GlobalState {
         }
     }
 
-    /// Begins a run.
+    /// Starts a run.
     pub(crate) fn begin_run(&mut self, job: &Job, reason: &Reason) -> Option<()> {
         let id = job.owner;
         let permit = job.permit.clone()?;
         let request = self.request(id, reason.file());
-        let (news, mut received) = mpsc::channel::<ProgressEvent>(16);
+        let (progress_sender, mut received) = mpsc::channel::<ProgressEvent>(16);
         let (shown, to_show) = mpsc::channel(16);
         let (ended, has_ended) = oneshot::channel();
         let progress = self.client.shows_progress.then(|| {
@@ -309,17 +136,17 @@ impl GlobalState {
             ))
         });
         let profile = match reason {
-            Reason::WhatIf(name, _) => self.what_if_run(id, name, request, news, permit),
-            _ => self.profiler.profile(request, news, permit),
+            Reason::WhatIf(name, _) => self.what_if_run(id, name, request, progress_sender, permit),
+            _ => self.profiler.profile(request, progress_sender, permit),
         };
         let mut run = jobs::spawn(job, profile);
         let (events, job) = (self.events.clone(), job.id);
         tokio::spawn(async move {
-            // The run's end counts, even if somebody still holds the channel for its news.
+            // The end of the run counts, even if something still holds the progress channel.
             let outcome = loop {
                 tokio::select! {
                     Some(event) = received.recv() => {
-                        // News that nobody takes in time is old news.
+                        // Progress that is not received in time is dropped.
                         let _ = shown.try_send(event.clone());
                         let _ = events.try_send(Event::RunProgressed(job, event));
                     }
@@ -331,8 +158,8 @@ impl GlobalState {
                 Err(error) => Outcome::Defect(error.to_string()),
             };
             let _ = ended.send(end_message(&outcome).to_owned());
-            // First the progress ends and then the status tells of it: an editor that draws its mode line
-            // for the status alone (lsp-mode) would show a run that is over.
+            // The progress ends before the status changes: an editor that redraws its mode line
+            // only for the status (lsp-mode) would keep showing the finished run.
             if let Some(progress) = progress {
                 let _ = progress.await;
             }
@@ -341,7 +168,7 @@ impl GlobalState {
         Some(())
     }
 
-    /// A run goes on.
+    /// Handles the progress of a run.
     pub(crate) fn run_progressed(&mut self, job: JobId, event: ProgressEvent) {
         let running = self.scheduler.running().filter(|running| running.id == job);
         let Some(id) = running.map(|running| running.owner) else { return };
@@ -349,10 +176,10 @@ impl GlobalState {
             return;
         }
         let workspace = &mut self.workspaces[id];
-        // A new stage is told at once, steps within one now and then.
-        if let Some((before, told)) = &workspace.progress
+        // A new stage is sent immediately, progress within a stage only at intervals.
+        if let Some((before, sent_at)) = &workspace.progress
             && before.stage == event.stage
-            && told.elapsed() < STATUS_INTERVAL
+            && sent_at.elapsed() < STATUS_INTERVAL
         {
             return;
         }
@@ -360,23 +187,22 @@ impl GlobalState {
         self.send_status(id);
     }
 
-    /// A run ended.
     pub(crate) fn run_ended(&mut self, job: &Job, reason: &Reason, outcome: ProfileOutcome) {
         let (id, Some(permit)) = (job.owner, &job.permit) else { return };
         self.workspaces[id].progress = None;
-        // A run that was stopped may have come to its end all the same; nobody wants it any more.
+        // A stopped run may still have finished. Its result is not wanted any more.
         let outcome = if job.is_stopped() { ProfileOutcome::Cancelled } else { outcome };
-        let asked = reason.is_asked();
+        let is_requested = reason.is_requested();
         let mut measured = None;
         match outcome {
             ProfileOutcome::Measured(profiled) => {
-                self.succeeded(id, profiled.log.clone());
+                self.record_success(id, profiled.log.clone());
                 measured = Some(profiled.profile.device.clone());
-                self.take_in(id, profiled);
+                self.add_profile(id, profiled);
             }
             ProfileOutcome::Failed { failure, root: project, log } => {
                 let failure = failure_of(project, failure);
-                self.failed(id, failure, log, asked);
+                self.record_failure(id, failure, log, is_requested);
             }
             ProfileOutcome::Compared { pair, not_kept } => self.compared(id, &pair, not_kept),
             ProfileOutcome::NotCompared { message } => self.not_compared(id, message),
@@ -389,21 +215,24 @@ impl GlobalState {
                 self.ask_for_script(id, question, runs, reason.clone());
             }
             ProfileOutcome::NothingToRun { message } => {
-                match self.broken_text(id, reason) {
-                    Some(failure) => self.failed(id, failure, None, asked),
+                match self.syntax_error_in_saved_file(id, reason) {
+                    Some(failure) => self.record_failure(id, failure, None, is_requested),
                     None => {
-                        // A save in a workspace that trains nothing is an everyday thing.
-                        self.succeeded(id, None);
-                        if asked {
+                        // Saving a file in a workspace without training code is normal.
+                        self.record_success(id, None);
+                        if is_requested {
                             self.to_client.show_message(Importance::Info, &message);
                         }
                     }
                 }
             }
-            ProfileOutcome::Problem { message, log } => self.has_problem(id, message, log, asked),
+            ProfileOutcome::Problem { message, log } => {
+                self.record_problem(id, message, log, is_requested)
+            }
         }
         if permit.is_once() && self.gate.decision(id) != Decision::Allowed {
-            // That was the one run: nothing of the workspace stays behind in memory.
+            // That was the only run that was allowed, so no process of the workspace stays in
+            // memory.
             self.forget_processes(id);
         }
         if let Some(device) = &measured {
@@ -417,7 +246,7 @@ impl GlobalState {
         }
         self.study_what_ifs(measured.is_some().then_some(job.owner));
         let is_worth_an_estimate = self.is_worth_an_estimate(id);
-        // Who stopped it wants nothing to begin by itself.
+        // A user who stopped the run does not want anything else to start.
         if is_worth_an_estimate && !permit.is_withdrawn() {
             self.estimate_when_idle(id);
         }
@@ -426,9 +255,9 @@ impl GlobalState {
         }
     }
 
-    /// A training script that is no Python at the moment is not found. Where the file that was to be
-    /// profiled is such a text, that is what is in the way.
-    fn broken_text(&self, id: WorkspaceId, reason: &Reason) -> Option<Failure> {
+    /// Returns the syntax error of the saved file, if it has one. Such a file is not found to be a
+    /// training script, so the error is the reason that there is nothing to run.
+    fn syntax_error_in_saved_file(&self, id: WorkspaceId, reason: &Reason) -> Option<Failure> {
         let root = &self.workspaces[id].root;
         let file = reason.file()?;
         let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
@@ -446,7 +275,7 @@ impl GlobalState {
         Some(failure_of(root.clone(), failure))
     }
 
-    fn succeeded(&mut self, id: WorkspaceId, log: Option<PathBuf>) {
+    fn record_success(&mut self, id: WorkspaceId, log: Option<PathBuf>) {
         self.forget_failure(id);
         let workspace = &mut self.workspaces[id];
         workspace.problem = None;
@@ -454,9 +283,15 @@ impl GlobalState {
         workspace.log = log.or(workspace.log.take());
     }
 
-    fn failed(&mut self, id: WorkspaceId, failure: Failure, log: Option<PathBuf>, asked: bool) {
+    fn record_failure(
+        &mut self,
+        id: WorkspaceId,
+        failure: Failure,
+        log: Option<PathBuf>,
+        is_requested: bool,
+    ) {
         if failure.report.at.is_none() {
-            return self.has_problem(id, failure.report.message, log, asked);
+            return self.record_problem(id, failure.report.message, log, is_requested);
         }
         let first_line = failure.report.message.lines().next().unwrap_or_default().to_owned();
         let workspace = &mut self.workspaces[id];
@@ -466,85 +301,21 @@ impl GlobalState {
         self.show_diagnostics(id);
     }
 
-    fn has_problem(&mut self, id: WorkspaceId, message: String, log: Option<PathBuf>, asked: bool) {
+    fn record_problem(
+        &mut self,
+        id: WorkspaceId,
+        message: String,
+        log: Option<PathBuf>,
+        is_requested: bool,
+    ) {
         self.forget_failure(id);
         let workspace = &mut self.workspaces[id];
         workspace.problem = message.lines().next().map(str::to_owned);
         workspace.log = log.or(workspace.log.take());
-        self.say_once(id, Importance::Error, &message, asked);
+        self.show_message_once(id, Importance::Error, &message, is_requested);
     }
 
-    fn ask_for_script(
-        &mut self,
-        id: WorkspaceId,
-        question: Question,
-        runs: Vec<RunChoice>,
-        reason: Reason,
-    ) {
-        let (to_client, events) = (self.to_client.clone(), self.events.clone());
-        let workspace = &mut self.workspaces[id];
-        if workspace.script_asked || runs.is_empty() {
-            return;
-        }
-        workspace.script_asked = true;
-        let titles: Vec<String> =
-            runs.iter().take(CHOICE_LIMIT).map(|run| run.command.clone()).collect();
-        let message = choice_message(&runs);
-        let answer = to_client.ask(&message, &titles);
-        tokio::spawn(async move {
-            let script = match answer.await {
-                Asked::Chosen(chosen) => titles.into_iter().find(|title| *title == chosen),
-                Asked::Closed => None,
-                Asked::NotShown => {
-                    let message = format!("{message} Set one in ridgeline.toml");
-                    to_client.show_message(Importance::Info, &message);
-                    None
-                }
-            };
-            let _ = events
-                .send(Event::Workspace(id, WorkspaceEvent::ScriptChosen(question, script, reason)))
-                .await;
-        });
-    }
-
-    /// The person said which script is meant, or closed the question. It was asked within a run that
-    /// they allowed, and the run goes on with the answer, unless they have taken that back.
-    pub(crate) fn script_chosen(
-        &mut self,
-        id: WorkspaceId,
-        question: Question,
-        script: Option<String>,
-        reason: Reason,
-    ) {
-        if !self.gate.is_current(id, question) {
-            if script.is_some() {
-                self.to_client.show_message(Importance::Info, OLD_QUESTION);
-            }
-            return;
-        }
-        let workspace = &mut self.workspaces[id];
-        workspace.script_asked = false;
-        let Some(script) = script else { return };
-        self.remember_run(id, script);
-        if self.gate.go_on(id, question) {
-            self.scheduler.want(id, Work::Run(reason));
-        }
-        self.send_status(id);
-    }
-
-    /// Keeps a choice: a script's path relative to the root, or a command.
-    pub(crate) fn remember_run(&mut self, id: WorkspaceId, run: String) {
-        if let Some(store) = &self.store {
-            let (store, root, kept) =
-                (store.clone(), self.workspaces[id].root.clone(), run.clone());
-            let kept = self.disk.ask(move || store.remember_run(&root, &kept));
-            // One that takes long may succeed all the same.
-            self.tell_if_not_kept(kept.unwrap_or(Ok(())));
-        }
-        self.workspaces[id].script = Some(run);
-    }
-
-    /// The person pressed cancel at a progress.
+    /// Stops the job whose progress the user cancelled.
     pub(crate) fn progress_cancelled(&mut self, wanted: &str) {
         self.scheduler.stop_progress(wanted);
     }
@@ -553,19 +324,6 @@ impl GlobalState {
 fn failure_of(root: PathBuf, failure: RunFailure) -> Failure {
     let report = failure::report(&failure, Reader::Editor);
     Failure { root, kind: failure.kind, report }
-}
-
-/// The question, with what speaks for the likeliest: an editor's buttons have no room for it.
-fn choice_message(runs: &[RunChoice]) -> String {
-    const EXPLAINED: usize = 3;
-    let explained = runs.iter().take(EXPLAINED).filter(|run| !run.why.is_empty());
-    let explained: Vec<String> =
-        explained.map(|run| format!("{} ({})", run.command, run.why)).collect();
-    let explained = explained.join("; ");
-    format!(
-        "Several scripts could be the training script: {explained}. Which one should be \
-        profiled?"
-    )
 }
 
 fn end_message(outcome: &Outcome) -> &'static str {

@@ -1,4 +1,4 @@
-//! `ridgeline lsp`: puts the language server together.
+//! `ridgeline lsp`: sets up and runs the language server.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -22,16 +22,18 @@ use crate::state::GlobalState;
 use crate::store::Store;
 use crate::transport::{self, Ended, OUTGOING_LIMIT};
 
-/// What is logged: a filter of `tracing-subscriber`, such as `debug`.
+/// The environment variable with the log filter, in the syntax of `tracing-subscriber`, such as
+/// `debug`.
 const LOG_VARIABLE: &str = "RIDGELINE_LOG";
 
-/// Lines of the log that wait for a client that does not read standard error; more are dropped.
+/// The maximum number of log lines that wait for a client that does not read standard error.
+/// Further lines are dropped.
 const LOG_LIMIT: usize = 256;
 
-/// Serves one client over standard input and output until it has gone.
+/// Serves one client over standard input and output until it disconnects.
 ///
 /// # Errors
-/// Where the runtime cannot be started.
+/// If the runtime cannot be started.
 pub(crate) fn lsp_main() -> io::Result<Ended> {
     log_to_stderr();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -52,7 +54,7 @@ pub(crate) fn lsp_main() -> io::Result<Ended> {
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     let ended = runtime.block_on(serve(profiler, store, input, output));
     tracing::info!("the session has ended: {ended:?}");
-    // A read of standard input cannot be interrupted, so its thread is not waited for.
+    // A read of standard input cannot be interrupted, so its thread is not joined.
     runtime.shutdown_timeout(Duration::from_millis(200));
     Ok(ended)
 }
@@ -74,14 +76,14 @@ pub(crate) async fn serve(
         .custom_method("window/workDoneProgress/cancel", Backend::progress_cancelled)
         .finish();
     let ended = transport::serve(service, outbox, outgoing, input, output).await;
-    // Dropping the state stops the run that goes on.
+    // Dropping the state stops the current run.
     looping.abort();
     let _ = looping.await;
     ended
 }
 
 /// Logs to standard error through a bounded queue: a client that does not read its end of the pipe
-/// must not stop the server. Standard output belongs to the protocol.
+/// must not block the server. Standard output belongs to the protocol.
 fn log_to_stderr() {
     let (lines, received) = sync_channel::<Vec<u8>>(LOG_LIMIT);
     let written = std::thread::Builder::new().name("log".to_owned()).spawn(move || {
@@ -95,14 +97,15 @@ fn log_to_stderr() {
         return;
     }
     let filter = EnvFilter::try_from_env(LOG_VARIABLE)
-        // Clients ask for more than servers announce (Kate for symbols), which is no error.
+        // Some clients send requests that the server does not announce (Kate for symbols). That is
+        // not an error.
         .unwrap_or_else(|_| EnvFilter::new("warn,tower_lsp_server::server=off,ridgeline=info"));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
         .with_writer(move || LogLine { lines: lines.clone() })
         .finish();
-    // Another subscriber is there already only where this runs within a test.
+    // Only tests have set another subscriber before.
     let _ = tracing::subscriber::set_global_default(subscriber);
     std::panic::set_hook(Box::new(|panic| tracing::error!("internal error: {panic}")));
 }
@@ -113,8 +116,8 @@ struct LogLine {
 
 impl Write for LogLine {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        const LONGEST: usize = 4096;
-        let line = bytes.get(..bytes.len().min(LONGEST)).unwrap_or_default();
+        const LINE_LIMIT: usize = 4096;
+        let line = bytes.get(..bytes.len().min(LINE_LIMIT)).unwrap_or_default();
         // A full queue drops the line.
         let _ = self.lines.try_send(line.to_vec());
         Ok(bytes.len())
@@ -125,7 +128,7 @@ impl Write for LogLine {
     }
 }
 
-/// Says that nothing can be measured.
+/// Reports that nothing can be measured.
 struct NoProfiler;
 
 impl Profiler for NoProfiler {

@@ -1,8 +1,8 @@
-//! What an editor can set. `docs/settings.md` holds the same table; a test holds the two equal.
+//! The editor's settings. `docs/settings.md` has the same table; a test compares the two.
 //!
 //! Settings come from `initializationOptions`, `workspace/configuration` and
-//! `workspace/didChangeConfiguration`, and may be anything. A value that cannot be is ignored by
-//! itself, with a word about it, so that one slip does not switch everything else off.
+//! `workspace/didChangeConfiguration`, and may have any form. An invalid value is ignored with a
+//! warning, and does not affect the others.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,69 +18,65 @@ use crate::config::Size;
 use crate::measured_rates::MeasureDevice;
 use crate::state::Client;
 
-/// The section of the editor's settings.
 pub(crate) const SECTION: &str = "ridgeline";
 
-/// Everything that an editor can set.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
-    /// A save profiles its project.
+    /// Whether a save profiles its project.
     pub run_on_save: bool,
-    /// So does a change that something else than the editor made.
+    /// Whether a change by another program does so, too.
     pub watch_files: bool,
-    /// The Python to run with; nothing where it is to be found.
+    /// The Python to run with; `None` to find it.
     pub interpreter: Option<PathBuf>,
-    /// Where to run; nothing where the project's configuration says so.
+    /// The device to run on; `None` to use the project's configuration.
     pub device: Option<String>,
-    /// Inlay hints; nothing where there are to be none.
+    /// Inlay hints; `None` if they are disabled.
     pub hints: Option<HintOptions>,
-    /// Code lenses; nothing where there are to be none.
+    /// Code lenses; `None` if they are disabled.
     pub lenses: Option<LensOptions>,
-    /// Hovers.
+    /// Whether hovers are shown.
     pub hover: bool,
-    /// When other batch sizes are estimated.
     pub explore_batch: Explore,
-    /// They are run after each measurement.
+    /// Whether other batch sizes are run after each measurement.
     pub measure_batches: bool,
-    /// Time that work which nobody asked for may take after each measurement.
+    /// Time limit of background work after each measurement.
     pub background: Duration,
-    /// A limit on the memory of an iteration, in bytes.
+    /// Limit on the memory of an iteration, in bytes.
     pub batch_memory_limit: Option<u64>,
-    /// Failures as diagnostics.
+    /// Whether failures are shown as diagnostics.
     pub diagnostics: bool,
-    /// Findings, from this severity on; nothing where there are to be none.
+    /// The lowest severity of findings to show; `None` if they are disabled.
     pub findings: Option<Severity>,
-    /// Remarks on costs as diagnostics.
+    /// Whether costs are shown as diagnostics.
     pub remarks: bool,
-    /// Estimates while somebody types.
+    /// Whether unsaved code is estimated.
     pub live: bool,
-    /// So long after the last key.
+    /// The pause in typing before an estimate.
     pub live_delay: Duration,
-    /// Also where the system cannot confine them.
+    /// Whether to estimate even if the system has no sandbox.
     pub live_without_sandbox: bool,
-    /// The GPU that estimates are for where this machine has none.
+    /// The GPU to estimate for if this machine has none.
     pub target_gpu: Option<String>,
-    /// Whether this machine's GPU is measured.
     pub measure_device: MeasureDevice,
-    /// US dollars for an hour of GPUs, by their names.
+    /// US dollars per hour, by GPU name.
     pub prices: BTreeMap<String, f64>,
 }
 
-/// More prices than there are GPUs are not read.
-const MOST_PRICES: usize = 1000;
+/// The maximum number of prices read.
+const PRICE_LIMIT: usize = 1000;
 
-/// One row of the table.
+/// One row of the table of settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// Under `ridgeline`, with dots between.
+    /// The name within the section `ridgeline`, with dots.
     pub name: &'static str,
-    /// As JSON.
+    /// The default, as JSON.
     pub default: &'static str,
-    /// What it does.
+    /// The description.
     pub what: &'static str,
 }
 
-/// Every setting, in the order in which they are documented.
+/// All settings, in the order in which they are documented.
 pub(crate) const TABLE: &[Setting] = &[
     row("runOnSave", "true", "Profile a project when you save one of its Python files."),
     row(
@@ -255,12 +251,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads settings: the section itself, or an object that holds it. What is absent has its
-    /// default, which may depend on what the client can show. The second value says what was ignored
-    /// and why.
+    /// Reads settings from the section itself, or from an object that contains it. Absent settings
+    /// have their defaults, which may depend on the client's capabilities. The second value lists
+    /// what was ignored and why.
     pub(crate) fn read(value: &Value, client: &Client) -> (Settings, Vec<String>) {
-        // A client that has no settings for us answers with none when it is asked, and what it said at
-        // first still holds.
+        // A client without settings for Ridgeline answers with none when it is asked. Its initial
+        // settings still apply then.
         let mut reader = Reader {
             sections: [section_of(value), section_of(&client.options)],
             complaints: Vec::new(),
@@ -318,13 +314,13 @@ fn section_of(value: &Value) -> &Value {
 }
 
 struct Reader<'a> {
-    /// What is not in the first is looked for in the second.
+    /// Values missing in the first are looked up in the second.
     sections: [&'a Value; 2],
     complaints: Vec<String>,
 }
 
 impl Reader<'_> {
-    /// The value at `a.b`, written nested or with the dot in its key, as editors do both.
+    /// Reads the value at `a.b`. Editors write it nested, or with the dot in the key.
     fn value(&self, name: &str) -> Option<&Value> {
         self.sections.iter().find_map(|section| {
             let nested = name.split('.').try_fold(*section, |at, key| at.get(key));
@@ -341,7 +337,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A switch that the server sets where the person does not.
+    /// Reads a switch that the server decides unless the user does.
     fn automatic(&mut self, name: &'static str, automatic: bool) -> bool {
         match self.value(name) {
             None => automatic,
@@ -407,7 +403,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A size in bytes, as in a project's configuration. Empty text is none.
+    /// Reads a size in bytes, written as in a project's configuration. Empty text means none.
     fn size(&mut self, name: &'static str) -> Option<u64> {
         let value = self.value(name)?;
         if value.as_str().is_some_and(|text| text.trim().is_empty()) {
@@ -419,7 +415,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Empty text is none: forms of editors have no other way to say it.
+    /// Reads a text. Empty text means none, because forms in editors cannot express it otherwise.
     fn text(&mut self, name: &'static str) -> Option<String> {
         match self.value(name) {
             None => None,
@@ -429,17 +425,17 @@ impl Reader<'_> {
         }
     }
 
-    /// Numbers by name. One that cannot be is ignored alone.
+    /// Numbers by name. Invalid ones are ignored one by one.
     fn prices(&mut self, name: &'static str) -> BTreeMap<String, f64> {
-        const DEAREST: f64 = 1e6;
+        const HIGHEST_PRICE: f64 = 1e6;
         let table = match self.value(name) {
             None => return BTreeMap::new(),
             Some(Value::Object(table)) => table.clone(),
             Some(_) => return self.complain(name, "an object with numbers", BTreeMap::new()),
         };
         let mut prices = BTreeMap::new();
-        for (gpu, usd) in table.into_iter().take(MOST_PRICES) {
-            match usd.as_f64().filter(|usd| (0.0..=DEAREST).contains(usd)) {
+        for (gpu, usd) in table.into_iter().take(PRICE_LIMIT) {
+            match usd.as_f64().filter(|usd| (0.0..=HIGHEST_PRICE).contains(usd)) {
                 Some(usd) => {
                     prices.insert(gpu, usd);
                 }

@@ -1,4 +1,4 @@
-//! What the server knows. The event loop alone has it; everybody else gets snapshots.
+//! The server's state. Only the event loop has it; everything else gets snapshots.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -31,64 +31,63 @@ use crate::view::{Cache, Measured, View};
 use crate::watcher::Watcher;
 use crate::workspace::Workspaces;
 
-/// Projects of one workspace whose profiles are kept.
+/// The maximum number of projects of one workspace whose profiles are kept.
 const PROFILE_LIMIT: usize = 8;
 
-/// Who the client is and what it takes.
+/// The client and its capabilities.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Client {
-    /// As it calls itself.
+    /// The name it sends.
     pub name: String,
-    /// The folders that it has open.
+    /// Its open folders.
     pub roots: Vec<PathBuf>,
-    /// It vouches for them.
+    /// Whether it guarantees that the user trusts these folders.
     pub vouched: bool,
     /// `initializationOptions`.
     pub options: Value,
-    /// What positions count.
+    /// The unit of positions.
     pub encoding: Encoding,
-    /// It takes `workspace/inlayHint/refresh`.
+    /// Supports `workspace/inlayHint/refresh`.
     pub refreshes_hints: bool,
-    /// It takes `workspace/codeLens/refresh`.
+    /// Supports `workspace/codeLens/refresh`.
     pub refreshes_lenses: bool,
-    /// It takes `workspace/diagnostic/refresh`.
+    /// Supports `workspace/diagnostic/refresh`.
     pub refreshes_diagnostics: bool,
-    /// It shows code lenses.
     pub shows_lenses: bool,
-    /// It shows diagnostics that it did not ask for.
+    /// Shows diagnostics that the server publishes.
     pub takes_diagnostics: bool,
-    /// It takes no diagnostics but those that it asks for.
+    /// Only shows diagnostics that it pulls.
     pub pulls_diagnostics: bool,
-    /// It shows related information.
+    /// Shows related information of diagnostics.
     pub related_information: bool,
-    /// It shows markdown in hovers.
+    /// Shows markdown in hovers.
     pub takes_markdown: bool,
-    /// It says that it shows plain text in hovers.
+    /// Announces that it shows plain text in hovers.
     pub takes_plain_text: bool,
-    /// It answers `workspace/configuration`.
+    /// Answers `workspace/configuration`.
     pub configuration: bool,
-    /// It shows progress that the server begins.
+    /// Shows progress that the server begins.
     pub shows_progress: bool,
-    /// It takes `window/showDocument`.
+    /// Supports `window/showDocument`.
     pub shows_documents: bool,
-    /// It takes `workspace/applyEdit`.
+    /// Supports `workspace/applyEdit`.
     pub applies_edits: bool,
-    /// It takes edits that name the version of their text.
+    /// Supports edits that name the version of their text.
     pub versioned_edits: bool,
-    /// It takes `ridgeline/openPanel`.
+    /// Supports `ridgeline/openPanel`.
     pub shows_panel: bool,
-    /// It takes `ridgeline/highlight`.
+    /// Supports `ridgeline/highlight`.
     pub highlights: bool,
-    /// It knows the state `background`.
+    /// Knows the state `background`.
     pub knows_background: bool,
-    /// It shows diagnostics in hovers, those that are more than hints.
+    /// Shows diagnostics that are more severe than hints in hovers.
     pub hovers_diagnostics: bool,
-    /// It runs `command:` links in hovers.
+    /// Runs `command:` links in hovers.
     pub runs_links: bool,
 }
 
 impl Client {
-    /// What it can be told to refresh.
+    /// Returns what it can be asked to refresh.
     pub(crate) fn refreshes(&self) -> Vec<Refreshable> {
         let mut wanted = Vec::new();
         for (what, takes) in [
@@ -104,106 +103,99 @@ impl Client {
     }
 }
 
-/// An edition of a document that is on the disk.
+/// The edition of a document that is on disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saved {
-    /// Which.
     pub edition: u64,
-    /// The disk told it, and the client has not yet.
-    pub seen_first: bool,
-    /// What it was; nothing where the text was left alone.
+    /// The file event came first: the client has not sent `didSave` yet.
+    pub known_from_disk: bool,
+    /// Identifies the text; `None` for a document that is ignored.
     text: Option<TextMark>,
 }
 
 impl Saved {
-    /// A document as it is now.
-    pub(crate) fn of(document: &Document, seen_first: bool) -> Saved {
+    /// Creates it from the document's current text.
+    pub(crate) fn of(document: &Document, known_from_disk: bool) -> Saved {
         let text = document.index.as_ref().map(|index| TextMark::of(index.text()));
-        Saved { edition: document.edition(), seen_first, text }
+        Saved { edition: document.edition(), known_from_disk, text }
     }
 
-    /// What the text is recognized by.
     pub(crate) fn mark(&self) -> Option<TextMark> {
         self.text
     }
 
-    /// Both are the same text.
+    /// Returns whether both are the same text.
     pub(crate) fn is_same(&self, other: &Saved) -> bool {
         self.text.is_some() && self.text == other.text
     }
 
-    /// A file holds it.
+    /// Returns whether the file has this text.
     pub(crate) fn is_on_disk(&self, file: &Path) -> bool {
         self.text.is_some_and(|text| text.is_on_disk(file))
     }
 }
 
-/// See the module.
+/// All state of a session.
 pub(crate) struct GlobalState {
-    /// The way back to the event loop, for those who do what takes time.
+    /// Sends events to the event loop, for tasks that take time.
     pub events: mpsc::Sender<Event>,
-    /// The client, to talk to.
     pub to_client: ToClient,
-    /// Who the client is.
     pub client: Arc<Client>,
-    /// Who runs training loops.
+    /// Runs training loops.
     pub profiler: Arc<dyn Profiler>,
-    /// Where things are kept; nothing where the user has no folders.
+    /// Where data is stored; `None` if the user has no folders for it.
     pub store: Option<Store>,
-    /// What may run, and everything that does.
+    /// What may run, and all jobs that run code.
     pub gate: Gate,
-    /// Commands that stop something and wait for its end.
+    /// Commands that stopped something and wait for its end.
     pub stopping: Stopping,
-    /// Answers questions about paths in time.
+    /// Queries the disk without blocking for long.
     pub disk: Disk,
-    /// Open texts.
     pub documents: Documents,
-    /// The document that was touched last, which commands without an argument mean.
+    /// The document touched last, which commands without an argument apply to.
     pub last_touched: Option<PathBuf>,
-    /// Folders.
     pub workspaces: Workspaces,
-    /// Which work runs, and when.
+    /// Which job runs, and when.
     pub scheduler: Scheduler,
     /// The job that is being started in this turn.
     pub starting: Option<JobId>,
-    /// The person knows that something went wrong.
-    pub has_told_defect: bool,
-    /// What an editor set.
+    /// Whether the user was told about an internal error.
+    pub reported_internal_error: bool,
+    /// The editor's settings.
     pub settings: Arc<Settings>,
-    /// Where requests are worked out.
+    /// Answers requests.
     pub pool: Pool,
-    /// Where what takes seconds is worked out, so that requests do not wait for it.
+    /// For work that takes seconds, which would delay requests.
     pub slow_pool: Pool,
-    /// Where what nobody waits for is worked out.
+    /// For work that nobody waits for.
     pub background_pool: Pool,
-    /// What is out of date at the client.
+    /// What is out of date in the client.
     pub refresh: Refresh,
-    /// What was worked out about documents.
+    /// Cached results for documents.
     pub cache: Arc<Cache>,
-    /// Changes on the disk.
+    /// Watches the disk for changes.
     pub watcher: Option<Watcher>,
     /// The last number given to a profile or failure.
     pub last_number: u64,
-    /// The page that shows it all, from the first time on that it is opened.
+    /// The panel, once it was opened for the first time.
     pub panel: Option<Panel>,
-    /// What it was told of the iterations' course.
+    /// The timelines of iterations that the panel has requested.
     pub timelines: Timelines,
-    /// What is new for it.
+    /// Updates for the panel.
     pub feed: Feed,
-    /// Counts what the panel had marked, so that an older mark does not follow a newer one.
+    /// Counts the panel's highlights, so that an older one never replaces a newer one.
     pub marks: Arc<AtomicU64>,
-    /// Files that changed and were not looked at yet.
+    /// Changed files that were not checked yet.
     pub changed: BTreeSet<PathBuf>,
-    /// A worker looks at files that changed.
-    pub is_looking_at_changes: bool,
-    /// What is known to be on the disk of each document.
+    /// Whether a worker is checking changed files.
+    pub is_checking_changes: bool,
+    /// What is on disk of each document, as far as known.
     pub saved: HashMap<DocumentId, Saved>,
-    /// Measuring this machine's GPU.
+    /// Measures this machine's GPU.
     pub measuring: DeviceMeasurement,
 }
 
 impl GlobalState {
-    /// A server that knows nothing yet.
     pub(crate) fn new(
         events: mpsc::Sender<Event>,
         to_client: ToClient,
@@ -224,7 +216,7 @@ impl GlobalState {
             workspaces: Workspaces::default(),
             scheduler: Scheduler::default(),
             starting: None,
-            has_told_defect: false,
+            reported_internal_error: false,
             settings: Arc::default(),
             pool: Pool::default(),
             slow_pool: Pool::default(),
@@ -238,19 +230,19 @@ impl GlobalState {
             feed: Feed::default(),
             marks: Arc::default(),
             changed: BTreeSet::new(),
-            is_looking_at_changes: false,
+            is_checking_changes: false,
             saved: HashMap::new(),
             measuring: DeviceMeasurement::default(),
         }
     }
 
-    /// A number that was not used before.
+    /// Returns a number that was not used before.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
 
-    /// A document at this moment with everything that is known of it.
+    /// Returns a snapshot of a document with everything known about it.
     pub(crate) fn view(&self, id: &DocumentId) -> Option<View> {
         let document = self.documents.snapshot(id)?;
         let real = self.documents.get(id).and_then(|document| document.real.as_deref());
@@ -265,16 +257,17 @@ impl GlobalState {
         Some(view)
     }
 
-    /// A run of a document's workspace waits for the person to allow it.
+    /// Returns whether a run of the document's workspace waits for the user's permission.
     pub(crate) fn consent_is_wanted(&self, id: &DocumentId) -> bool {
         let real = self.documents.get(id).and_then(|document| document.real.as_deref());
         let id = real.and_then(|path| self.workspaces.around(path));
         id.is_some_and(|id| self.workspaces[id].waiting.is_some())
     }
 
-    /// The newest profile that has a file. A workspace within a workspace may have measured it, too.
+    /// Returns the newest profile that contains a file. It may come from a workspace inside or
+    /// around this one.
     fn measured(&self, path: &Path) -> Option<Measured> {
-        // An estimate is newer than the measurement that it was made from.
+        // An estimate is newer than the measurement it was computed from.
         let all =
             self.workspaces.iter().flat_map(|one| one.measured.iter().chain(&one.live.estimates));
         all.filter_map(|(generation, profiled)| {
@@ -284,8 +277,8 @@ impl GlobalState {
         .max_by_key(|measured| measured.generation)
     }
 
-    /// Looks after the folder of a file that is in none of the client's folders. It is not watched:
-    /// it may be the person's home.
+    /// Adds the folder of a file that is in none of the client's folders. It is not watched,
+    /// because it may be the user's home folder.
     pub(crate) fn add_folder_of(&mut self, file: &Path) -> Option<WorkspaceId> {
         let folder = file.parent().filter(|folder| folder.parent().is_some())?;
         if !self.disk.is_file(file) {
@@ -294,7 +287,7 @@ impl GlobalState {
         self.add_workspace(folder, false)
     }
 
-    /// Looks after a folder from now on, where it is one.
+    /// Adds a folder, if it exists, and loads what was measured in it before.
     pub(crate) fn add_workspace(&mut self, root: &Path, watched: bool) -> Option<WorkspaceId> {
         let root = self.disk.real_path(root);
         if let Some(known) = self.workspaces.at(&root) {
@@ -313,21 +306,22 @@ impl GlobalState {
         let (newest, events) = (self.profiler.newest(root, None), self.events.clone());
         tokio::spawn(async move {
             let earlier = newest.await;
-            // Where the event loop is over, nobody wants it.
-            let _ = events.send(Event::Workspace(id, WorkspaceEvent::EarlierFound(earlier))).await;
+            // If the event loop has ended, nobody needs it.
+            let _ =
+                events.send(Event::Workspace(id, WorkspaceEvent::EarlierProfile(earlier))).await;
         });
         Some(id)
     }
 
-    /// Lets go of a folder: its run is stopped, and what it showed goes.
+    /// Removes a folder, stops its run and withdraws its results.
     pub(crate) fn remove_workspace(&mut self, root: &Path) {
-        // It was looked after under its path without links, and may be gone from the disk.
+        // Workspaces have paths without symbolic links, and the folder may no longer exist.
         let root = self.disk.real_path(root);
         let Some(id) = self.workspaces.at(&root) else { return };
         self.end_work(id);
         self.gate.remove(id);
         tokio::spawn(self.profiler.forget(root.clone()));
-        self.take_diagnostics_back(id);
+        self.withdraw_diagnostics(id);
         self.feed.remove(id);
         self.scheduler.forget(id);
         self.workspaces.remove(id);
@@ -337,12 +331,12 @@ impl GlobalState {
         self.mark_stale();
     }
 
-    /// Takes a profile in, in place of an older one of the same project.
-    pub(crate) fn take_in(&mut self, id: WorkspaceId, profiled: Profiled) {
+    /// Adds a profile. It replaces an older one of the same project.
+    pub(crate) fn add_profile(&mut self, id: WorkspaceId, profiled: Profiled) {
         let generation = self.next_number();
         let memory_limit = self.settings.batch_memory_limit;
         let workspace = &mut self.workspaces[id];
-        workspace.taken_in = profiled.recording.clone();
+        workspace.last_loaded = profiled.recording.clone();
         workspace.measured.retain(|(_, older)| older.root != profiled.root);
         workspace.live.estimates.retain(|(_, older)| older.root != profiled.root);
         workspace.live.cleared = false;
@@ -361,74 +355,76 @@ impl GlobalState {
         }
     }
 
-    /// Asks what was measured beside this session, in a terminal or by another editor. A run of ours
-    /// tells by itself what it measured.
-    pub(crate) fn look_for_newer(&self) {
+    /// Looks for profiles from outside this session (a terminal or another editor). A run of this
+    /// session reports its profile itself.
+    pub(crate) fn load_newer_profiles(&self) {
         let running = self.scheduler.run().map(|(job, _)| job.owner);
         for workspace in self.workspaces.iter().filter(|one| Some(one.id) != running) {
-            let known = workspace.taken_in.clone();
+            let known = workspace.last_loaded.clone();
             let (id, events) = (workspace.id, self.events.clone());
             let newer = self.profiler.newest(workspace.root.clone(), known);
             tokio::spawn(async move {
                 if let Some(newer) = newer.await {
-                    // Where the event loop is over, nobody wants it.
-                    let _ =
-                        events.send(Event::Workspace(id, WorkspaceEvent::NewerFound(newer))).await;
+                    // If the event loop has ended, nobody needs it.
+                    let _ = events
+                        .send(Event::Workspace(id, WorkspaceEvent::NewerProfile(newer)))
+                        .await;
                 }
             });
         }
     }
 
-    /// Takes a profile in that was measured beside this session, unless a run of ours was later.
-    pub(crate) fn take_newer_in(&mut self, id: WorkspaceId, newer: Profiled) {
+    /// Adds a profile from outside this session, unless a run of this session is newer.
+    pub(crate) fn add_newer_profile(&mut self, id: WorkspaceId, newer: Profiled) {
         let workspace = &mut self.workspaces[id];
         let newest = workspace.measured.first();
         if newest.is_none_or(|(_, known)| known.when_unix_ms < newer.when_unix_ms) {
-            self.take_in(id, newer);
+            self.add_profile(id, newer);
         }
     }
 
-    /// Hints and lenses at the client are out of date.
+    /// Marks the client's hints and lenses as out of date.
     pub(crate) fn mark_stale(&self) {
         self.refresh.mark(Refreshable::Hints);
         self.refresh.mark(Refreshable::Lenses);
     }
 
-    /// The client said goodbye, or has gone: nothing runs on, and nothing begins any more.
+    /// Stops everything, and starts nothing any more: the client shut down or disconnected.
     pub(crate) fn close(&mut self) {
         self.gate.close();
         self.scheduler.close();
     }
 
-    /// A job has ended, or does something else.
+    /// Sends the statuses, because a job has ended or moved on to something else.
     pub(crate) fn work_changed(&mut self) {
         self.workspaces.ids().into_iter().for_each(|id| self.send_status(id));
     }
 
-    /// Takes a failure back that was shown.
+    /// Withdraws the failure that is shown.
     pub(crate) fn forget_failure(&mut self, id: WorkspaceId) {
         self.workspaces[id].failure = None;
         self.show_diagnostics(id);
     }
 
-    /// Says something about a workspace that is no answer to a command: once, not on every save.
-    pub(crate) fn say_once(
+    /// Shows a message about a workspace. Unless a command asked for it, it is not repeated on
+    /// every save.
+    pub(crate) fn show_message_once(
         &mut self,
         id: WorkspaceId,
         importance: Importance,
         message: &str,
-        asked: bool,
+        is_requested: bool,
     ) {
         let to_client = self.to_client.clone();
         let workspace = &mut self.workspaces[id];
-        if !asked && workspace.said.as_deref() == Some(message) {
+        if !is_requested && workspace.said.as_deref() == Some(message) {
             return;
         }
         workspace.said = Some(message.to_owned());
         to_client.show_message(importance, message);
     }
 
-    /// Sends a workspace's status where it has changed.
+    /// Sends a workspace's status if it has changed.
     pub(crate) fn send_status(&mut self, id: WorkspaceId) {
         let reason = self.scheduler.run_of(id).map(Reason::to_string);
         let (to_client, feed) = (self.to_client.clone(), self.feed.clone());
@@ -449,7 +445,7 @@ impl GlobalState {
 }
 
 impl Drop for GlobalState {
-    /// Nothing runs on when the session is over.
+    /// Stops everything that runs when the session is over.
     fn drop(&mut self) {
         self.close();
     }

@@ -1,5 +1,6 @@
-//! Commands that stop something: their answer waits for its end, so that what the end shows comes first.
-//! lsp-mode of Emacs loses what it reads in one piece behind an answer that it waits for, see
+//! Commands that stop something. Their response waits until it has stopped, so that messages about
+//! the end are sent first. The reason is lsp-mode of Emacs, which loses what it reads in the same
+//! chunk after a response that it waits for, see
 //! [`Outbox::request`](crate::outbox::Outbox::request).
 
 use std::time::Duration;
@@ -10,12 +11,12 @@ use crate::consent::Gate;
 use crate::pool::Reply;
 use crate::scheduler::WorkspaceId;
 
-/// How long an answer waits at the most.
+/// The maximum time that a response waits.
 pub(crate) const LIMIT: Duration = Duration::from_secs(1);
-/// Answers that wait at once; others do not wait.
-const MOST: usize = 16;
+/// The maximum number of waiting responses. Further ones are sent immediately.
+const WAITING_LIMIT: usize = 16;
 
-/// See the module.
+/// The responses that wait until something has stopped.
 #[derive(Debug, Default)]
 pub(crate) struct Stopping {
     waiting: Vec<Waiting>,
@@ -29,14 +30,15 @@ struct Waiting {
 }
 
 impl Stopping {
-    /// Has an answer wait for the end of a workspace's work; false where it was sent at once.
+    /// Delays a response until a workspace's work has ended. Returns false if it was sent
+    /// immediately.
     pub(crate) fn wait(
         &mut self,
         id: WorkspaceId,
         number: u64,
         reply: Reply<Option<Value>>,
     ) -> bool {
-        let has_room = self.waiting.len() < MOST;
+        let has_room = self.waiting.len() < WAITING_LIMIT;
         if has_room {
             self.waiting.push(Waiting { id, number, reply });
         } else {
@@ -45,12 +47,12 @@ impl Stopping {
         has_room
     }
 
-    /// Sends the answers whose work has ended.
+    /// Sends the responses of workspaces whose work has ended.
     pub(crate) fn answer_ended(&mut self, gate: &Gate) {
         self.answer(|waiting| !gate.is_busy(waiting.id));
     }
 
-    /// Sends an answer that has waited long enough.
+    /// Sends a response that has waited long enough.
     pub(crate) fn overdue(&mut self, number: u64) {
         self.answer(|waiting| waiting.number == number);
     }

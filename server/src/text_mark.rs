@@ -1,21 +1,21 @@
-//! Whether a file holds a text that is known, without keeping the text.
+//! Recognizes a text on disk without storing the text.
 
 use std::fs;
 use std::hash::Hasher as _;
 use std::path::Path;
 
-/// What a text is recognized by. Two texts have the same by accident alone.
+/// A checksum that identifies a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TextMark {
     bytes: u64,
     hash: u64,
 }
 
-/// Editors keep it to themselves.
+/// Editors do not send it to the server.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 impl TextMark {
-    /// The mark of a text, with a byte order mark or without.
+    /// Computes the checksum of a text, which ignores a byte order mark.
     pub(crate) fn of(text: &str) -> TextMark {
         let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
         let mut hasher = fnv::FnvHasher::default();
@@ -23,7 +23,8 @@ impl TextMark {
         TextMark { bytes: text.len() as u64, hash: hasher.finish() }
     }
 
-    /// A file holds the text. One of another length is not read: it may be of any size.
+    /// Returns whether a file has this text. A file of another length is not read, because it may
+    /// be of any size.
     pub(crate) fn is_on_disk(self, file: &Path) -> bool {
         let expected = self.bytes..=self.bytes + BYTE_ORDER_MARK.len() as u64;
         fs::metadata(file).is_ok_and(|metadata| expected.contains(&metadata.len()))

@@ -1,4 +1,4 @@
-//! One document at one moment with everything that is known of it: what requests work on.
+//! A snapshot of a document with everything known about it. Requests work on it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -17,52 +17,49 @@ use crate::profiler::Profiled;
 use crate::settings::Settings;
 use crate::state::Client;
 
-/// A profile and where this document is in it.
+/// A profile, and the document's place in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    /// The newest profile that has the document.
+    /// The newest profile that contains the document.
     pub profiled: Arc<Profiled>,
-    /// The document's file in it.
+    /// The document's file in the profile.
     pub file: FileId,
-    /// Which profile it is; numbers are not used twice.
+    /// Identifies the profile. Numbers are never reused.
     pub generation: u64,
 }
 
-/// What was worked out about one edition of a document and one profile. It is a cache: everything in
-/// it can be worked out again.
+/// What was computed from one edition of a document and one profile. It is a cache: everything in
+/// it can be computed again.
 #[derive(Debug, Default)]
 pub(crate) struct Derived {
     costs: OnceLock<CostMap>,
     training: OnceLock<TrainingScript>,
 }
 
-/// [`Derived`] by document, edition and profile. Of each document only the newest is kept.
+/// [`Derived`] by document, edition and profile. Only the newest entry of each document is kept.
 pub(crate) type Cache = DashMap<(DocumentId, u64, u64), Arc<Derived>>;
 
-/// See the module.
+/// A snapshot of a document with everything known about it.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    /// The text.
     pub document: DocumentSnapshot,
-    /// What positions count.
+    /// The unit of positions.
     pub encoding: Encoding,
-    /// Whom the answer is for.
+    /// The client that asked.
     pub client: Arc<Client>,
-    /// What is to be shown.
     pub settings: Arc<Settings>,
-    /// What was measured, where something was.
+    /// The newest measurement of the document, if any.
     pub measured: Option<Measured>,
-    /// What optimizations would bring to what was measured, where that is known.
+    /// The estimated speedups of optimizations for this measurement, if known.
     pub what_ifs: Option<Arc<Study>>,
-    /// The file's path without links, where it is a file.
+    /// The file's path without symbolic links, if it is a file.
     pub file: Option<PathBuf>,
-    /// What was found in the projects around it.
+    /// The findings of the projects around it.
     pub findings: Vec<Arc<Kept>>,
     derived: Arc<Derived>,
 }
 
 impl View {
-    /// Puts a view together.
     pub(crate) fn new(
         document: DocumentSnapshot,
         client: Arc<Client>,
@@ -92,7 +89,7 @@ impl View {
         }
     }
 
-    /// The findings in the text that a person wants to see.
+    /// Returns the findings in the text that the settings show.
     pub(crate) fn findings(&self) -> Vec<Placed<'_>> {
         let (Some(minimum), Some(file)) = (self.settings.findings, self.file.as_deref()) else {
             return Vec::new();
@@ -100,8 +97,8 @@ impl View {
         in_text(&self.findings, file, &self.document.index, minimum)
     }
 
-    /// The profile, and its costs on today's text. The first caller works them out, and those who
-    /// come meanwhile wait for it.
+    /// Returns the profile, and its costs in the current text. The first caller computes them, and
+    /// concurrent callers wait for it.
     pub(crate) fn costs(&self) -> Option<(&Profile, &CostMap)> {
         let measured = self.measured.as_ref()?;
         let profile = &*measured.profiled.profile;
@@ -109,15 +106,15 @@ impl View {
         Some((profile, self.derived.costs.get_or_init(build)))
     }
 
-    /// Whether the text trains a model, and where.
+    /// Returns whether the text is a training script, and where it trains.
     pub(crate) fn training(&self) -> &TrainingScript {
         self.derived.training.get_or_init(|| training_script(&self.document.index))
     }
 
-    /// Refuses an answer that was worked out for a text of before.
+    /// Rejects an answer that was computed for an outdated text.
     ///
     /// # Errors
-    /// Where the text has changed since.
+    /// If the text has changed since.
     pub(crate) fn checked<T>(&self, answer: T) -> Result<T, RequestError> {
         if self.document.is_current() { Ok(answer) } else { Err(RequestError::ContentModified) }
     }

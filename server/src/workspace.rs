@@ -1,4 +1,4 @@
-//! What is known of each workspace.
+//! The state of each workspace.
 
 use std::ops::{Index, IndexMut};
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ use crate::profiler::{Profiled, ProgressEvent};
 use crate::scheduler::{Reason, WorkspaceId};
 use crate::what_if::WhatIf;
 
-/// Folders that are looked after at once.
+/// The maximum number of workspaces.
 const LIMIT: usize = 64;
 
-/// The workspaces of a session, by their IDs. Events of a workspace that is gone are dropped before they
-/// are handled, so whoever handles an event can index by its ID.
+/// The workspaces of a session, by ID. Events of a workspace that no longer exists are dropped
+/// before they are handled, so event handlers can index by its ID.
 #[derive(Debug, Default)]
 pub(crate) struct Workspaces {
     all: Vec<Workspace>,
@@ -31,7 +31,8 @@ pub(crate) struct Workspaces {
 }
 
 impl Workspaces {
-    /// Adds a workspace with this root, which is absolute and without links. `None` if there are too many.
+    /// Adds a workspace with this root, which is absolute and has no symbolic links. Returns `None`
+    /// if there are too many.
     pub(crate) fn add(&mut self, root: &Path) -> Option<WorkspaceId> {
         if self.all.len() >= LIMIT {
             return None;
@@ -42,44 +43,43 @@ impl Workspaces {
         Some(id)
     }
 
-    /// Removes a workspace.
     pub(crate) fn remove(&mut self, id: WorkspaceId) {
         self.all.retain(|workspace| workspace.id != id);
     }
 
-    /// A workspace that may be gone. Named `find`, because clippy refuses `[id]` on types with a `get`.
+    /// Returns the workspace with this ID, if it still exists. Named `find`, because clippy rejects
+    /// `[id]` on types with a `get`.
     pub(crate) fn find(&self, id: WorkspaceId) -> Option<&Workspace> {
         self.all.iter().find(|workspace| workspace.id == id)
     }
 
-    /// Whether a workspace is not gone.
+    /// Returns whether the workspace still exists.
     pub(crate) fn contains(&self, id: WorkspaceId) -> bool {
         self.find(id).is_some()
     }
 
-    /// The workspace with this root.
+    /// Returns the workspace with this root.
     pub(crate) fn at(&self, root: &Path) -> Option<WorkspaceId> {
         self.all.iter().find(|workspace| workspace.root == root).map(|workspace| workspace.id)
     }
 
-    /// The workspace that a file belongs to: the innermost one around it.
+    /// Returns the innermost workspace that contains a file.
     pub(crate) fn around(&self, file: &Path) -> Option<WorkspaceId> {
         let around = self.all.iter().filter(|workspace| file.starts_with(&workspace.root));
         let innermost = around.max_by_key(|workspace| workspace.root.components().count());
         innermost.map(|workspace| workspace.id)
     }
 
-    /// All of them, in the order in which they were added.
+    /// Iterates over all workspaces, in the order in which they were added.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Workspace> {
         self.all.iter()
     }
 
-    /// The same, to change them.
+    /// Iterates over all workspaces mutably.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Workspace> {
         self.all.iter_mut()
     }
 
-    /// Their IDs.
     pub(crate) fn ids(&self) -> Vec<WorkspaceId> {
         self.all.iter().map(|workspace| workspace.id).collect()
     }
@@ -108,78 +108,79 @@ impl IndexMut<WorkspaceId> for Workspaces {
     }
 }
 
-/// A folder with what was measured in it.
+/// A folder and what was measured in it.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
-    /// Names it in events, jobs and the panel.
+    /// Identifies it in events, jobs and the panel.
     pub id: WorkspaceId,
-    /// Absolute, without links.
+    /// Absolute, without symbolic links.
     pub root: PathBuf,
-    /// Its profiles, one for each project, newest first.
+    /// Profiles with their generations, one for each project, newest first.
     pub measured: Vec<(u64, Arc<Profiled>)>,
-    /// The recording that was taken in last; one that the person cleared does not come back.
-    pub taken_in: Option<PathBuf>,
-    /// Why the last run failed, where it did at a line.
+    /// The recording that was loaded last. If the user clears its results, it is not loaded again.
+    pub last_loaded: Option<PathBuf>,
+    /// Why the last run failed, if it failed at a line.
     pub failure: Option<Arc<Failure>>,
     /// The diagnostics that the client shows.
     pub published: Published,
-    /// The number of the placement of diagnostics that was begun last.
-    pub placing: u64,
-    /// The pause before diagnostics are placed.
-    pub placing_soon: Debouncer,
-    /// A run that waits for the person to allow it.
+    /// The number of the last placement of diagnostics that was started.
+    pub placement: u64,
+    /// Delays the placement of diagnostics.
+    pub placement_delay: Debouncer,
+    /// A run that waits for the user's permission.
     pub waiting: Option<Reason>,
-    /// The question whether it may run is on the screen.
+    /// Whether the trust question is open.
     pub trust_asked: bool,
-    /// The person closed that question without an answer: a save does not ask again.
+    /// Whether the user closed that question without an answer. A save does not ask again.
     pub dismissed: bool,
-    /// The question which script is meant is on the screen.
+    /// Whether the question for the training script is open.
     pub script_asked: bool,
-    /// What the person chose to run in this session: a script's path relative to the root, or a command.
+    /// What the user chose to run in this session: a script's path relative to the root, or a
+    /// command.
     pub script: Option<String>,
-    /// Its zygote is being made ready.
+    /// Whether its zygote is starting.
     pub preparing: bool,
-    /// It was made ready, or that was tried.
+    /// Whether starting the zygote was attempted.
     pub prepared: bool,
-    /// How far the run is that goes on, and when that was told.
+    /// The progress of the current run, and when it was last sent.
     pub progress: Option<(ProgressEvent, Instant)>,
-    /// Why the last run did not measure anything.
+    /// Why the last run has no measurement.
     pub problem: Option<String>,
-    /// The last message about it, which is not said again on every save.
+    /// The last message about it, which is not repeated on every save.
     pub said: Option<String>,
-    /// What the program printed last.
+    /// The output of the last run.
     pub log: Option<PathBuf>,
     /// The last status that was sent.
     pub status: Option<StatusParams>,
-    /// Estimates while somebody types.
+    /// Estimates of unsaved code.
     pub live: Live,
-    /// What is known of other batch sizes.
+    /// Results for other batch sizes.
     pub batch: Batch,
-    /// What optimizations would bring.
+    /// Estimated speedups of optimizations.
     pub what_if: WhatIf,
-    /// What was found to be slow or wasteful.
+    /// Performance problems.
     pub findings: Findings,
 }
 
 impl Workspace {
-    /// Waits no more for events that may never come, because a turn that was to bring them about did not come
-    /// to its end. An event that comes all the same does no harm.
+    /// Stops waiting for events that may never come, because a panic interrupted the turn that
+    /// would have caused them. If such an event comes later, it does no harm.
     pub(crate) fn forget_pending(&mut self) {
         self.preparing = false;
         self.trust_asked = false;
         self.script_asked = false;
-        self.placing_soon = Debouncer::default();
+        self.placement_delay = Debouncer::default();
         self.live.forget_pending();
         self.findings.forget_pending();
     }
 
-    /// What is shown: the newest measurement, or the estimate of a text that is newer.
+    /// Returns the profile on display: the newest measurement, or an estimate of newer text.
     pub(crate) fn newest(&self) -> Option<&(u64, Arc<Profiled>)> {
         let both = self.measured.first().into_iter().chain(self.live.estimates.first());
         both.max_by_key(|(generation, _)| *generation)
     }
 
-    /// What the client is told of it now.
+    /// Returns the current status for the client.
     pub(crate) fn status_now(
         &self,
         running: Option<String>,

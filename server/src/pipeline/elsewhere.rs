@@ -1,5 +1,5 @@
-//! Where in a project something is that its program looked for in another place: a module, or a file. The walk
-//! is bounded, and what is not found is no answer.
+//! Finds a module or file in the project that its program looked for in another place. The search
+//! is bounded, and may find nothing.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,20 +7,21 @@ use std::time::{Duration, Instant};
 use ridgeline_analysis::present::failure::RunFailure;
 use ridgeline_analysis::present::failure::advice::missing_module;
 
-const MOST_ENTRIES: usize = 20_000;
-const MOST_FOUND: usize = 3;
+const ENTRY_LIMIT: usize = 20_000;
+const RESULT_LIMIT: usize = 3;
 const MAX_DEPTH: usize = 8;
-const MAX_TIME: Duration = Duration::from_secs(1);
-/// Folders of other people's code.
-const FOREIGN: [&str; 6] = ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
+const TIME_LIMIT: Duration = Duration::from_secs(1);
+/// Folders with third-party code.
+const THIRD_PARTY: [&str; 6] =
+    ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
 
-/// The places, relative to the root, the nearest to it first.
+/// Returns the paths relative to the root, the ones nearest to it first.
 pub(super) fn elsewhere(failure: &RunFailure, root: &Path) -> Vec<String> {
     let wanted = if let Some(module) = missing_module(&failure.error_type, &failure.message) {
         let path = module.replace('.', "/");
         vec![format!("{path}.py"), path]
     } else if let Some(file) = failure.run.error.file.as_deref() {
-        // Shortened, from the root of the file system, or from outside.
+        // Shortened, absolute, or outside the project.
         if file.is_empty() || file.starts_with(['…', '/', '~']) || file.starts_with("..") {
             return Vec::new();
         }
@@ -28,8 +29,8 @@ pub(super) fn elsewhere(failure: &RunFailure, root: &Path) -> Vec<String> {
     } else {
         return Vec::new();
     };
-    let began = Instant::now();
-    // Data is mostly ignored by git.
+    let started = Instant::now();
+    // Git usually ignores data.
     let walk = ignore::WalkBuilder::new(root)
         .standard_filters(false)
         .hidden(true)
@@ -37,27 +38,27 @@ pub(super) fn elsewhere(failure: &RunFailure, root: &Path) -> Vec<String> {
         .filter_entry(|entry| {
             let name = entry.file_name().to_str().unwrap_or_default();
             // An environment may have any name.
-            !FOREIGN.contains(&name) && !entry.path().join("pyvenv.cfg").is_file()
+            !THIRD_PARTY.contains(&name) && !entry.path().join("pyvenv.cfg").is_file()
         })
         .build();
     let mut found: Vec<String> = walk
-        .take(MOST_ENTRIES)
-        .take_while(|_| began.elapsed() < MAX_TIME)
+        .take(ENTRY_LIMIT)
+        .take_while(|_| started.elapsed() < TIME_LIMIT)
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let path = entry.path().strip_prefix(root).ok()?.to_str()?.replace('\\', "/");
             let is_folder = entry.file_type()?.is_dir();
             let is_wanted = wanted.iter().any(|wanted| {
-                let is_it = path.strip_suffix(wanted.as_str());
-                is_it.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+                let prefix = path.strip_suffix(wanted.as_str());
+                prefix.is_some_and(|before| before.is_empty() || before.ends_with('/'))
             });
-            // A folder is a package of Python where it has a module.
-            let holds = !is_folder || wanted.len() == 1 || has_python(entry.path());
-            (is_wanted && holds).then_some(path)
+            // A folder is a Python package if it contains a module.
+            let is_module = !is_folder || wanted.len() == 1 || has_python(entry.path());
+            (is_wanted && is_module).then_some(path)
         })
         .collect();
     found.sort_by_key(|path| (path.matches('/').count(), path.clone()));
-    found.truncate(MOST_FOUND);
+    found.truncate(RESULT_LIMIT);
     found
 }
 
@@ -87,7 +88,7 @@ mod tests {
             ["src/utils.py", "lib/nets/a.py", "venv/gone.py", "x/data/train.csv", "docs/notes/a.md"]
         {
             let file = folder.path().join(file);
-            std::fs::create_dir_all(file.parent().expect("one")).expect("made");
+            std::fs::create_dir_all(file.parent().expect("one")).expect("created");
             std::fs::write(file, "").expect("written");
         }
         let look = |failure: RunFailure| elsewhere(&failure, folder.path());
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(module("utils"), ["src/utils.py"]);
         assert_eq!(module("nets"), ["lib/nets"]);
         assert_eq!(module("nets.a"), ["lib/nets/a.py"]);
-        // Other people's code, and a folder without a module.
+        // Third-party code, and a folder without a module.
         assert!(module("gone").is_empty() && module("notes").is_empty());
         let file = |name: &str| look(failing("FileNotFoundError", "", Some(name)));
         assert_eq!(file("data/train.csv"), ["x/data/train.csv"]);

@@ -1,6 +1,6 @@
-//! Estimates of unsaved text: what its operators would cost, by the agent's list of them.
+//! Estimates of unsaved text from the agent's list of its operators.
 //!
-//! The list of the saved text, which the estimate is scaled against, is taken once and kept.
+//! The list of the saved text, which the estimate is scaled by, is created once and kept.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::outcome::{Outcome, Problem, ProblemKind};
 use super::plan::Plan;
-use super::server::own_request;
+use super::server::plan_request;
 use super::unsaved::Unsaved;
 use super::{Pipeline, blocking, files_problem, or_cancelled, recording};
 use crate::documents::text_on_disk;
@@ -36,37 +36,37 @@ use crate::live::{EstimateOutcome, EstimateRequest, Estimated, Gap};
 use crate::measured_rates;
 use crate::profiler::{AtHand, Profiled};
 
-/// Unsaved text may run this long, in seconds: the loop that somebody is writing may not end.
+/// The time limit for unsaved text in seconds. A loop that is being written may not end.
 const SECONDS: u64 = 10;
-/// What the agent leaves.
+/// The agent's operator list.
 const LIST: &str = "ops.json";
 /// The batches that a run took from its loaders.
 const BATCHES: &str = "batch.json";
-/// Lists of saved texts that are kept.
-const KEPT: usize = 4;
+/// The maximum number of lists of saved texts that are kept.
+const SAVED_LIST_LIMIT: usize = 4;
 
-/// The operators of a saved text.
+/// The operator list of a saved text.
 #[derive(Clone, Debug)]
-pub(super) struct Saved {
+pub(super) struct SavedList {
     root: PathBuf,
     claim: Claim,
-    /// The text, by file.
+    /// Fingerprints of the text, by file.
     files: BTreeMap<String, Vec<u32>>,
     list: Arc<OpList>,
 }
 
-/// What estimates are made for.
+/// The device to estimate for.
 struct Target {
     claim: Claim,
     device: DeviceSpec,
-    /// The device's name, where it is another one than the program ran on.
+    /// The device's name, if the program ran on another one.
     name: Option<String>,
-    /// What was measured on it.
+    /// The measurement on this device.
     measured: Option<Arc<Profiled>>,
 }
 
 impl Pipeline {
-    /// Estimates what the unsaved text of a project costs. Ends soon after `cancel`.
+    /// Estimates the cost of a project's unsaved text. Ends soon after `cancel`.
     pub(crate) async fn estimate(
         &self,
         request: EstimateRequest,
@@ -78,7 +78,7 @@ impl Pipeline {
             Err(Outcome::Failed(failed)) => {
                 EstimateOutcome::Failed { failure: failed.failure, root: failed.root }
             }
-            // Whether a workspace trains anything, and which script does, is said where it is run.
+            // Whether a workspace trains a model, and with which script, is reported by runs.
             Err(Outcome::Choose { .. } | Outcome::Measured(_)) => EstimateOutcome::Nothing,
             Err(Outcome::Problem(problem)) if problem.kind == ProblemKind::NothingToRun => {
                 EstimateOutcome::Nothing
@@ -94,8 +94,8 @@ impl Pipeline {
         request: EstimateRequest,
         cancel: &CancellationToken,
     ) -> Result<EstimateOutcome, Outcome> {
-        let asked = own_request(request.profile.clone()).map_err(unavailable)?;
-        let plan = self.plan(asked).await?;
+        let to_plan = plan_request(request.profile.clone()).map_err(unavailable)?;
+        let plan = self.plan(to_plan).await?;
         let root = plan.root.clone();
         let texts = request.texts;
         let unsaved = blocking(move || Unsaved::of(&root, texts)).await?;
@@ -104,7 +104,7 @@ impl Pipeline {
             Some(measured) => blocking(move || is_on_disk(&measured)).await?,
             None => false,
         };
-        // The text has just run; its operators are listed when somebody changes it.
+        // This text has just run. Its operators are listed once the user changes it.
         if saved_is_measured && unsaved.overlay.is_empty() && request.target.is_none() {
             return Ok(EstimateOutcome::Unchanged { root: plan.root.clone() });
         }
@@ -121,14 +121,14 @@ impl Pipeline {
                 ));
             }
             let now = match job.list(unsaved.overlay.clone()).await? {
-                Listed::Here(list) => list,
-                Listed::Endless(at) => {
+                Listing::Complete(list) => list,
+                Listing::Endless(at) => {
                     let root = plan.root.clone();
                     return Ok(EstimateOutcome::Endless { at, root, seconds: SECONDS });
                 }
             };
             if unsaved.overlay.is_empty() {
-                job.keep(&now).await?;
+                job.store_list(&now).await?;
             }
             return job.finish(&interpreter, before, now, unsaved).await;
         };
@@ -140,7 +140,7 @@ impl Pipeline {
     }
 }
 
-/// One estimate and what it needs.
+/// One estimate and its inputs.
 struct Job<'a> {
     pipeline: &'a Pipeline,
     plan: &'a Plan,
@@ -149,22 +149,22 @@ struct Job<'a> {
     cancel: &'a CancellationToken,
 }
 
-/// How a text's list came out.
-enum Listed {
-    Here(Arc<OpList>),
+/// The result of listing a text's operators.
+enum Listing {
+    Complete(Arc<OpList>),
     Endless(Option<FailureFrame>),
 }
 
 impl Job<'_> {
-    /// The operators of the text that the estimate is scaled against or compared with; nothing where
-    /// there is none.
-    async fn before(&self, saved_is_measured: bool) -> Result<Option<Saved>, Outcome> {
-        let kept = self.pipeline.saved_lists.lock().await;
-        let known = kept
+    /// Returns the operators of the saved text, which the estimate is scaled by or compared with,
+    /// or `None` if they are not available.
+    async fn before(&self, saved_is_measured: bool) -> Result<Option<SavedList>, Outcome> {
+        let saved_lists = self.pipeline.saved_lists.lock().await;
+        let known = saved_lists
             .iter()
             .find(|saved| saved.root == self.plan.root && saved.claim == self.target.claim);
         let known = known.cloned();
-        drop(kept);
+        drop(saved_lists);
         if let Some(measured) = &self.target.measured {
             if let Some(known) = known.filter(|saved| saved.is_of(&measured.profile)) {
                 return Ok(Some(known));
@@ -173,8 +173,8 @@ impl Job<'_> {
                 return Ok(None);
             }
             return match self.list(BTreeMap::new()).await? {
-                Listed::Here(list) => Ok(Some(self.keep(&list).await?)),
-                Listed::Endless(_) => Err(unavailable(format!(
+                Listing::Complete(list) => Ok(Some(self.store_list(&list).await?)),
+                Listing::Endless(_) => Err(unavailable(format!(
                     "the saved code did not complete an iteration in {SECONDS} s without data"
                 ))),
             };
@@ -189,29 +189,29 @@ impl Job<'_> {
         Ok(is_current.await?.then_some(known))
     }
 
-    /// Keeps the list of the saved text.
-    async fn keep(&self, list: &Arc<OpList>) -> Result<Saved, Outcome> {
+    /// Stores the list of the saved text.
+    async fn store_list(&self, list: &Arc<OpList>) -> Result<SavedList, Outcome> {
         let (root, paths) = (self.plan.root.clone(), list.files.clone());
         let files = blocking(move || {
             let text = |path: &String| Some((path.clone(), text_on_disk(&root.join(path))?));
             let texts = paths.iter().filter_map(text);
             texts.map(|(path, text)| (path, fingerprint(&text))).collect()
         });
-        let saved = Saved {
+        let saved = SavedList {
             root: self.plan.root.clone(),
             claim: self.target.claim,
             files: files.await?,
             list: list.clone(),
         };
-        let mut kept = self.pipeline.saved_lists.lock().await;
-        kept.retain(|other| other.root != saved.root || other.claim != saved.claim);
-        kept.insert(0, saved.clone());
-        kept.truncate(KEPT);
+        let mut saved_lists = self.pipeline.saved_lists.lock().await;
+        saved_lists.retain(|other| other.root != saved.root || other.claim != saved.claim);
+        saved_lists.insert(0, saved.clone());
+        saved_lists.truncate(SAVED_LIST_LIMIT);
         Ok(saved)
     }
 
-    /// Runs a text under fake tensors.
-    async fn list(&self, overlay: BTreeMap<String, String>) -> Result<Listed, Outcome> {
+    /// Runs a text on fake tensors.
+    async fn list(&self, overlay: BTreeMap<String, String>) -> Result<Listing, Outcome> {
         let store = self.pipeline.store().clone();
         let root = self.plan.root.clone();
         let folder = blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)?;
@@ -227,14 +227,14 @@ impl Job<'_> {
             batches: batches.filter(|batches| batches.is_file()),
             low_priority: true,
         };
-        // Nobody shows how far it is: it is over before a person looks.
-        let (news, _) = mpsc::channel(1);
-        let began = Instant::now();
-        let ended = self.agent.estimate(request, news, self.cancel.clone()).await;
-        // The agent writes what ran when its time is nearly over.
-        let is_over_time = began.elapsed() >= Duration::from_secs(seconds) * 4 / 5;
+        // Progress is not displayed, because this ends soon.
+        let (events, _) = mpsc::channel(1);
+        let started = Instant::now();
+        let ended = self.agent.estimate(request, events, self.cancel.clone()).await;
+        // The agent writes the operators so far shortly before its time limit.
+        let is_over_time = started.elapsed() >= Duration::from_secs(seconds) * 4 / 5;
         if ended.outcome == Ended::Timeout {
-            return Ok(Listed::Endless(ended.frames.last().map(|frame| FailureFrame {
+            return Ok(Listing::Endless(ended.frames.last().map(|frame| FailureFrame {
                 path: frame.path.clone(),
                 line: frame.line,
                 name: frame.name.clone(),
@@ -245,45 +245,45 @@ impl Job<'_> {
         let list = blocking(move || read_list(&root, folder.path(), &ended)).await?;
         match list {
             list if is_short && is_over_time => {
-                Ok(Listed::Endless(list.ok().as_ref().and_then(last_line)))
+                Ok(Listing::Endless(list.ok().as_ref().and_then(last_line)))
             }
             Ok(list) if list.ops.is_empty() => {
                 let why = list.notes.first().cloned();
                 Err(unavailable(why.unwrap_or_else(|| "no operators ran".to_owned())))
             }
-            list => list.map(|list| Listed::Here(Arc::new(list))),
+            list => list.map(|list| Listing::Complete(Arc::new(list))),
         }
     }
 
-    /// Makes the profile.
+    /// Creates the profile.
     async fn finish(
         &self,
         interpreter: &Interpreter,
-        before: Option<Saved>,
+        before: Option<SavedList>,
         now: Arc<OpList>,
         unsaved: Unsaved,
     ) -> Result<EstimateOutcome, Outcome> {
         let (root, device) = (self.plan.root.clone(), self.target.device.clone());
         let (name, measured) = (self.target.name.clone(), self.target.measured.clone());
         let interpreter = interpreter.clone();
-        let made = blocking(move || {
+        let outcome = blocking(move || {
             let before_list = before.map(|saved| saved.list);
             let texts = unsaved.texts(&root, &now, measured.as_deref());
             let profile =
                 profile(&now, before_list.as_deref(), measured.as_deref(), &texts, &device, name);
             let gaps = gaps(&now);
-            let read = recording::Read {
+            let read = recording::LoadedRecording {
                 profile,
                 elsewhere: None,
                 compiled_regions: 0,
                 iteration: AtHand::default(),
             };
             let mut profiled = recording::locate(read, &root, Some(&interpreter), &root);
-            // Nothing of it was recorded.
+            // Nothing was recorded.
             (profiled.recording, profiled.log, profiled.when_unix_ms) = (None, None, None);
             EstimateOutcome::Estimated(Box::new(Estimated { profiled, gaps }))
         });
-        made.await
+        outcome.await
     }
 }
 
@@ -308,7 +308,7 @@ fn profile(
         target,
         before: None,
     };
-    // Where nothing was measured, the change is that against the estimate of the saved text.
+    // Without a measurement, changes are relative to the estimate of the saved text.
     let saved = before
         .filter(|_| measured.is_none())
         .map(|operators| Before::of(&live::estimate(&live::Input { operators, ..input.clone() })));
@@ -330,8 +330,8 @@ fn gaps(list: &OpList) -> Vec<Gap> {
     gaps
 }
 
-/// The device that an estimate is for: where the program was measured, or else the GPU that is there,
-/// or that the person named, or this processor.
+/// Returns the device to estimate for: the one of the measurement, else this machine's GPU or the
+/// one that the user chose, else this CPU.
 async fn choose_target(
     root: &Path,
     measured: Option<&Arc<Profiled>>,
@@ -376,14 +376,14 @@ fn unavailable(what: String) -> Outcome {
     Outcome::Problem(Problem::new(ProblemKind::Run, what, ""))
 }
 
-/// The line whose operator ran last.
+/// Returns the line of the last operator that ran.
 fn last_line(list: &OpList) -> Option<FailureFrame> {
     let frame = list.frames(list.ops.last()?.stack).next()?;
     let path = list.files.get(frame.file as usize)?.clone();
     Some(FailureFrame { path, line: frame.line, name: frame.function.clone() })
 }
 
-/// The list that an estimate left, or what was in its way.
+/// Reads the list of an estimate, or returns the reason that there is none.
 pub(super) fn read_list(root: &Path, folder: &Path, ended: &RunOutcome) -> Result<OpList, Outcome> {
     let detail = || ended.message.clone().unwrap_or_else(|| "the agent gave no reason".to_owned());
     match ended.outcome {
@@ -394,7 +394,7 @@ pub(super) fn read_list(root: &Path, folder: &Path, ended: &RunOutcome) -> Resul
         }
         _ => return Err(unavailable(detail())),
     }
-    let bytes = recording::read_bounded(folder, LIST, LONGEST_LIST)
+    let bytes = recording::read_bounded(folder, LIST, LIST_BYTES_LIMIT)
         .map_err(|error| unavailable(format!("{error} ({})", detail())))?;
     let list = OpList::parse(&bytes).map_err(|error| unavailable(error.to_string()))?;
     let failure = list.failure.clone().and_then(|value| serde_json::from_value(value).ok());
@@ -414,7 +414,7 @@ pub(super) fn read_list(root: &Path, folder: &Path, ended: &RunOutcome) -> Resul
     }
 }
 
-const LONGEST_LIST: u64 = ridgeline_analysis::operators::op_list::MAX_BYTES as u64;
+const LIST_BYTES_LIMIT: u64 = ridgeline_analysis::operators::op_list::MAX_BYTES as u64;
 
 fn run_failure(list: &OpList, failure: Failure) -> RunFailure {
     let frames = failure.frames.iter().filter_map(|frame| {
@@ -432,7 +432,7 @@ fn run_failure(list: &OpList, failure: Failure) -> RunFailure {
     }
 }
 
-/// Whether the files of a measurement are on the disk as they ran.
+/// Returns whether the files of a measurement are unchanged on disk.
 fn is_on_disk(measured: &Profiled) -> bool {
     let files = measured.profile.files.iter().zip(&measured.files);
     files.filter(|(facts, _)| !facts.fingerprint.is_empty()).all(|(facts, path)| {
@@ -441,8 +441,8 @@ fn is_on_disk(measured: &Profiled) -> bool {
     })
 }
 
-impl Saved {
-    /// Whether it is of the text that was measured.
+impl SavedList {
+    /// Returns whether the list is of the text that was measured.
     fn is_of(&self, profile: &Profile) -> bool {
         profile
             .files

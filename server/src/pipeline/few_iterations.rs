@@ -1,5 +1,5 @@
-//! Programs of few iterations: run once more with fewer of each kind, or several times, each run timing
-//! or profiling what there is.
+//! Programs with few iterations. They run again with fewer iterations of each kind, or several
+//! times, where each run either times or profiles.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,39 +8,38 @@ use ridgeline_gpu::agent::{Agent, Iterations, Outcome as Ended, RunOutcome, RunR
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Pipeline, blocking, recording, tell};
+use super::{Pipeline, blocking, recording, send_progress};
 use crate::profiler::ProgressEvent;
 use crate::store::create_private;
 
-/// Timing fewer than these is not worth a second profiled iteration, without which peaks of memory are
-/// less certain.
-const A_FEW: u32 = 3;
-/// Runs that only time stop at so much time together, unless there would be none.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The minimum number of timed iterations for a second profiled one. Without a second profiled
+/// iteration, memory peaks are less certain.
+const MIN_TIMED: u32 = 3;
+/// The maximum total time of the runs that only time. One such run is done in any case.
+const TIMING_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a run that ended early told of the program's iterations.
+/// The iterations of a run that ended early.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
-    /// How many there were.
+pub(super) struct SeenIterations {
     pub count: u32,
     /// What marked them.
     pub found_by: Option<String>,
-    /// How many signals made them.
+    /// The number of signals that make up an iteration.
     pub signals: Option<Signals>,
 }
 
-/// How to measure a program of few iterations.
+/// How to measure a program with few iterations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Remedy {
+enum Strategy {
     /// One more run.
     Once(Iterations),
-    /// So many runs that time, and one that profiles.
+    /// `times` runs that time, and one that profiles.
     Repeated { timing: Iterations, times: u32, profiling: Iterations },
 }
 
 impl Pipeline {
-    /// Runs a request until there are enough iterations, and leaves in it what the last run was asked for.
-    /// Also what the person should know of that.
+    /// Runs a request until there are enough iterations. `request` has the iterations of the last
+    /// run afterwards. Also returns notes for the user.
     pub(super) async fn run_until_enough(
         &self,
         agent: &Agent,
@@ -48,19 +47,19 @@ impl Pipeline {
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
     ) -> (RunOutcome, Vec<String>) {
-        let began = Instant::now();
+        let started = Instant::now();
         let ended = self.run_once(agent, request, progress, cancel).await;
         if ended.outcome != Ended::Short {
             return (ended, Vec::new());
         }
-        let took = began.elapsed();
+        let took = started.elapsed();
         let Some(seen) = seen_in(&request.out).await else { return (ended, Vec::new()) };
         let is_elsewhere = request.launcher.as_ref().is_some_and(|one| !one.remote.is_empty());
         let limit = Duration::from_secs(request.limits.seconds);
         let left = limit.saturating_sub(took);
-        match remedy(&request.iterations, &seen, took, left, !is_elsewhere) {
+        match strategy(&request.iterations, &seen, took, left, !is_elsewhere) {
             None => (ended, Vec::new()),
-            Some(Remedy::Once(iterations)) => {
+            Some(Strategy::Once(iterations)) => {
                 let mut notes = Vec::new();
                 if iterations.profiled < request.iterations.profiled
                     || iterations.timed < request.iterations.timed
@@ -73,24 +72,24 @@ impl Pipeline {
                 request.iterations = iterations;
                 (self.run_once(agent, request, progress, cancel).await, notes)
             }
-            Some(Remedy::Repeated { timing, times, profiling }) => {
+            Some(Strategy::Repeated { timing, times, profiling }) => {
                 let mut earlier = Vec::new();
                 for number in 0..times {
-                    let Some(seconds) = seconds_left(limit, began) else { break };
-                    tell(progress, &format!("run {} of {}", number + 2, times + 2), 0.05);
+                    let Some(seconds) = seconds_left(limit, started) else { break };
+                    send_progress(progress, &format!("run {} of {}", number + 2, times + 2), 0.05);
                     let out = request.out.join(format!("run-{}", number + 1));
-                    if !made(&out).await {
+                    if !create_folder(&out).await {
                         break;
                     }
                     let mut run = RunRequest { out: out.clone(), ..request.clone() }.redirected();
                     run.iterations = timing.clone();
                     run.limits.seconds = seconds;
-                    let of_run = self.run_once(agent, &run, progress, cancel).await;
-                    match of_run.outcome {
+                    let ended = self.run_once(agent, &run, progress, cancel).await;
+                    match ended.outcome {
                         Ended::Complete => earlier.push(out),
-                        // Nothing was timed yet: this is how the program ends.
-                        _ if earlier.is_empty() => return (of_run, Vec::new()),
-                        Ended::Cancelled => return (of_run, Vec::new()),
+                        // Nothing was timed yet, so this is the program's result.
+                        _ if earlier.is_empty() => return (ended, Vec::new()),
+                        Ended::Cancelled => return (ended, Vec::new()),
                         _ => break,
                     }
                 }
@@ -98,11 +97,11 @@ impl Pipeline {
                 request.iterations = profiling;
                 request.earlier = earlier;
                 let mut last = request.clone();
-                last.limits.seconds = seconds_left(limit, began).unwrap_or(1);
-                tell(progress, &format!("run {0} of {0}", timed + 2), 0.05);
+                last.limits.seconds = seconds_left(limit, started).unwrap_or(1);
+                send_progress(progress, &format!("run {0} of {0}", timed + 2), 0.05);
                 let ended = self.run_once(agent, &last, progress, cancel).await;
                 let (folders, out) = (std::mem::take(&mut request.earlier), request.out.clone());
-                // Their times are in the last one's recording.
+                // Their times are in the last run's recording.
                 let _ = blocking(move || remove(&folders, &out)).await;
                 (ended, vec![note(seen.count, timed)])
             }
@@ -110,97 +109,103 @@ impl Pipeline {
     }
 }
 
-/// Fewer iterations, for a program that ended before as many as were asked for: the recording's
-/// manifest says how many there were. `None` where there were too few to measure anything in one run.
-pub(super) async fn fewer_iterations(folder: &Path, asked: &Iterations) -> Option<Iterations> {
-    shortened(asked, &seen_in(folder).await?)
+/// Reduces the iterations, for a program that ended before it had as many as requested. The
+/// recording's manifest has their number. Returns `None` if there were too few to measure in one
+/// run.
+pub(super) async fn fewer_iterations(folder: &Path, requested: &Iterations) -> Option<Iterations> {
+    shortened(requested, &seen_in(folder).await?)
 }
 
-async fn seen_in(folder: &Path) -> Option<Seen> {
+async fn seen_in(folder: &Path) -> Option<SeenIterations> {
     let folder = folder.to_owned();
     blocking(move || recording::seen(&folder)).await.ok()?
 }
 
-async fn made(folder: &Path) -> bool {
+async fn create_folder(folder: &Path) -> bool {
     let folder = folder.to_owned();
     matches!(blocking(move || create_private(&folder)).await, Ok(Ok(())))
 }
 
 fn remove(folders: &[PathBuf], out: &Path) {
     for folder in folders.iter().filter(|folder| folder.parent() == Some(out)) {
-        // What is left is found by the next clean-up of the cache.
+        // The next cleanup of the cache removes the rest.
         let _ = std::fs::remove_dir_all(folder);
     }
 }
 
-fn seconds_left(limit: Duration, began: Instant) -> Option<u64> {
-    Some(limit.saturating_sub(began.elapsed()).as_secs()).filter(|seconds| *seconds > 0)
+fn seconds_left(limit: Duration, started: Instant) -> Option<u64> {
+    Some(limit.saturating_sub(started.elapsed()).as_secs()).filter(|seconds| *seconds > 0)
 }
 
-/// What to do about a program that `took` so long for the iterations that were `seen`, with so much of
-/// the time limit `left`.
-fn remedy(
-    asked: &Iterations,
-    seen: &Seen,
+/// Decides how to measure a program whose run `took` this time and had the iterations in `seen`,
+/// with the time `left` of its limit.
+fn strategy(
+    requested: &Iterations,
+    seen: &SeenIterations,
     took: Duration,
     left: Duration,
     may_repeat: bool,
-) -> Option<Remedy> {
-    let once = shortened(asked, seen);
-    let enough = asked.warmup.saturating_add(asked.profiled).saturating_add(asked.timed.min(A_FEW));
+) -> Option<Strategy> {
+    let once = shortened(requested, seen);
+    let enough = requested
+        .warmup
+        .saturating_add(requested.profiled)
+        .saturating_add(requested.timed.min(MIN_TIMED));
     if seen.count >= enough || seen.count == 0 || !may_repeat {
-        return once.map(Remedy::Once);
+        return once.map(Strategy::Once);
     }
-    let told = told(asked, seen);
-    // What comes before the first repetition is no iteration like the others.
-    let least = u32::from(seen.signals.is_some_and(|signals| signals.first > 0));
-    let warmup = asked.warmup.min(seen.count / 2).max(least).min(seen.count - 1);
-    let in_each = (seen.count - warmup).min(asked.timed).max(1);
-    let wanted = asked.timed.div_ceil(in_each).max(1);
-    // A little more, because a profiled iteration takes longer.
+    let known = with_known_signals(requested, seen);
+    // What comes before the first signal is not a normal iteration.
+    let min_warmup = u32::from(seen.signals.is_some_and(|signals| signals.first > 0));
+    let warmup = requested.warmup.min(seen.count / 2).max(min_warmup).min(seen.count - 1);
+    let in_each = (seen.count - warmup).min(requested.timed).max(1);
+    let wanted = requested.timed.div_ceil(in_each).max(1);
+    // With a margin, because profiled iterations take longer.
     let room = |time: Duration| (time.as_secs_f64() / (1.2 * took.as_secs_f64()).max(0.01)) as u32;
     let affordable = room(left).saturating_sub(1);
     if affordable == 0 {
-        return once.map(Remedy::Once);
+        return once.map(Strategy::Once);
     }
-    let times = wanted.min(affordable).min(room(PATIENCE).saturating_sub(1).max(1));
-    Some(Remedy::Repeated {
-        timing: Iterations { warmup, timed: in_each, profiled: 0, ..told.clone() },
+    let times = wanted.min(affordable).min(room(TIMING_LIMIT).saturating_sub(1).max(1));
+    Some(Strategy::Repeated {
+        timing: Iterations { warmup, timed: in_each, profiled: 0, ..known.clone() },
         times,
         profiling: Iterations {
             warmup,
             timed: 0,
-            profiled: asked.profiled.min(seen.count - warmup).max(1),
-            ..told
+            profiled: requested.profiled.min(seen.count - warmup).max(1),
+            ..known
         },
     })
 }
 
-/// What was asked for, with what is known by now.
-fn told(asked: &Iterations, seen: &Seen) -> Iterations {
+/// Returns the requested iterations, with what is known about how to find them.
+fn with_known_signals(requested: &Iterations, seen: &SeenIterations) -> Iterations {
     Iterations {
         timed_at_most: None,
-        found_by: asked.found_by.clone().or_else(|| seen.found_by.clone()),
+        found_by: requested.found_by.clone().or_else(|| seen.found_by.clone()),
         signals: seen.signals,
-        ..asked.clone()
+        ..requested.clone()
     }
 }
 
-/// Fewer are timed, while that leaves a few. Else one profiled iteration, and of the rest one or two
-/// timed ones.
-fn shortened(asked: &Iterations, seen: &Seen) -> Option<Iterations> {
-    let told = told(asked, seen);
-    let left = seen.count.saturating_sub(asked.warmup.saturating_add(asked.profiled));
-    if left >= asked.timed.min(A_FEW) && (left < asked.timed || asked.timed_at_most.is_some()) {
-        return Some(Iterations { timed: left.min(asked.timed), ..told });
+/// Reduces the timed iterations, if enough remain. Otherwise requests one profiled iteration, and
+/// one or two timed ones.
+fn shortened(requested: &Iterations, seen: &SeenIterations) -> Option<Iterations> {
+    let known = with_known_signals(requested, seen);
+    let left = seen.count.saturating_sub(requested.warmup.saturating_add(requested.profiled));
+    if left >= requested.timed.min(MIN_TIMED)
+        && (left < requested.timed || requested.timed_at_most.is_some())
+    {
+        return Some(Iterations { timed: left.min(requested.timed), ..known });
     }
     let unprofiled = seen.count.checked_sub(1).filter(|left| *left > 0)?;
-    let timed = if unprofiled >= 3 { asked.timed.clamp(1, 2) } else { 1 };
-    let warmup = asked.warmup.min(unprofiled.saturating_sub(timed));
-    Some(Iterations { warmup, timed, profiled: 1, ..told })
+    let timed = if unprofiled >= 3 { requested.timed.clamp(1, 2) } else { 1 };
+    let warmup = requested.warmup.min(unprofiled.saturating_sub(timed));
+    Some(Iterations { warmup, timed, profiled: 1, ..known })
 }
 
-/// How often a program was run.
+/// Returns a note on how often the program ran.
 fn note(count: u32, timed: usize) -> String {
     let (has, them) = match count {
         1 => ("1 iteration".to_owned(), "it"),
@@ -218,14 +223,14 @@ fn note(count: u32, timed: usize) -> String {
 mod tests {
     use super::*;
 
-    fn seen(count: u32) -> Seen {
-        Seen { count, ..Seen::default() }
+    fn seen(count: u32) -> SeenIterations {
+        SeenIterations { count, ..SeenIterations::default() }
     }
 
     #[track_caller]
     fn check_shortened(seen: u32, expected: Option<(u32, u32, u32)>) {
-        let asked = Iterations { timed_at_most: Some(6), ..Iterations::default() };
-        let got = shortened(&asked, &self::seen(seen));
+        let requested = Iterations { timed_at_most: Some(6), ..Iterations::default() };
+        let got = shortened(&requested, &self::seen(seen));
         let got = got.map(|fewer| (fewer.warmup, fewer.timed, fewer.profiled));
         assert_eq!(got, expected);
         if let Some((warmup, timed, profiled)) = expected {
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn few_iterations_are_divided() {
+    fn few_iterations_are_split_into_kinds() {
         check_shortened(0, None);
         check_shortened(1, None);
         check_shortened(2, Some((0, 1, 1)));
@@ -243,7 +248,7 @@ mod tests {
         check_shortened(6, Some((2, 2, 1)));
         check_shortened(7, Some((2, 3, 2)));
         check_shortened(9, Some((2, 3, 2)));
-        // Many were asked for: of these there are fewer, and of the others as many.
+        // If many were requested, fewer are timed and the others stay the same.
         let many = Iterations { timed: 60, ..Iterations::default() };
         let timed = |seen: u32| {
             shortened(&many, &self::seen(seen)).map(|fewer| (fewer.timed, fewer.profiled))
@@ -253,9 +258,9 @@ mod tests {
 
     fn repeated(count: u32, took: u64, left: u64) -> Option<(u32, u32, u32, u32)> {
         let (took, left) = (Duration::from_secs(took), Duration::from_secs(left));
-        match remedy(&Iterations::default(), &seen(count), took, left, true)? {
-            Remedy::Once(_) => None,
-            Remedy::Repeated { timing, times, profiling } => {
+        match strategy(&Iterations::default(), &seen(count), took, left, true)? {
+            Strategy::Once(_) => None,
+            Strategy::Repeated { timing, times, profiling } => {
                 assert_eq!((timing.profiled, profiling.timed), (0, 0));
                 assert_eq!(timing.warmup, profiling.warmup);
                 assert!(timing.warmup + timing.timed.max(profiling.profiled) <= count);
@@ -265,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_few_iterations_runs_several_times() {
+    fn a_program_with_few_iterations_runs_several_times() {
         assert_eq!(repeated(0, 1, 100), None);
         assert_eq!(repeated(1, 1, 100), Some((0, 1, 3, 1)));
         assert_eq!(repeated(2, 1, 100), Some((1, 1, 3, 1)));
@@ -276,27 +281,27 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_to_the_time_limit() {
-        assert_eq!(repeated(1, 20, 100), Some((0, 1, 1, 1)), "nobody waits that long");
+    fn repeated_runs_respect_the_time_limit() {
+        assert_eq!(repeated(1, 20, 100), Some((0, 1, 1, 1)), "more would take too long");
         assert_eq!(repeated(1, 10, 25), Some((0, 1, 1, 1)));
         assert_eq!(repeated(1, 60, 60), None);
         assert_eq!(repeated(2, 60, 60), None);
     }
 
     #[test]
-    fn what_comes_before_the_loop_is_not_timed() {
+    fn work_before_the_loop_is_not_timed() {
         let signals = Some(Signals { first: 1, every: 2 });
-        let seen = Seen { count: 3, signals, found_by: Some("module".to_owned()) };
-        let asked = Iterations { warmup: 0, ..Iterations::default() };
+        let seen = SeenIterations { count: 3, signals, found_by: Some("module".to_owned()) };
+        let requested = Iterations { warmup: 0, ..Iterations::default() };
         let second = Duration::from_secs(1);
-        let remedy = remedy(&asked, &seen, second, 60 * second, true);
-        let Some(Remedy::Repeated { timing, .. }) = remedy else { panic!("{remedy:?}") };
+        let strategy = strategy(&requested, &seen, second, 60 * second, true);
+        let Some(Strategy::Repeated { timing, .. }) = strategy else { panic!("{strategy:?}") };
         assert_eq!((timing.warmup, timing.signals), (1, signals));
         assert_eq!(timing.found_by.as_deref(), Some("module"));
     }
 
     #[test]
-    fn it_is_told_how_often_it_ran() {
+    fn a_note_says_how_often_the_program_ran() {
         assert_eq!(
             note(1, 3),
             "the program has 1 iteration: it was run 5 times, once to find it, 3 times to time it and \

@@ -1,6 +1,7 @@
-//! A what-if held against the truth: the edited text runs from an overlay, in turns with the unedited
-//! one; where that cannot be, with the unedited one right before and after it, since a machine has
-//! faster and slower minutes. No file is touched, and nothing is kept of what ran but the numbers.
+//! Compares a what-if with a measurement. The edited text runs from an overlay, in turns with the
+//! unedited one. If that is not possible, the unedited text runs before and after it, because a
+//! machine's speed varies from minute to minute. No file is touched, and only the numbers are
+//! stored.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,35 +31,34 @@ use crate::documents::text_on_disk;
 use crate::profiler::{Profiled, ProgressEvent};
 use crate::what_if::worker_count;
 
-/// Iterations that are timed in each run: as many as fit into so much time.
+/// The number of timed iterations in each run: as many as fit into the time below.
 const TIMED: std::ops::RangeInclusive<u32> = 5..=15;
 const TIMED_FOR: Duration = Duration::from_secs(2);
-/// The same in turns: there is one run of these, and no more.
+/// The time for iterations that run in turns. It is longer, because there is only one run.
 const TURNS_FOR: Duration = Duration::from_secs(4);
-/// Runs: the unedited text, the edited one, and the unedited one again.
+/// The runs: the unedited text, the edited one, and the unedited one again.
 const RUNS: [(&str, bool); 3] =
     [("without the edit", false), ("with the edit", true), ("without the edit, again", false)];
 
-/// What is compared.
+/// A what-if to measure.
 #[derive(Clone, Debug)]
 pub(crate) struct Compared {
-    /// What was predicted of one optimization.
+    /// The prediction for one optimization.
     pub prediction: Prediction,
-    /// The measurement that it is predicted from.
+    /// The measurement that the prediction is based on.
     pub measured: Arc<Profiled>,
-    /// The open texts of the project, by path without links.
+    /// The project's open texts, by path without symbolic links.
     pub texts: Vec<(PathBuf, Arc<str>)>,
 }
 
-/// Texts in place of files, by path relative to the root.
+/// Texts that replace files, by path relative to the root.
 type Overlay = BTreeMap<String, String>;
 
 impl Pipeline {
-    /// Measures what an optimization brings to today's text. News go to `progress`. Ends soon after
-    /// `cancel`.
+    /// Measures the speedup of an optimization on the current text. Ends soon after `cancel`.
     ///
     /// # Errors
-    /// An outcome that is no measurement: the edit cannot be made, or a run failed.
+    /// An outcome without a measurement: the edit is not possible, or a run failed.
     pub(crate) async fn measure(
         &self,
         plan: &Plan,
@@ -73,12 +73,13 @@ impl Pipeline {
         let (unedited, edited) = texts.await?.map_err(|why| refused(&compared.prediction, &why))?;
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
         let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
-        // What loads batches beside the loop would go on while the other version has its turn.
-        let loads_beside = compared.prediction.names.iter().any(|name| name == "loader-workers");
-        if !loads_beside && side_by_side::can(&agent, &compared.measured).await {
+        // Loader workers would continue while the other version has its turn.
+        let changes_loader_workers =
+            compared.prediction.names.iter().any(|name| name == "loader-workers");
+        if !changes_loader_workers && side_by_side::can(&agent, &compared.measured).await {
             let texts = (&unedited, &edited);
             let found = self.in_turns(&agent, plan, compared, texts, progress, cancel).await?;
-            // What went wrong shows again, and in which of them, when they run one after another.
+            // If this failed, running one after another shows what failed, and in which version.
             if let Some(found) = found {
                 return Ok(found);
             }
@@ -86,7 +87,7 @@ impl Pipeline {
         let mut runs = Vec::with_capacity(RUNS.len());
         for (number, (what, is_edited)) in RUNS.into_iter().enumerate() {
             let overlay = if is_edited { &edited } else { &unedited };
-            let part = Part { what, number, progress };
+            let part = RunPart { what, number, progress };
             let run = self.measured_run(&agent, plan, compared, overlay, &part, cancel).await;
             runs.push(run?);
         }
@@ -96,7 +97,7 @@ impl Pipeline {
         Ok(pair(compared, first, changed, again))
     }
 
-    /// Both texts in turns; nothing where that did not come to its end.
+    /// Runs both texts in turns. Returns `None` if that did not complete.
     async fn in_turns(
         &self,
         agent: &Agent,
@@ -113,7 +114,7 @@ impl Pipeline {
         let run = SideBySide { agent, request, iteration_ns, timed_for: TURNS_FOR, more_turns: 0 };
         let versions = [(unedited.clone(), batch_size), (edited.clone(), batch_size)];
         let ended = self.side_by_side(run, &versions, progress, cancel).await;
-        // A recording has many megabytes, and removing it takes its time.
+        // A recording has many megabytes, so removing it takes time.
         blocking(move || drop(folder)).await?;
         let measured = ended.unwrap_or_default();
         let [before, after] = &measured[..] else { return Ok(None) };
@@ -131,7 +132,7 @@ impl Pipeline {
         plan: &Plan,
         compared: &Compared,
         overlay: &Overlay,
-        part: &Part<'_>,
+        part: &RunPart<'_>,
         cancel: &CancellationToken,
     ) -> Result<Profile, Outcome> {
         let folder = self.folder_for_runs(plan).await?;
@@ -142,15 +143,15 @@ impl Pipeline {
         let timed = planned.iterations.timed.max((room as u32).clamp(*TIMED.start(), *TIMED.end()));
         let iterations = Iterations { timed, timed_at_most: None, ..planned.iterations.clone() };
         let mut request = RunRequest { overlay: overlay.clone(), iterations, ..planned };
-        let (news, mut received) = mpsc::channel(16);
+        let (events, mut received) = mpsc::channel(16);
         let work = async {
-            let (ended, _) = self.run_until_enough(agent, &mut request, &news, cancel).await;
-            drop(news);
+            let (ended, _) = self.run_until_enough(agent, &mut request, &events, cancel).await;
+            drop(events);
             ended
         };
         let relay = async {
             while let Some(event) = received.recv().await {
-                part.tell(event);
+                part.send(event);
             }
         };
         let (ended, ()) = tokio::join!(work, relay);
@@ -161,29 +162,29 @@ impl Pipeline {
             return Err(without_log(failed));
         }
         let read = read_in_background(&out, None, &plan.root).await?;
-        // A recording has many megabytes, and removing it takes its time.
+        // A recording has many megabytes, so removing it takes time.
         blocking(move || drop(folder)).await?;
         Ok(read.profile)
     }
 }
 
 /// One of the runs, for the progress.
-struct Part<'a> {
+struct RunPart<'a> {
     what: &'static str,
     number: usize,
     progress: &'a mpsc::Sender<ProgressEvent>,
 }
 
-impl Part<'_> {
-    fn tell(&self, event: ProgressEvent) {
+impl RunPart<'_> {
+    fn send(&self, event: ProgressEvent) {
         let stage = format!("{}: {}", self.what, event.stage);
         let share = event.share.map(|share| (self.number as f32 + share) / RUNS.len() as f32);
-        // Progress that nobody takes in time is not worth waiting for.
+        // If the channel is full, the event is dropped.
         let _ = self.progress.try_send(ProgressEvent { stage, share });
     }
 }
 
-/// Today's texts where the disk has others, and the same with the edit.
+/// Returns the current texts that differ from the disk, and the same with the edit.
 fn overlays(plan: &Plan, compared: &Compared) -> Result<(Overlay, Overlay), String> {
     let name = compared.prediction.names.first().map(String::as_str).unwrap_or_default();
     let kind = optimization(name).and_then(|one| one.edit());
@@ -199,7 +200,7 @@ fn overlays(plan: &Plan, compared: &Compared) -> Result<(Overlay, Overlay), Stri
             unedited.insert(path.replace('\\', "/"), text.to_string());
         }
     }
-    let lines = lines_today(compared, &sources);
+    let lines = current_lines(compared, &sources);
     let lines: Vec<(&str, u32)> = lines.iter().map(|(path, line)| (path.as_str(), *line)).collect();
     let request = Request { kind, lines: &lines, count: Some(worker_count()) };
     let rewrite = rewrite(&sources, &site_entry(plan, &sources), &request);
@@ -212,20 +213,20 @@ fn overlays(plan: &Plan, compared: &Compared) -> Result<(Overlay, Overlay), Stri
     Ok((unedited, edited))
 }
 
-/// The lines that the prediction is about, where they are today.
-fn lines_today(compared: &Compared, sources: &Sources) -> Vec<(String, u32)> {
+/// Finds the current positions of the prediction's lines.
+fn current_lines(compared: &Compared, sources: &Sources) -> Vec<(String, u32)> {
     let files = &compared.measured.profile.files;
-    let today = compared.prediction.lines.iter().filter_map(|(file, line)| {
+    let current = compared.prediction.lines.iter().filter_map(|(file, line)| {
         let facts = files.get(file.0 as usize)?;
         let text = sources.text(&facts.path)?;
         let lines = Lines::new(&text);
         let place = LineMap::new(&facts.fingerprint, lines.checksums()).place(*line)?;
         Some((facts.path.clone(), place.line))
     });
-    today.collect()
+    current.collect()
 }
 
-/// A text after its edits; nothing where they are not within it.
+/// Applies edits to a text. Returns `None` if they are out of range or not in order.
 fn applied(file: &FileEdits, text: &str) -> Option<String> {
     let (mut edited, mut done) = (String::with_capacity(text.len()), 0);
     for (range, new) in &file.edits {
@@ -239,14 +240,14 @@ fn applied(file: &FileEdits, text: &str) -> Option<String> {
 
 fn pair(compared: &Compared, first: &Profile, changed: &Profile, again: &Profile) -> Pair {
     let (before, after) = (first.iteration.time_ns, again.iteration.time_ns);
-    // What drifted evenly is the same in the middle of both.
+    // The mean of both runs cancels linear drift.
     let times = (0.5 * (before + after), changed.iteration.time_ns);
     let drift = if before > 0.0 { after / before - 1.0 } else { 0.0 };
     pair_of(compared, (first, changed), times, drift)
 }
 
-/// Each turn is compared with the other one of its round, and the middle one of these ratios counts.
-/// How far the later half of them differs from the earlier is what the machine did meanwhile.
+/// Compares each turn with the other version's turn in the same round, and takes the median of the
+/// ratios. The difference between the later and the earlier half of the ratios is the drift.
 fn pair_of_turns(compared: &Compared, before: &Measured, after: &Measured) -> Option<Pair> {
     let ratios = before.turns.iter().zip(&after.turns).map(|(before, after)| after / before);
     let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
@@ -307,17 +308,17 @@ mod tests {
     }
 
     #[test]
-    fn edits_are_made_in_order() {
+    fn edits_are_applied_in_order() {
         check(&[], Some("fit(ä)\n"));
         check(&[(0..0, "re"), (4..6, "x")], Some("refit(x)\n"));
-        // Not within the text, not between characters, and not in order.
+        // Out of range, inside a character, and out of order.
         check(&[(0..99, "")], None);
         check(&[(5..6, "")], None);
         check(&[(4..6, ""), (0..1, "")], None);
     }
 
     #[test]
-    fn drift_is_taken_out_of_the_ratio() {
+    fn drift_does_not_affect_the_ratio() {
         let run = |time_ns: f64| {
             let mut profile = Profile::default();
             profile.iteration.time_ns = time_ns;
@@ -342,7 +343,7 @@ mod tests {
         assert_eq!(found.measured.speedup(), Some(2.0));
         assert!((found.drift - 0.4).abs() < 1e-9);
         assert_eq!(found.measured.before_peak_bytes, None);
-        // In turns: the machine becomes slower, and so do both.
+        // In turns: the machine slows down, and both versions with it.
         let turns = |turns: &[f64]| Measured { profile: Profile::default(), turns: turns.into() };
         let (before, after) = (turns(&[100.0, 200.0, 400.0]), turns(&[50.0, 100.0, 200.0]));
         let found = pair_of_turns(&compared, &before, &after).expect("a pair");

@@ -1,4 +1,4 @@
-//! How profiling ended, with messages that say what was wrong, where, and what to do next.
+//! The result of profiling, with messages that say what is wrong, where, and what to do next.
 
 use std::path::PathBuf;
 
@@ -12,28 +12,25 @@ use super::plan::Plan;
 use super::{recording, run_facts};
 use crate::profiler::{Profiled, RunChoice};
 
-/// How profiling ended.
+/// The result of profiling.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It was measured.
     Measured(Box<Profiled>),
-    /// The program failed.
     Failed(Box<ProgramFailure>),
-    /// Somebody stopped it.
+    /// It was stopped.
     Cancelled,
-    /// Several programs fit.
+    /// Several programs may be the training run.
     Choose {
-        /// The project's root.
         root: PathBuf,
-        /// Likeliest first.
+        /// The likeliest first.
         runs: Vec<RunChoice>,
     },
-    /// Something is in the way.
+    /// Anything else that prevented a measurement.
     Problem(Problem),
 }
 
 impl Outcome {
-    /// How the program failed, or ended without a measurement.
+    /// Returns the failure of the program, or of a run without a measurement.
     pub(crate) fn failure(&self) -> Option<&RunFailure> {
         match self {
             Outcome::Failed(failed) => Some(&failed.failure),
@@ -42,7 +39,8 @@ impl Outcome {
         }
     }
 
-    /// What the program wrote that was kept from the disk, where it ran and was not allowed to.
+    /// Returns the program's writes that were kept from the disk, if it ran and was not allowed to
+    /// write.
     pub(crate) fn side_effects(&self) -> Option<&SideEffects> {
         match self {
             Outcome::Measured(profiled) => profiled.profile.side_effects.as_deref(),
@@ -53,53 +51,49 @@ impl Outcome {
     }
 }
 
-/// How the user's program failed.
+/// A failure of the user's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProgramFailure {
-    /// What it raised, with paths relative to `root`.
+    /// The error, with paths relative to `root`.
     pub failure: RunFailure,
-    /// The project's root.
     pub root: PathBuf,
-    /// What the program printed, where it was kept.
+    /// The program's output, if stored.
     pub log: Option<PathBuf>,
-    /// What it wrote that was kept from the disk.
+    /// Its writes that were kept from the disk.
     pub side_effects: Option<SideEffects>,
 }
 
-/// What is in the way of a measurement.
+/// What prevented a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// What it is about, for exit codes.
+    /// The category, for exit codes.
     pub kind: ProblemKind,
     /// What is wrong, and where.
     pub what: String,
-    /// What to do next; empty where `what` says it.
+    /// What to do next; empty if `what` says it already.
     pub next: String,
-    /// The run that ended without a measurement; `what` and `next` are how it is told in the terminal.
+    /// The run that ended without a measurement. `what` and `next` describe it for the terminal.
     pub run: Option<Box<RunFailure>>,
-    /// What the program printed, where it was kept.
+    /// The program's output, if stored.
     pub log: Option<PathBuf>,
-    /// What it wrote that was kept from the disk.
+    /// Its writes that were kept from the disk.
     pub side_effects: Option<Box<SideEffects>>,
 }
 
-/// What a problem is about.
+/// The category of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProblemKind {
-    /// The configuration says something that is not allowed.
+    /// The configuration is invalid.
     Configuration,
-    /// There is no training script.
     NothingToRun,
-    /// There is no Python with torch.
     NoPython,
-    /// The run ended without a measurement.
     Run,
-    /// A file of ours could not be written or read.
+    /// One of our files could not be written or read.
     Files,
 }
 
 impl Problem {
-    /// A problem without a log.
+    /// Creates a problem without a run or log.
     pub(crate) fn new(
         kind: ProblemKind,
         what: impl Into<String>,
@@ -109,7 +103,7 @@ impl Problem {
         Problem { kind, what, next, run: None, log: None, side_effects: None }
     }
 
-    /// Both sentences in one, as an editor shows them.
+    /// Returns the message for an editor: both sentences.
     pub(crate) fn message(&self) -> String {
         if let Some(run) = &self.run {
             failure::report(run, Reader::Editor).message
@@ -121,7 +115,7 @@ impl Problem {
     }
 }
 
-/// What a run that left no measurement means for the person.
+/// Describes a run without a measurement.
 pub(super) async fn without_measurement(
     plan: &Plan,
     request: &RunRequest,
@@ -134,14 +128,14 @@ pub(super) async fn without_measurement(
     }
     let log = Some(folder.join(LOG_FILE)).filter(|log| log.is_file());
     let side_effects = ended.side_effects.clone();
-    if let Some((what, next)) = of_agent(ended) {
+    if let Some((what, next)) = agent_failure(ended) {
         let side_effects = side_effects.map(Box::new);
         let (kind, run) = (ProblemKind::Run, None);
         return Outcome::Problem(Problem { kind, what, next, run, log, side_effects });
     }
     let (plan, request, ended) = (plan.clone(), request.clone(), ended.clone());
     let interpreter = interpreter.clone();
-    let told = tokio::task::spawn_blocking(move || {
+    let described = tokio::task::spawn_blocking(move || {
         let raised =
             (ended.outcome == Ended::Failed).then(|| recording::failure(&folder)).flatten();
         let is_raised = raised.is_some();
@@ -156,7 +150,7 @@ pub(super) async fn without_measurement(
         }
         (failure, is_raised, plan.root)
     });
-    match told.await {
+    match described.await {
         Ok((failure, true, root)) => {
             Outcome::Failed(Box::new(ProgramFailure { failure, root, log, side_effects }))
         }
@@ -169,8 +163,8 @@ pub(super) async fn without_measurement(
     }
 }
 
-/// What is in the way on the side of the agent: the program is not to blame.
-fn of_agent(ended: &RunOutcome) -> Option<(String, String)> {
+/// Describes a problem of the agent, which is not the program's fault.
+fn agent_failure(ended: &RunOutcome) -> Option<(String, String)> {
     let detail = match ended.message.as_deref().map(str::trim) {
         None | Some("") => String::new(),
         Some(message) => format!(": {message}"),
@@ -187,7 +181,7 @@ fn of_agent(ended: &RunOutcome) -> Option<(String, String)> {
     }
 }
 
-/// The rank that failed first, as the agent's message begins: `rank 1`.
+/// Returns the rank that failed first, from the start of the agent's message: `rank 1`.
 fn rank_of<'a>(request: &RunRequest, ended: &'a RunOutcome) -> Option<&'a str> {
     request.launcher.as_ref()?;
     let (rank, _) = ended.message.as_deref()?.split_once(": ")?;
@@ -195,5 +189,5 @@ fn rank_of<'a>(request: &RunRequest, ended: &'a RunOutcome) -> Option<&'a str> {
     number.bytes().all(|digit| digit.is_ascii_digit()).then_some(rank)
 }
 
-/// The program's output beside a recording.
+/// The program's output, in the recording's folder.
 pub(super) const LOG_FILE: &str = "log.txt";

@@ -1,4 +1,4 @@
-//! What will be run, decided without running anything: configuration, discovery, limits.
+//! Decides what will be run, without running anything: configuration, discovery, limits.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,80 +12,79 @@ use ridgeline_gpu::interpreter::Search;
 use ridgeline_gpu::limits::{Machine, default_limits};
 
 use super::outcome::{Outcome, Problem, ProblemKind};
+use super::program::{ChosenProgram, check_is_script, choose, inside};
 use crate::config::{self, Config, DeviceChoice, Loaded, SideEffects};
-use crate::discover::{Candidate, Discovery, Found, Run, project_root, with_arguments};
+use crate::discover::{Discovery, project_root, with_arguments};
 use crate::documents::text_on_disk;
-use crate::profiler::RunChoice;
 use crate::store::Store;
 
-/// Iterations to time where nobody says how many.
+/// The number of iterations to time by default.
 const TIMED: u32 = 3;
-/// The same, where they are quick or unequal: these cost nothing, and of those a few say little.
-const TIMED_AT_MOST: u32 = 6;
+/// The maximum number of iterations to time if they are fast or vary. Fast ones cost little, and a
+/// few that vary are not representative.
+const TIMED_LIMIT: u32 = 6;
 
-/// What a person or an editor asks for. All paths are absolute.
+/// What a user or an editor requests. All paths are absolute.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     /// The workspace folder.
     pub workspace: PathBuf,
-    /// The file whose change is the reason, where there is one.
+    /// The file whose change caused the run, if any.
     pub changed: Option<PathBuf>,
-    /// The script or provider file that the person named for this run.
+    /// The script or provider file that the user gave for this run.
     pub script: Option<PathBuf>,
-    /// The command that the person typed for this run. It stands for the configuration's program, its
-    /// arguments and its launcher.
+    /// The command that the user typed for this run. It replaces the configuration's program,
+    /// arguments and launcher.
     pub command: Option<TypedCommand>,
-    /// What the person once chose where several programs fit. Without it, the store is asked.
+    /// The choice that the user made earlier among several programs. Without it, the stored one is
+    /// used.
     pub remembered: Option<String>,
-    /// Where several programs fit, the likeliest one runs: there is nobody to ask.
+    /// If there are several programs, run the likeliest one, because there is nobody to ask.
     pub takes_likeliest: bool,
-    /// The editor's choice of interpreter.
+    /// The interpreter set in the editor.
     pub editor_python: Option<PathBuf>,
-    /// What the person set for this run, over the configuration.
+    /// The user's settings for this run, which override the configuration.
     pub overrides: Overrides,
 }
 
-/// A command that a person typed, read but for what Python's path needs.
+/// A command that a user typed, parsed except for what depends on Python's path.
 #[derive(Clone, Debug)]
 pub(crate) struct TypedCommand {
     /// The script, module or function.
     pub entry: Entry,
-    /// Its arguments.
     pub arguments: Vec<String>,
     /// Variables in front of the command.
     pub environment: BTreeMap<String, String>,
     /// What starts its processes.
     pub launcher: Option<config::Launcher>,
-    /// The folder that it was typed in, or that it names.
+    /// The folder in which it was typed, or that it names.
     pub working_directory: PathBuf,
-    /// What of it has no effect on a profiled run.
+    /// The parts of it that have no effect on a profiled run.
     pub notes: Vec<String>,
 }
 
-/// What a person set for one run.
+/// The user's settings for one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     /// The Python to run with.
     pub python: Option<PathBuf>,
-    /// Where to run.
+    /// The device to run on.
     pub device: Option<DeviceChoice>,
-    /// The batch size that a provider is asked for.
+    /// The batch size to request from a provider.
     pub batch_size: Option<u32>,
-    /// Iterations to time.
+    /// The number of iterations to time.
     pub iterations: Option<u32>,
-    /// Iterations to time at the least where nobody set how many for this run.
+    /// The minimum number of iterations to time, unless this run has its own number.
     pub least_iterations: u32,
-    /// Seconds until the run is stopped.
+    /// The time limit in seconds.
     pub seconds: Option<u32>,
-    /// The program's arguments.
     pub arguments: Option<Vec<String>>,
-    /// The folder to run in.
     pub working_directory: Option<PathBuf>,
-    /// What starts the processes of the program.
+    /// What starts the program's processes.
     pub launcher: Option<config::Launcher>,
-    /// What becomes of what the program writes.
+    /// What happens to the program's writes.
     pub side_effects: Option<SideEffects>,
-    /// Estimates may go on where the system cannot confine them.
+    /// Whether to estimate even if the system has no sandbox.
     pub without_sandbox: bool,
 }
 
@@ -98,38 +97,38 @@ pub(crate) struct Plan {
     pub search: Search,
     /// The script, module or provider.
     pub entry: Entry,
-    /// Whether the person named the Python for this very run.
+    /// Whether the user gave the Python for this run.
     pub python_is_named: bool,
-    /// What the person should know about how this was decided.
+    /// Notes for the user about how this was decided.
     pub notes: Vec<String>,
-    /// What starts its processes, as a person reads it; nothing where the agent does.
+    /// The launcher's command, as shown to the user; `None` if the agent starts the program.
     pub launched_by: Option<String>,
-    /// Where the command was found that this runs: `command from README.md:14`.
+    /// Where the command was found: `command from README.md:14`.
     pub origin: Option<String>,
-    /// The program's Python file, where it is known.
+    /// The program's Python file, if known.
     file: Option<PathBuf>,
     launcher: Option<Launcher>,
     request: RunRequest,
 }
 
 impl Plan {
-    /// The request to the agent for one of the runs that follow a profiled one (other batch sizes, edits
-    /// that are compared), for a recording into `out`. What they write is never kept.
+    /// Returns the request to the agent for one of the runs after a profiled one (other batch
+    /// sizes, comparisons of edits), which records into `out`. Their writes are never kept.
     pub(crate) fn run_request(&self, out: PathBuf) -> RunRequest {
         RunRequest { out, ..self.request.clone() }.redirected()
     }
 
-    /// The request for the profiled run itself, with the launcher where the plan has one: for an agent
-    /// that serves launched runs.
+    /// Returns the request for the profiled run itself, with the plan's launcher if it has one: for
+    /// an agent that serves launched runs.
     pub(crate) fn launched_request(&self, out: PathBuf) -> RunRequest {
         RunRequest { out, launcher: self.launcher.clone(), ..self.request.clone() }
     }
 
-    /// The same with another batch size: a provider is asked for it, a script finds it in its text. No
-    /// file is touched. It reads files.
+    /// Returns the same plan with another batch size: a provider gets it as an argument, a script
+    /// in an overlay. It only reads files.
     ///
     /// # Errors
-    /// Why the batch size is not one number that can be replaced.
+    /// Why the batch size is not a single number that can be replaced.
     pub(crate) fn at_batch(mut self, batch_size: u32) -> Result<Plan, Refusal> {
         if matches!(self.entry, Entry::Provider { .. }) {
             self.request.batch_size = Some(u64::from(batch_size));
@@ -138,7 +137,7 @@ impl Plan {
         let relative = |path: &Path| {
             path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().replace('\\', "/")
         };
-        let texts = OnDisk(self.root.clone());
+        let texts = FilesOnDisk(self.root.clone());
         let path = match &self.entry {
             Entry::Script { path } | Entry::Provider { path } => relative(path),
             Entry::Module { name } => match &self.file {
@@ -168,17 +167,17 @@ impl Plan {
         Ok(self)
     }
 
-    /// The configuration's variables for the program.
+    /// Returns the environment variables for the program.
     pub(crate) fn environment(&self) -> &BTreeMap<String, String> {
         &self.request.env
     }
 
-    /// What the agent can do ahead of the run.
+    /// Returns what the agent can prepare before the run.
     pub(crate) fn prepare(&self, preimport: bool) -> Prepare {
         Prepare { root: self.root.clone(), entry: self.entry.clone(), preimport }
     }
 
-    /// What runs, as a person names it: `train.py`, `python -m package.train`.
+    /// Returns the program as a user would write it: `train.py`, `python -m package.train`.
     pub(crate) fn entry_name(&self) -> String {
         match &self.entry {
             Entry::Script { path } | Entry::Provider { path } => {
@@ -189,7 +188,7 @@ impl Plan {
         }
     }
 
-    /// The same with its arguments and where the command was found, on one line.
+    /// Returns the name with its arguments and where the command was found, on one line.
     pub(crate) fn shown(&self) -> String {
         let name = match &self.entry {
             Entry::Module { .. } => self.entry_name(),
@@ -202,28 +201,28 @@ impl Plan {
         }
     }
 
-    /// The program's Python file, where it is known.
+    /// Returns the program's Python file, if known.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 }
 
-/// The texts of a project as the disk has them.
-struct OnDisk(PathBuf);
+/// The files of a project on disk.
+struct FilesOnDisk(PathBuf);
 
-impl Project for OnDisk {
+impl Project for FilesOnDisk {
     fn text(&self, path: &str) -> Option<Arc<str>> {
         let file = config::inside(&self.0, Path::new(path)).ok()?;
-        // Reading a named pipe would wait for ever.
+        // Reading a named pipe would block forever.
         file.is_file().then(|| text_on_disk(&file)).flatten().map(Into::into)
     }
 }
 
-/// Decides what to run. It reads files and runs nothing.
+/// Decides what to run. It only reads files.
 ///
 /// # Errors
-/// An [`Outcome`] other than a measurement: a wrong configuration, nothing to run, or a choice that
-/// the person has to make.
+/// An [`Outcome`] without a measurement: an invalid configuration, nothing to run, or a choice that
+/// the user has to make.
 pub(crate) fn plan(
     request: &Request,
     store: &Store,
@@ -233,8 +232,8 @@ pub(crate) fn plan(
         Entry::Script { path } | Entry::Provider { path } => Some(path.as_path()),
         Entry::Module { .. } => None,
     });
-    let about = request.script.as_deref().or(request.changed.as_deref()).or(typed);
-    let root = match about {
+    let target = request.script.as_deref().or(request.changed.as_deref()).or(typed);
+    let root = match target {
         Some(file) if file.starts_with(&request.workspace) => {
             project_root(file, Some(&request.workspace))
         }
@@ -247,9 +246,9 @@ pub(crate) fn plan(
     chosen.find_imports(&root, discovery);
     notes.append(&mut chosen.notes);
     let (is_configured, is_typed) = (chosen.is_configured, chosen.is_typed);
-    let Chosen { entry, arguments: own, origin, file, .. } = chosen;
+    let ChosenProgram { entry, arguments: own, origin, file, .. } = chosen;
     if let Entry::Script { path } | Entry::Provider { path } = &entry {
-        refuse_what_cannot_run(path)?;
+        check_is_script(path)?;
     }
     let overrides = &request.overrides;
     let own_folder = chosen.module_folder.as_ref();
@@ -260,7 +259,7 @@ pub(crate) fn plan(
         (None, Some(folder)) => inside(&root, folder.as_path(), "working_directory")?,
         (None, None) => chosen.folder.or(own_folder.cloned()).unwrap_or_else(|| root.clone()),
     };
-    // What is typed for this run comes before the configuration, and what is found comes after it.
+    // What is typed for this run overrides the configuration, which overrides what was found.
     let mut environment = chosen.environment;
     for (name, value) in config.environment.variables() {
         if !(is_typed && environment.contains_key(name)) {
@@ -270,7 +269,7 @@ pub(crate) fn plan(
     extend_python_path(&mut environment, &chosen.python_path, &working_directory, &entry);
     let args = match &overrides.arguments {
         Some(arguments) => arguments.clone(),
-        // The configured arguments are those of the configured program.
+        // The configured arguments belong to the configured program.
         None if is_configured => {
             config.arguments.iter().map(|argument| argument.as_str().to_owned()).collect()
         }
@@ -306,7 +305,7 @@ pub(crate) fn plan(
         versions: Vec::new(),
         turn: 1,
         side_effects: overrides.side_effects.unwrap_or(config.side_effects).mode(),
-        keep_writes: config.keep_writes.iter().map(|kept| kept.as_str().to_owned()).collect(),
+        keep_writes: config.keep_writes.iter().map(|path| path.as_str().to_owned()).collect(),
         without_sandbox: overrides.without_sandbox,
         limits: limits(&config, overrides),
     };
@@ -320,7 +319,7 @@ pub(crate) fn plan(
     let python_is_named = overrides.python.is_some();
     let configured_launcher = config.launcher.as_ref().filter(|_| !is_typed);
     let launcher = overrides.launcher.as_ref().or(configured_launcher).or(chosen.launcher.as_ref());
-    // A provider's iterations are its own: it has no ranks.
+    // A provider has no ranks.
     let launcher = launcher.filter(|_| !matches!(entry, Entry::Provider { .. }));
     Ok(Plan {
         origin: origin.filter(|_| overrides.arguments.is_none()),
@@ -336,251 +335,12 @@ pub(crate) fn plan(
     })
 }
 
-/// The Python that the configuration names, from the root of the file system.
+/// Returns the absolute path of the Python in the configuration.
 pub(crate) fn configured_python(root: &Path, config: &Config) -> Option<PathBuf> {
     config.python.as_deref().map(|path| environment_python(&root.join(with_home(path))))
 }
 
-/// What was decided to run.
-struct Chosen {
-    entry: Entry,
-    /// Its Python file, where it is known.
-    file: Option<PathBuf>,
-    /// The configuration named it.
-    is_configured: bool,
-    /// The person typed the command.
-    is_typed: bool,
-    arguments: Vec<String>,
-    environment: BTreeMap<String, String>,
-    launcher: Option<config::Launcher>,
-    folder: Option<PathBuf>,
-    /// The folder in which a script has to run that runs as a module.
-    module_folder: Option<PathBuf>,
-    /// Where Python looks for modules besides.
-    python_path: Vec<PathBuf>,
-    origin: Option<String>,
-    notes: Vec<String>,
-}
-
-impl Chosen {
-    fn of(entry: Entry, file: Option<PathBuf>) -> Chosen {
-        Chosen {
-            entry,
-            file,
-            is_configured: false,
-            is_typed: false,
-            arguments: Vec::new(),
-            environment: BTreeMap::new(),
-            launcher: None,
-            folder: None,
-            module_folder: None,
-            python_path: Vec::new(),
-            origin: None,
-            notes: Vec::new(),
-        }
-    }
-
-    fn script(path: PathBuf) -> Chosen {
-        Chosen::of(Entry::Script { path: path.clone() }, Some(path))
-    }
-
-    fn provider(path: PathBuf) -> Chosen {
-        Chosen::of(Entry::Provider { path: path.clone() }, Some(path))
-    }
-
-    /// What discovery found, below the project's root.
-    fn found(root: &Path, run: Run) -> Chosen {
-        let path = root.join(&run.path);
-        let entry = match run.module {
-            Some(name) => Entry::Module { name },
-            None => Entry::Script { path: path.clone() },
-        };
-        Chosen {
-            arguments: run.arguments,
-            environment: run.environment,
-            launcher: config::Launcher::of_words(run.launcher).ok(),
-            folder: run.folder.map(|folder| root.join(folder)),
-            origin: run.origin,
-            ..Chosen::of(entry, Some(path))
-        }
-    }
-
-    /// Runs a script as a module where its imports need that, and lets Python find what it imports of the
-    /// project.
-    fn find_imports(&mut self, root: &Path, discovery: &mut Discovery) {
-        let Some(file) = self.file.as_deref().and_then(|file| file.strip_prefix(root).ok()) else {
-            return;
-        };
-        let found = match &self.entry {
-            Entry::Provider { .. } => return,
-            Entry::Module { name } => {
-                // `src/pkg/train.py` is looked for in `src`.
-                let depth = name.split(':').next().unwrap_or_default().split('.').count();
-                let is_main =
-                    file.file_name().is_some_and(|it| it == "__main__.py" || it == "__init__.py");
-                let base = file.ancestors().nth(depth + usize::from(is_main));
-                self.python_path.extend(base.map(|base| root.join(base)));
-                return;
-            }
-            Entry::Script { .. } => discovery.import_path(root, file),
-        };
-        if let Some((name, base)) = found.module {
-            self.entry = Entry::Module { name };
-            // Who installs `src/package` works in the folder above `src`.
-            let is_src = base.file_name().is_some_and(|it| it == "src") && base != root;
-            let above = base.parent().filter(|_| is_src).unwrap_or(&base);
-            self.module_folder = Some(above.to_owned());
-            self.python_path.push(base);
-        }
-        self.python_path.extend(found.more);
-    }
-}
-
-fn choose(
-    request: &Request,
-    root: &Path,
-    config: &Config,
-    store: &Store,
-    discovery: &mut Discovery,
-) -> Result<Chosen, Outcome> {
-    if let Some(command) = &request.command {
-        return Ok(typed(command.clone(), root, discovery));
-    }
-    let configured = if let Some(script) = &config.script {
-        Some(Chosen::script(inside(root, script.as_path(), "script")?))
-    } else if let Some(provider) = &config.provider {
-        Some(Chosen::provider(inside(root, provider.as_path(), "provider")?))
-    } else if let Some(module) = &config.module {
-        let name = module.as_str().to_owned();
-        let folder = config.working_directory.as_ref().map_or(Path::new(""), |it| it.as_path());
-        let file = discovery.module_file(root, folder, &name).map(|file| root.join(file));
-        Some(Chosen::of(Entry::Module { name }, file))
-    } else {
-        None
-    };
-    if let Some(script) = &request.script {
-        let is_configured = configured.as_ref().is_some_and(|configured| {
-            let (Entry::Script { path } | Entry::Provider { path }) = &configured.entry else {
-                return false;
-            };
-            path == script
-        });
-        let is_provider = discovery.is_provider(script);
-        let chosen = if is_provider { Chosen::provider } else { Chosen::script };
-        return Ok(Chosen { is_configured, ..chosen(script.clone()) });
-    }
-    if let Some(configured) = configured {
-        return Ok(Chosen { is_configured: true, ..configured });
-    }
-    let changed = request.changed.as_deref().and_then(|file| file.strip_prefix(root).ok());
-    let remembered = request.remembered.clone().or_else(|| store.remembered_run(root));
-    // A choice may have been made from the workspace's folder, with the project below it.
-    let remembered = remembered.map(|text| {
-        let full = request.workspace.join(&text);
-        let inside = full.strip_prefix(root).ok().filter(|_| full.is_file());
-        inside.map_or(text, |inside| inside.to_string_lossy().into_owned())
-    });
-    match discovery.find(root, changed, remembered.as_deref()) {
-        Found::Run(run) => Ok(Chosen::found(root, run)),
-        Found::Provider(path) => Ok(Chosen::provider(root.join(path))),
-        Found::Several { candidates, leads } => {
-            if let [first, others @ ..] = candidates.as_slice()
-                && leads
-                && request.takes_likeliest
-            {
-                let mut chosen = Chosen::found(root, first.run.clone());
-                chosen.notes.push(likeliest(&first.run, others));
-                return Ok(chosen);
-            }
-            let runs = candidates.into_iter().map(|candidate| {
-                let origin = candidate.run.origin.clone();
-                let why: Vec<String> = candidate.reasons.into_iter().chain(origin).collect();
-                RunChoice { command: candidate.run.shown(), why: why.join(", ") }
-            });
-            Err(Outcome::Choose { root: root.to_owned(), runs: runs.collect() })
-        }
-        Found::Nothing { looked_at, cut_short, likely } => {
-            Err(Outcome::Problem(nothing_to_run(root, looked_at, cut_short, &likely)))
-        }
-    }
-}
-
-fn likeliest(run: &Run, others: &[Candidate]) -> String {
-    const MOST: usize = 3;
-    let mut names: Vec<String> = others.iter().take(MOST).map(|one| name_of(&one.run)).collect();
-    if others.len() > MOST {
-        names.push(format!("{} more", others.len() - MOST));
-    }
-    format!(
-        "{} scripts could be the training script; {} is the most likely. The others: {}. To \
-        profile another one: `ridgeline profile {}`",
-        others.len() + 1,
-        name_of(run),
-        names.join(", "),
-        others.first().map(|one| name_of(&one.run)).unwrap_or_default()
-    )
-}
-
-fn name_of(run: &Run) -> String {
-    run.path.to_string_lossy().replace('\\', "/")
-}
-
-fn typed(command: TypedCommand, root: &Path, discovery: &mut Discovery) -> Chosen {
-    let TypedCommand { entry, arguments, environment, launcher, working_directory, notes } =
-        command;
-    let file = match &entry {
-        Entry::Script { path } | Entry::Provider { path } => Some(path.clone()),
-        Entry::Module { name } => {
-            let name = name.split(':').next().unwrap_or_default();
-            let folder = working_directory.strip_prefix(root).ok();
-            let file = folder.and_then(|folder| discovery.module_file(root, folder, name));
-            file.map(|file| root.join(file))
-        }
-    };
-    let folder = Some(working_directory);
-    Chosen {
-        is_typed: true,
-        arguments,
-        environment,
-        launcher,
-        folder,
-        notes,
-        ..Chosen::of(entry, file)
-    }
-}
-
-fn nothing_to_run(root: &Path, looked_at: usize, cut_short: bool, likely: &[PathBuf]) -> Problem {
-    let bound = if cut_short { ", and the search was cut short" } else { "" };
-    let files = if looked_at == 1 { "1 Python file" } else { &format!("{looked_at} Python files") };
-    let likely: Vec<String> = likely.iter().map(|path| path.display().to_string()).collect();
-    let example = likely.first().map_or("train.py", String::as_str);
-    let next = format!(
-        "Pass the command that starts it: `ridgeline profile -- python {}`, or set `script = \
-        \"{example}\"` in {}",
-        shell_words::quote(example),
-        config::FILE_NAME
-    );
-    let nearest = match likely.as_slice() {
-        [] => String::new(),
-        files => {
-            format!(
-                ". These scripts run PyTorch, but no training was found in them: {}",
-                files.join(", ")
-            )
-        }
-    };
-    Problem::new(
-        ProblemKind::NothingToRun,
-        format!(
-            "no training script was found in {} ({files} searched, and the commands in README, \
-            Makefile, shell scripts, launch.json and pyproject.toml{bound}){nearest}",
-            root.display()
-        ),
-        next,
-    )
-}
-
-/// Puts folders in front of the program's `PYTHONPATH`, but for the one that Python looks in anyway.
+/// Prepends folders to the program's `PYTHONPATH`, except the one that Python searches anyway.
 fn extend_python_path(
     environment: &mut BTreeMap<String, String>,
     more: &[PathBuf],
@@ -605,33 +365,6 @@ fn extend_python_path(
     }
 }
 
-fn refuse_what_cannot_run(path: &Path) -> Result<(), Outcome> {
-    let nothing = |what: String, next: &str| {
-        Err(Outcome::Problem(Problem::new(ProblemKind::NothingToRun, what, next)))
-    };
-    let shown = path.display();
-    match path.metadata() {
-        Err(error) => nothing(format!("{shown} cannot be read: {error}"), ""),
-        Ok(metadata) if !metadata.is_file() => nothing(format!("{shown} is not a file"), ""),
-        Ok(_) => match path.extension().and_then(|extension| extension.to_str()) {
-            Some("py" | "pyw") => Ok(()),
-            Some("ipynb") => nothing(
-                format!("{shown} is a notebook, and notebooks are not supported"),
-                "Export its training loop as a script and profile that",
-            ),
-            _ => nothing(format!("{shown} is not a Python file"), "Pass a script that ends in .py"),
-        },
-    }
-}
-
-/// A configured path, once links are followed; what leads out of the project is refused.
-fn inside(root: &Path, path: &Path, key: &str) -> Result<PathBuf, Outcome> {
-    config::inside(root, path).map_err(|why| {
-        let what = format!("`{key}` in the configuration of {}: {why}", root.display());
-        Outcome::Problem(Problem::new(ProblemKind::Configuration, what, ""))
-    })
-}
-
 fn user_code(root: &Path, config: &Config) -> Result<Vec<PathBuf>, Outcome> {
     if config.user_code.paths.is_empty() {
         return Ok(vec![root.to_owned()]);
@@ -644,7 +377,8 @@ fn user_code(root: &Path, config: &Config) -> Result<Vec<PathBuf>, Outcome> {
         .collect()
 }
 
-/// What is configured, and environments beside the project: their packages are not its code.
+/// Returns what the configuration excludes, and environments in the project's folder: their
+/// packages are not the project's code.
 fn not_user_code(root: &Path, config: &Config) -> Vec<PathBuf> {
     let configured = config.user_code.exclude.iter().map(|path| root.join(path.as_path()));
     let environments =
@@ -655,14 +389,14 @@ fn not_user_code(root: &Path, config: &Config) -> Vec<PathBuf> {
 }
 
 fn iterations(config: &Config, overrides: &Overrides) -> Iterations {
-    let asked = overrides
+    let requested = overrides
         .iterations
         .or(config.iterations.timed.map(|timed| timed.get().max(overrides.least_iterations)));
-    let usual = TIMED.max(overrides.least_iterations);
+    let default = TIMED.max(overrides.least_iterations);
     Iterations {
         warmup: config.iterations.warmup.get(),
-        timed: asked.unwrap_or(usual),
-        timed_at_most: asked.is_none().then(|| TIMED_AT_MOST.max(usual)),
+        timed: requested.unwrap_or(default),
+        timed_at_most: requested.is_none().then(|| TIMED_LIMIT.max(default)),
         profiled: config.iterations.profiled.get(),
         found_by: config.iterations.found_by.map(|found_by| found_by.name().to_owned()),
         signals: None,
@@ -681,7 +415,7 @@ fn limits(config: &Config, overrides: &Overrides) -> RunLimits {
     }
 }
 
-/// The user's own folder for a leading `~`, as people write it in configurations.
+/// Expands a leading `~`, which users write in configurations.
 fn with_home(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), directories::BaseDirs::new()) {
         (Ok(rest), Some(dirs)) => dirs.home_dir().join(rest),
@@ -689,7 +423,7 @@ fn with_home(path: &Path) -> PathBuf {
     }
 }
 
-/// The Python of an environment, where its folder is named.
+/// Returns the Python of an environment, if the path is its folder.
 fn environment_python(path: &Path) -> PathBuf {
     if !path.is_dir() {
         return path.to_owned();

@@ -1,5 +1,5 @@
-//! What this machine made of single operators, kept in the cache by what they are, PyTorch's version,
-//! its settings and the device, so that each is run once.
+//! Caches timings of single operators on this machine. They are stored by operator, PyTorch
+//! version, its settings and the device, so that each is run once.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,21 +14,20 @@ use serde_json::{Value, json};
 
 use crate::store::{Store, StoreError, create_private, write_atomic};
 
-/// The version of the file.
 const VERSION: u32 = 2;
-/// A file with more is begun anew: a program has some dozens.
-const MOST_ENTRIES: usize = 4096;
-/// Nothing of ours is larger, in bytes.
+/// The maximum number of entries; a larger file is ignored. A program has a few dozen.
+const ENTRY_LIMIT: usize = 4096;
+/// The maximum size in bytes of a file to read. We never write a larger one.
 const READ_LIMIT: u64 = 8 << 20;
 
-/// What is known of one device: the answers by what was asked, as JSON.
+/// The known answers for one device, by request (as JSON).
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct KnownAnswers {
     version: u32,
     answers: BTreeMap<String, Value>,
 }
 
-/// Where answers of a device are kept: of the same PyTorch, set in the same way.
+/// Returns the file with the answers for a device, PyTorch version and settings.
 pub(super) fn file_of(store: &Store, subject: &Subject, list: &ProbeList) -> PathBuf {
     let profile = &subject.profile;
     let mut hasher = fnv::FnvHasher::default();
@@ -40,12 +39,12 @@ pub(super) fn file_of(store: &Store, subject: &Subject, list: &ProbeList) -> Pat
     store.cache().join("probes").join(format!("{:016x}.json", hasher.finish()))
 }
 
-/// The bytes of a file; none where it is not there, or larger than any of ours.
+/// Reads the bytes of a file; empty if it does not exist or exceeds [`READ_LIMIT`].
 pub(super) fn read_bounded(file: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let is_ours =
+    let is_readable =
         fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.len() <= READ_LIMIT);
-    if is_ours && let Ok(file) = File::open(file) {
+    if is_readable && let Ok(file) = File::open(file) {
         let read = file.take(READ_LIMIT).read_to_end(&mut bytes);
         read.inspect_err(|why| tracing::warn!("probes cannot be read: {why}")).ok();
     }
@@ -53,35 +52,35 @@ pub(super) fn read_bounded(file: &Path) -> Vec<u8> {
 }
 
 const LISTS: [&str; 3] = ["operators", "optimizers", "cells"];
-/// Of what is asked, the ways in which it is to be run.
-const WAYS: &str = "variants";
+/// The key of the variants in which a request is to be run.
+const VARIANTS: &str = "variants";
 
-/// What is asked about, in whichever ways.
-fn without_ways(asked: &Value) -> String {
-    let mut asked = asked.clone();
-    if let Some(fields) = asked.as_object_mut() {
-        fields.remove(WAYS);
+/// Returns the key of a request: the request without its variants.
+fn key(request: &Value) -> String {
+    let mut request = request.clone();
+    if let Some(fields) = request.as_object_mut() {
+        fields.remove(VARIANTS);
     }
-    asked.to_string()
+    request.to_string()
 }
 
 fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
     of.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-impl Known {
-    /// Reads a file; one that is damaged is as good as none.
-    pub(super) fn read(file: &Path) -> Known {
-        let known = serde_json::from_slice::<Known>(&read_bounded(file)).unwrap_or_default();
-        let is_usable = known.version == VERSION && known.answers.len() <= MOST_ENTRIES;
-        if is_usable { known } else { Known { version: VERSION, ..Known::default() } }
+impl KnownAnswers {
+    /// Reads a file. A damaged file counts as empty.
+    pub(super) fn read(file: &Path) -> KnownAnswers {
+        let known = serde_json::from_slice::<KnownAnswers>(&read_bounded(file)).unwrap_or_default();
+        let is_usable = known.version == VERSION && known.answers.len() <= ENTRY_LIMIT;
+        if is_usable { known } else { KnownAnswers { version: VERSION, ..KnownAnswers::default() } }
     }
 
-    /// Writes it to a file.
+    /// Writes the answers to a file.
     ///
     /// # Errors
-    /// When the folder cannot be made or the file not be written.
-    pub(super) fn keep(&self, file: &Path) -> Result<(), StoreError> {
+    /// If the folder cannot be created or the file cannot be written.
+    pub(super) fn write(&self, file: &Path) -> Result<(), StoreError> {
         if let Some(folder) = file.parent() {
             create_private(folder)?;
         }
@@ -89,55 +88,55 @@ impl Known {
         write_atomic(file, &bytes)
     }
 
-    /// The request for what is not known, in all the ways that are asked for: a ratio needs both of its
-    /// sides from one measurement. Nothing where all is known.
+    /// Returns the part of the request without a known answer, with all requested variants: a ratio
+    /// needs both sides from the same measurement. Returns `None` if everything is known.
     pub(super) fn missing(&self, request: &Value) -> Option<Value> {
         let mut missing = request.clone();
         for key in LISTS {
-            let unknown = list(request, key).iter().filter(|asked| !self.knows(asked));
+            let unknown = list(request, key).iter().filter(|one| !self.knows(one));
             let unknown = unknown.cloned().collect();
             if let Some(lists) = missing.as_object_mut() {
                 lists.insert(key.to_owned(), unknown);
             }
         }
-        let is_asked = LISTS.iter().any(|key| !list(&missing, key).is_empty());
-        is_asked.then_some(missing)
+        let has_missing = LISTS.iter().any(|key| !list(&missing, key).is_empty());
+        has_missing.then_some(missing)
     }
 
-    fn knows(&self, asked: &Value) -> bool {
-        let known = self.answers.get(&without_ways(asked));
-        let mut ways = list(asked, WAYS).iter().filter_map(Value::as_str);
-        known.is_some_and(|known| ways.all(|way| known.get(way).is_some()))
+    fn knows(&self, request: &Value) -> bool {
+        let known = self.answers.get(&key(request));
+        let mut variants = list(request, VARIANTS).iter().filter_map(Value::as_str);
+        known.is_some_and(|known| variants.all(|variant| known.get(variant).is_some()))
     }
 
-    /// What of it is asked for.
-    pub(super) fn only(&self, request: &Value) -> Known {
-        let asked = LISTS.iter().flat_map(|key| list(request, key)).map(without_ways);
-        let answers = asked.filter_map(|asked| self.answers.get_key_value(&asked));
-        let answers = answers.map(|(asked, answer)| (asked.clone(), answer.clone())).collect();
-        Known { version: VERSION, answers }
+    /// Returns the answers to this request only.
+    pub(super) fn only(&self, request: &Value) -> KnownAnswers {
+        let keys = LISTS.iter().flat_map(|name| list(request, name)).map(key);
+        let answers = keys.filter_map(|key| self.answers.get_key_value(&key));
+        let answers = answers.map(|(key, answer)| (key.clone(), answer.clone())).collect();
+        KnownAnswers { version: VERSION, answers }
     }
 
-    /// Takes in what was answered. What time was up for is asked again another time.
-    pub(super) fn learn(&mut self, asked: &Value, answer: &Value) {
-        for key in LISTS {
-            for (asked, answer) in list(asked, key).iter().zip(list(answer, key)) {
-                let is_told = answer.as_object().is_some_and(|told| told.len() > 1);
-                if is_told && self.answers.len() < MOST_ENTRIES {
-                    self.answers.insert(without_ways(asked), answer.clone());
+    /// Adds answers. Requests that ran out of time have none, and are made again later.
+    pub(super) fn add(&mut self, request: &Value, answer: &Value) {
+        for name in LISTS {
+            for (request, answer) in list(request, name).iter().zip(list(answer, name)) {
+                let is_answered = answer.as_object().is_some_and(|fields| fields.len() > 1);
+                if is_answered && self.answers.len() < ENTRY_LIMIT {
+                    self.answers.insert(key(request), answer.clone());
                 }
             }
         }
     }
 
-    /// What is known of what is asked, as the agent would answer it.
+    /// Returns the known answers to a request, in the form of the agent's answer.
     pub(super) fn answer(&self, request: &Value) -> Value {
-        let of = |key: &str| -> Vec<Value> {
-            let asked = list(request, key).iter();
-            let known = |asked: &Value| self.answers.get(&without_ways(asked)).cloned();
-            asked.map(|asked| known(asked).unwrap_or(json!({}))).collect()
+        let answers = |name: &str| -> Vec<Value> {
+            let requests = list(request, name).iter();
+            let known = |request: &Value| self.answers.get(&key(request)).cloned();
+            requests.map(|request| known(request).unwrap_or(json!({}))).collect()
         };
-        let lists = LISTS.map(|key| (key.to_owned(), of(key).into()));
+        let lists = LISTS.map(|name| (name.to_owned(), answers(name).into()));
         Value::Object([("version".to_owned(), json!(1))].into_iter().chain(lists).collect())
     }
 }
@@ -153,12 +152,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_asked_again() {
-        let mut known = Known::default();
+    fn known_answers_are_not_requested_again() {
+        let mut known = KnownAnswers::default();
         let first = request(&["aten::mm", "aten::relu"]);
         assert_eq!(known.missing(&first), Some(first.clone()));
-        // Time was up for the second.
-        known.learn(&first, &json!({"operators": [{"name": "aten::mm", "same": 5.0}, {}]}));
+        // Time ran out for the second.
+        known.add(&first, &json!({"operators": [{"name": "aten::mm", "same": 5.0}, {}]}));
         let second = request(&["aten::relu", "aten::mm", "aten::add"]);
         assert_eq!(known.missing(&second), Some(request(&["aten::relu", "aten::add"])));
         let answer = known.answer(&second);
@@ -167,41 +166,39 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_in_other_ways_is_asked_again() {
-        let asked = |ways: &[&str]| {
-            let one = json!({"name": "aten::mm", "inputs": [1], "variants": ways});
+    fn new_variants_are_requested() {
+        let request_of = |variants: &[&str]| {
+            let one = json!({"name": "aten::mm", "inputs": [1], "variants": variants});
             json!({"operators": [one], "optimizers": [], "cells": []})
         };
-        let mut known = Known::default();
-        let both = asked(&["same", "bfloat16"]);
-        known.learn(
-            &both,
-            &json!({"operators": [{"name": "aten::mm", "same": 5, "bfloat16": null}]}),
-        );
+        let mut known = KnownAnswers::default();
+        let both = request_of(&["same", "bfloat16"]);
+        known
+            .add(&both, &json!({"operators": [{"name": "aten::mm", "same": 5, "bfloat16": null}]}));
         assert_eq!(known.missing(&both), None);
-        assert_eq!(known.missing(&asked(&["same"])), None);
-        let other = asked(&["same", "channels_last"]);
+        assert_eq!(known.missing(&request_of(&["same"])), None);
+        let other = request_of(&["same", "channels_last"]);
         assert_eq!(known.missing(&other), Some(other.clone()));
         assert_eq!(known.only(&both).answer(&both), known.answer(&both));
         assert!(known.only(&request(&["aten::add"])).answers.is_empty());
     }
 
     #[test]
-    fn a_damaged_file_is_as_good_as_none() {
+    fn a_damaged_file_counts_as_empty() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("probes").join("a.json");
-        assert!(Known::read(&file).answers.is_empty());
-        let mut known = Known { version: VERSION, ..Known::default() };
-        let asked = request(&["aten::mm"]);
-        known.learn(&asked, &json!({"operators": [{"name": "aten::mm", "same": 5.0}]}));
-        known.keep(&file).expect("written");
-        assert_eq!(Known::read(&file).missing(&asked), None);
+        assert!(KnownAnswers::read(&file).answers.is_empty());
+        let mut known = KnownAnswers { version: VERSION, ..KnownAnswers::default() };
+        let request = request(&["aten::mm"]);
+        known.add(&request, &json!({"operators": [{"name": "aten::mm", "same": 5.0}]}));
+        known.write(&file).expect("written");
+        assert_eq!(KnownAnswers::read(&file).missing(&request), None);
         for damaged in [&b"{"[..], b"[]", br#"{"version": 9, "answers": {}}"#] {
             fs::write(&file, damaged).expect("written");
-            assert!(Known::read(&file).answers.is_empty());
+            assert!(KnownAnswers::read(&file).answers.is_empty());
         }
-        // An answer that makes no sense is none.
-        known.learn(&asked, &json!({"operators": 7}));
-        known.learn(&asked, &Value::Null);
+        // Invalid answers are ignored.
+        known.add(&request, &json!({"operators": 7}));
+        known.add(&request, &Value::Null);
     }
 }

@@ -1,4 +1,4 @@
-//! Single operators, run by themselves after a recording: what this machine makes of them otherwise.
+//! Times single operators after a recording, in other variants on this machine.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,28 +11,28 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::probe_cache::{Known, file_of, read_bounded};
-use super::{Outcome, Pipeline, Plan, blocking, files_problem, or_cancelled, tell};
+use super::probe_cache::{KnownAnswers, file_of, read_bounded};
+use super::{Outcome, Pipeline, Plan, blocking, files_problem, or_cancelled, send_progress};
 use crate::profiler::ProgressEvent;
 use crate::store::{Store, write_atomic};
 
-/// How long operators are measured for what-ifs, and for a few findings.
+/// The time for measuring operators, for what-ifs and for findings, in seconds.
 const SECONDS: f64 = 20.0;
 const SECONDS_OF_FINDINGS: f64 = 6.0;
-/// For the imports and the last operator besides.
+/// Additional time for imports and for finishing the last operator.
 const GRACE: Duration = Duration::from_secs(15);
-/// To bring the answer back in time.
+/// Time reserved for returning the answer.
 const ANSWERING: Duration = Duration::from_secs(2);
-/// The answer's name, in the agent's folder and beside a recording.
+/// The file with the answer, in the agent's folder and in a recording's folder.
 const ANSWER: &str = "probes.json";
 
 impl Pipeline {
-    /// Runs the operators by themselves that are wanted of a recording and that were not run before, and
-    /// keeps the answer beside it in `recording`, within `limit`. Nothing of the project runs. The answer's notes
-    /// are for a person: that it ended early.
+    /// Times the operators of a recording that `wanted` asks for and that were not timed before,
+    /// within `limit`. Stores the answer in the folder `recording`. No code of the project runs.
+    /// The answer's notes for the user report an early end.
     ///
     /// # Errors
-    /// An outcome that is no answer: cancelled, no Python, no disk.
+    /// An outcome without an answer: cancelled, no Python, no disk space.
     pub(crate) async fn probe(
         &self,
         plan: &Plan,
@@ -49,25 +49,25 @@ impl Pipeline {
         let file = file_of(self.store(), subject, &list);
         let known = blocking({
             let file = file.clone();
-            move || Known::read(&file)
+            move || KnownAnswers::read(&file)
         });
         let mut known = known.await?;
         let mut notes = Vec::new();
         if let Some(missing) = known.missing(&list.request) {
-            tell(progress, "timing single operators in other variants", 0.5);
+            send_progress(progress, "timing single operators in other variants", 0.5);
             let (answer, note) = self.ask(plan, subject, &missing, limit, cancel).await?;
-            known.learn(&missing, &answer);
+            known.add(&missing, &answer);
             notes.extend(note);
         }
         let answer = known.answer(&list.request).to_string();
-        let own = known.only(&list.request);
-        let beside = recording.map(|recording| recording.join(ANSWER));
+        let requested = known.only(&list.request);
+        let copy = recording.map(|recording| recording.join(ANSWER));
         let Answer { probes, .. } = blocking(move || {
-            if let Err(error) = known.keep(&file) {
+            if let Err(error) = known.write(&file) {
                 tracing::debug!("probes are not kept: {error}");
             }
-            if let Some(beside) = beside
-                && let Err(error) = own.keep(&beside)
+            if let Some(copy) = copy
+                && let Err(error) = requested.write(&copy)
             {
                 tracing::debug!("probes are not kept beside their recording: {error}");
             }
@@ -77,7 +77,7 @@ impl Pipeline {
         Ok(Answer { probes, notes })
     }
 
-    /// Has the agent run what is asked; gives its answer, and a note where it ended early.
+    /// Has the agent time what is missing. Returns its answer, and a note if it ended early.
     async fn ask(
         &self,
         plan: &Plan,
@@ -96,24 +96,24 @@ impl Pipeline {
         blocking(move || write_atomic(&path, text.as_bytes())).await?.map_err(files_problem)?;
         let run = plan.run_request(out.clone());
         let manifest = subject.manifest.as_ref();
-        let on_processor = manifest.is_some_and(|it| it.device.kind.as_deref() == Some("cpu"));
+        let on_cpu = manifest.is_some_and(|it| it.device.kind.as_deref() == Some("cpu"));
         let mut limits = run.limits;
-        let most = Duration::from_secs_f64(SECONDS) + GRACE;
-        let within = limit.map_or(most, |limit| most.min(limit.saturating_sub(ANSWERING)));
+        let maximum = Duration::from_secs_f64(SECONDS) + GRACE;
+        let within = limit.map_or(maximum, |limit| maximum.min(limit.saturating_sub(ANSWERING)));
         limits.seconds = limits.seconds.min(within.as_secs().max(1));
         let request = ProbeRequest {
             out: out.clone(),
             root: run.root,
             env: run.env,
-            device: if on_processor { "cpu".to_owned() } else { run.device },
+            device: if on_cpu { "cpu".to_owned() } else { run.device },
             request: file,
             without_sandbox: run.without_sandbox,
             limits,
-            // Who waits for the answer has no limit.
+            // Without a limit, the user is waiting for the answer.
             low_priority: limit.is_some(),
         };
-        let (news, _unread) = mpsc::channel(1);
-        let ended = agent.probe(request, news, cancel.clone()).await;
+        let (events, _unread) = mpsc::channel(1);
+        let ended = agent.probe(request, events, cancel.clone()).await;
         if ended.outcome == Ended::Cancelled {
             return Err(Outcome::Cancelled);
         }
@@ -126,7 +126,7 @@ impl Pipeline {
         for note in answer.get("notes").and_then(Value::as_array).into_iter().flatten() {
             tracing::debug!("a probe: {note}");
         }
-        // An operator that crashed leaves what was measured before it.
+        // If an operator crashes, the results before it remain.
         let early = (ended.outcome != Ended::Complete).then(|| {
             let why = ended.message.unwrap_or_else(|| format!("{:?}", ended.outcome));
             format!("timing single operators stopped early: {why}")
@@ -135,23 +135,25 @@ impl Pipeline {
     }
 }
 
-/// What was measured after a recording, where its folder has it.
+/// Returns the stored results of a recording, if its folder has any.
 pub(crate) fn kept_probes(recording: &Path, subject: &Subject) -> Probes {
     read(&recording.join(ANSWER), &list(subject, Wanted::ALL))
 }
 
-/// The same, or else what this machine made of its operators at any time.
+/// Returns the stored results of a recording, or else those that this machine has for the same
+/// operators.
 pub(crate) fn known_probes(store: &Store, recording: Option<&Path>, subject: &Subject) -> Probes {
     let list = list(subject, Wanted::ALL);
-    let kept = recording.map(|recording| read(&recording.join(ANSWER), &list)).unwrap_or_default();
-    if kept != Probes::default() {
-        return kept;
+    let stored =
+        recording.map(|recording| read(&recording.join(ANSWER), &list)).unwrap_or_default();
+    if stored != Probes::default() {
+        return stored;
     }
     read(&file_of(store, subject, &list), &list)
 }
 
 fn read(file: &Path, list: &ProbeList) -> Probes {
-    list.read(Known::read(file).answer(&list.request).to_string().as_bytes()).probes
+    list.read(KnownAnswers::read(file).answer(&list.request).to_string().as_bytes()).probes
 }
 
 fn list(subject: &Subject, wanted: Wanted) -> ProbeList {

@@ -1,5 +1,5 @@
-//! The ranks of a launched run: each has a recording of its own, those after the first within the
-//! first one's folder.
+//! The ranks of a launched run. Each has its own recording, and those of ranks other than the first
+//! are inside the first one's folder.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use ridgeline_analysis::profile::ranks::Ranks;
 use ridgeline_analysis::recording::Recording;
 
 use super::recording::load;
-use crate::store::RANK;
+use crate::store::RANK_PREFIX;
 
-/// So many are read; a run of thousands of ranks has as many traces.
-const MOST_READ: usize = 64;
+/// The maximum number of ranks read. A run with thousands of ranks has as many traces.
+const READ_LIMIT: usize = 64;
 
-/// What the ranks cost of which `profile` is the first, and what a person should know about it. No ranks
-/// where it is the only one that can be read. It reads files and computes; it can take seconds.
+/// Returns the costs of all ranks, of which `profile` is the first, and notes for the user. Returns
+/// no ranks if only the first can be read. It reads files and computes, which can take seconds.
 pub(super) fn read(
     folder: &Path,
     recording: &Recording,
@@ -25,18 +25,18 @@ pub(super) fn read(
     let mut others = folders(folder);
     let mut notes = Vec::new();
     let last = others.last().map_or(0, |(rank, _)| *rank);
-    // The last of them may have left nothing.
+    // The last rank may have left no recording.
     let world_size = world_size(recording).max(last.saturating_add(1));
     let recorded = others.len().saturating_add(1);
-    // Of ranks that the program starts itself, one is recorded (docs/ranks.md).
+    // If the program starts the ranks itself, only one is recorded (docs/ranks.md).
     let is_child =
         recording.manifest.as_ref().is_some_and(|manifest| manifest.child_processes.is_some());
     if (recorded as u64) < u64::from(world_size) && !is_child {
         notes.push(format!("{recorded} of {world_size} ranks left a recording"));
     }
-    if others.len() >= MOST_READ {
-        notes.push(format!("only the first {MOST_READ} of {world_size} ranks were read"));
-        others.truncate(MOST_READ - 1);
+    if others.len() >= READ_LIMIT {
+        notes.push(format!("only the first {READ_LIMIT} of {world_size} ranks were read"));
+        others.truncate(READ_LIMIT - 1);
     }
     let mut ranks = vec![rank_cost(0, profile)];
     for (rank, folder) in others {
@@ -51,20 +51,20 @@ pub(super) fn read(
     (side_by_side(world_size, ranks), notes)
 }
 
-/// How many ranks there were, as the first one saw it; 0 where it did not.
+/// Returns the number of ranks that the first rank saw, or 0 if unknown.
 fn world_size(recording: &Recording) -> u32 {
     let manifest = recording.manifest.as_ref();
     let distributed = manifest.and_then(|manifest| manifest.observed.distributed.as_ref());
     distributed.map_or(0, |distributed| distributed.world_size)
 }
 
-/// The folders of the ranks after the first, by their numbers and in that order.
+/// Returns the folders of the ranks other than the first, sorted by rank.
 pub(super) fn folders(folder: &Path) -> Vec<(u32, PathBuf)> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
     let mut found: Vec<(u32, PathBuf)> = entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .filter_map(|entry| {
-            let number = entry.file_name().to_str()?.strip_prefix(RANK)?.parse().ok()?;
+            let number = entry.file_name().to_str()?.strip_prefix(RANK_PREFIX)?.parse().ok()?;
             Some((number, entry.path()))
         })
         .filter(|(number, _)| *number > 0)
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::pipeline::recording::iterations_seen;
 
-    /// A run's folder with these manifests.
+    /// Returns the folder of a run with these manifests.
     fn folder(manifests: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         for (rank, manifest) in manifests {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rank_is_missing_of_those_that_a_program_starts_itself() {
+    fn ranks_that_the_program_starts_are_not_reported_missing() {
         let distributed = Some(Distributed { world_size: 2, ..Distributed::default() });
         let observed = Observed { distributed, ..Observed::default() };
         let manifest = Manifest { observed, child_processes: Some(2), ..Manifest::default() };
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_are_missing_or_broken_are_told_of() {
+    fn missing_and_broken_ranks_are_reported() {
         check(&[("", "{}")], 0, &[]);
         check(&[("", "{}")], 1, &[]);
         check(&[("", "{}"), ("rank-1", "{")], 2, &["rank 1 is ignored: "]);
@@ -135,11 +135,11 @@ mod tests {
 
     #[test]
     fn the_rank_with_the_fewest_iterations_counts() {
-        let of = |seen| format!(r#"{{"schema": 1, "iterations": {{"seen": {seen}}}}}"#);
-        let (six, five) = (of(6), of(5));
+        let manifest = |seen| format!(r#"{{"schema": 1, "iterations": {{"seen": {seen}}}}}"#);
+        let (six, five) = (manifest(6), manifest(5));
         let both = folder(&[("", &six), ("rank-1", &five)]);
         assert_eq!(iterations_seen(both.path()), Some(5));
-        // The first one waited for the other, and was ended.
+        // The first rank waited for the other, and was stopped.
         assert_eq!(iterations_seen(folder(&[("rank-1", &five)]).path()), Some(5));
         assert_eq!(iterations_seen(folder(&[("", &six)]).path()), Some(6));
         assert_eq!(iterations_seen(folder(&[]).path()), None);

@@ -1,4 +1,4 @@
-//! From a recording's folder to a profile, and from the profile's paths to files of this machine.
+//! From a recording's folder to a profile, and from the profile's paths to files on this machine.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
@@ -21,67 +21,56 @@ use ridgeline_analysis::recording::trace::Trace;
 use ridgeline_gpu::agent::Signals;
 use ridgeline_gpu::interpreter::Interpreter;
 
-use super::few_iterations::Seen;
+use super::few_iterations::SeenIterations;
 use super::what_if::Iteration;
 use crate::documents::real_path;
 use crate::known_devices;
 use crate::measured_rates;
 use crate::profiler::{AtHand, Profiled};
 
-/// A manifest larger than this is not one that the agent wrote, in bytes.
+/// The maximum size of a manifest in bytes. The agent never writes a larger one.
 const MAX_MANIFEST_BYTES: u64 = 256 << 20;
-/// The same for the line log: its events are bounded when it is written.
+/// The maximum size of a line log in bytes. The agent limits its number of events.
 const MAX_LINE_LOG_BYTES: u64 = 512 << 20;
 
-/// What a folder's recording costs.
+/// The result of reading a recording.
 #[derive(Debug)]
-pub(super) struct Read {
-    /// What one iteration costs.
+pub(super) struct LoadedRecording {
     pub profile: Profile,
-    /// The same iteration on other devices, where that was predicted.
+    /// The predicted cost on other devices, if available.
     pub elsewhere: Option<Arc<Comparison>>,
-    /// How many regions `torch.compile` made: their lines need an eager pass.
+    /// The number of regions that `torch.compile` created. Their lines need an eager pass.
     pub compiled_regions: usize,
-    /// The iteration itself, where one was recorded.
+    /// The iteration itself, if one was recorded.
     pub iteration: AtHand,
 }
 
 /// Why a recording could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordingError {
-    /// A file is missing, too large or broken.
     #[error("the recording's {file} cannot be read: {source}")]
-    Io {
-        /// Which.
-        file: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// See the source.
+    Io { file: String, source: io::Error },
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// See the source.
     #[error("the recording's trace: {0}")]
     Trace(#[from] TraceError),
-    /// See the source.
     #[error("the recording's line log: {0}")]
     LineLog(#[from] LineLogError),
-    /// See the source.
     #[error(transparent)]
     Attribution(#[from] AttributionError),
 }
 
-/// Reads a recording of the project at `root` and says what it costs, here and on other devices,
-/// together with the eager pass of its compiled regions where there was one. It reads files and
-/// computes; it can take seconds.
+/// Reads a recording of the project at `root`, attributes it, and predicts its cost on other
+/// devices. `eager` is the folder of the eager pass of its compiled regions, if any. It reads files
+/// and computes, which can take seconds.
 ///
 /// # Errors
-/// Where a file is missing or broken.
+/// If a file is missing or broken.
 pub(super) fn read(
     folder: &Path,
     eager: Option<&Path>,
     root: &Path,
-) -> Result<Read, RecordingError> {
+) -> Result<LoadedRecording, RecordingError> {
     let recording = load(folder)?;
     let eager = eager.map(load).transpose()?;
     let (mut profile, graph) = attribution::attribute_with_graph(&recording, eager.as_ref())?;
@@ -106,27 +95,27 @@ pub(super) fn read(
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());
     let iteration = AtHand::new(Iteration::new(recording, graph));
-    Ok(Read { profile, elsewhere, compiled_regions, iteration })
+    Ok(LoadedRecording { profile, elsewhere, compiled_regions, iteration })
 }
 
-/// Adds what other ranks recorded beside the first one, whose profile it is.
+/// Adds the recordings of other ranks to the profile of the first one.
 pub(crate) fn add_ranks(folder: &Path, recording: &Recording, profile: &mut Profile) {
     let (ranks, notes) = super::ranks::read(folder, recording, profile);
     profile.ranks = ranks.map(Arc::new);
     profile.notes.extend(notes);
 }
 
-/// Whether a path is the folder of a finished recording, or a trace of another profiler's.
+/// Returns whether a path is the folder of a finished recording, or another profiler's trace.
 pub(crate) fn is_recording(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_trace = name.ends_with(".json") || name.ends_with(".json.gz");
     path.join(MANIFEST).is_file() || (is_trace && path.is_file())
 }
 
-/// Reads the files of a recording, or a trace that was recorded elsewhere.
+/// Reads the files of a recording, or another profiler's trace.
 ///
 /// # Errors
-/// Where one is missing or broken.
+/// If one is missing or broken.
 pub(crate) fn load(folder: &Path) -> Result<Recording, RecordingError> {
     if folder.is_file() {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -136,7 +125,7 @@ pub(crate) fn load(folder: &Path) -> Result<Recording, RecordingError> {
         return Ok(Recording { trace, ..Recording::default() });
     }
     let manifest = Manifest::parse(&read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES)?)?;
-    // Both are read at the same time.
+    // Both are read concurrently.
     let (trace, lines) = std::thread::scope(|scope| {
         let lines = scope.spawn(|| read_line_log(folder, &manifest));
         let trace = read_trace(folder);
@@ -150,7 +139,7 @@ pub(crate) fn load(folder: &Path) -> Result<Recording, RecordingError> {
     Ok(Recording { trace: trace?, lines: Some(lines?), manifest: Some(manifest), ceilings })
 }
 
-/// What this machine's GPU of that name was measured to reach.
+/// Returns the measured rates of this machine's GPU of that name.
 fn ceilings_of(manifest: &Manifest) -> Option<Ceilings> {
     let device = &manifest.device;
     let is_cuda = device.kind.as_deref() == Some("cuda");
@@ -161,7 +150,7 @@ fn ceilings_of(manifest: &Manifest) -> Option<Ceilings> {
 fn read_trace(folder: &Path) -> Result<Trace, RecordingError> {
     let (file, name) = open(folder, TRACE)?;
     tracing::trace!("reading {name}");
-    // Python's frames come from the line log.
+    // Python frames come from the line log.
     let options = Options { python_frames: false, ..Options::default() };
     Ok(Trace::read(file, &options)?)
 }
@@ -177,7 +166,7 @@ const MANIFEST: &str = "manifest.json";
 const TRACE: &str = "trace.json";
 const LINES: &str = "lines.bin";
 
-/// Why the program failed, as the manifest says it. `None` where it says nothing.
+/// Returns the failure recorded in the manifest, if any.
 pub(super) fn failure(folder: &Path) -> Option<RunFailure> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let manifest = Manifest::parse(&bytes).ok()?;
@@ -201,19 +190,22 @@ pub(super) fn failure(folder: &Path) -> Option<RunFailure> {
     })
 }
 
-/// How many iterations the program came to before it ended; of several ranks, the one with the fewest.
+/// Returns the number of iterations that the program reached. If there are several ranks, the
+/// lowest number.
 pub(super) fn iterations_seen(folder: &Path) -> Option<u32> {
     seen(folder).map(|seen| seen.count)
 }
 
-/// The same, with what made them.
-pub(super) fn seen(folder: &Path) -> Option<Seen> {
+/// Returns the iterations that the program reached, and how they were found. If there are several
+/// ranks, those of the rank with the fewest.
+pub(super) fn seen(folder: &Path) -> Option<SeenIterations> {
     let others = super::ranks::folders(folder).into_iter().map(|(_, folder)| folder);
     let all = std::iter::once(folder.to_owned()).chain(others);
     all.filter_map(|folder| iterations_of(&folder)).min_by_key(|seen| seen.count)
 }
 
-/// The signals of training that came before it ended; nothing where the recording cannot be read.
+/// Returns the number of training signals that were seen, or `None` if the recording cannot be
+/// read.
 pub(super) fn signals_seen(folder: &Path) -> Option<SignalCounts> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let seen = Manifest::parse(&bytes).ok()?.iterations.signals;
@@ -225,33 +217,33 @@ pub(super) fn signals_seen(folder: &Path) -> Option<SignalCounts> {
     })
 }
 
-fn iterations_of(folder: &Path) -> Option<Seen> {
+fn iterations_of(folder: &Path) -> Option<SeenIterations> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let manifest = Manifest::parse(&bytes).ok()?;
     let iterations = manifest.iterations;
     let counted = iterations.timed_ns.len().saturating_add(iterations.profiled.len());
     let counted = u32::try_from(counted).ok()?.checked_add(iterations.warmup);
-    // What a program gave that ended early is all that it gives.
+    // Only if the program ended early are these known to apply to the next run.
     let is_known = manifest.status == Status::Short && iterations.first_signals.is_some();
     let every = iterations.steps_per_iteration.unwrap_or(1).max(1);
     let signals = Signals { first: iterations.first_signals.unwrap_or_default(), every };
-    Some(Seen {
+    Some(SeenIterations {
         count: iterations.seen.or(counted)?,
         found_by: iterations.found_by.filter(|_| is_known),
         signals: Some(signals).filter(|_| is_known),
     })
 }
 
-/// Whether processes of their own loaded the batches; nothing where the recording cannot be read.
+/// Returns whether worker processes loaded the batches, or `None` if the recording cannot be read.
 pub(super) fn has_loader_workers(folder: &Path) -> Option<bool> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let loaders = Manifest::parse(&bytes).ok()?.loaders;
     Some(loaders.iter().any(|loader| loader.workers.is_some_and(|workers| workers > 0)))
 }
 
-/// Says where the profile's files are on this machine.
+/// Finds the profile's files on this machine.
 pub(super) fn locate(
-    read: Read,
+    read: LoadedRecording,
     root: &Path,
     interpreter: Option<&Interpreter>,
     folder: &Path,
@@ -271,14 +263,14 @@ pub(super) fn locate(
     }
 }
 
-/// When a file was written, in milliseconds since 1970.
+/// Returns when a file was last modified, in milliseconds since 1970.
 fn written_at(file: &Path) -> Option<u64> {
     let when = file.metadata().ok()?.modified().ok()?;
     u64::try_from(when.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
-/// A manifest is a file that a program could write, so its paths lead to files below the project's
-/// root or the interpreter's packages, and nowhere else.
+/// Finds a file of the manifest. A program could write the manifest, so only files in the project
+/// or in the interpreter's packages are accepted.
 fn find_file(root: &Path, interpreter: Option<&Interpreter>, path: &str) -> Option<PathBuf> {
     let relative = Path::new(path);
     let is_plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
@@ -300,38 +292,38 @@ fn find_file(root: &Path, interpreter: Option<&Interpreter>, path: &str) -> Opti
         .find(|file| file.is_file())
 }
 
-/// Opens a file of the recording, or the compressed one that is stored in its place.
+/// Opens a file of the recording, or its compressed version.
 fn open(folder: &Path, name: &str) -> Result<(File, String), RecordingError> {
     let compressed = format!("{name}.gz");
-    let wrong = |file: &str, source| RecordingError::Io { file: file.to_owned(), source };
+    let failed = |file: &str, source| RecordingError::Io { file: file.to_owned(), source };
     match File::open(folder.join(name)) {
         Ok(file) => Ok((file, name.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let file = File::open(folder.join(&compressed)).map_err(|_| wrong(name, error))?;
+            let file = File::open(folder.join(&compressed)).map_err(|_| failed(name, error))?;
             Ok((file, compressed))
         }
-        Err(error) => Err(wrong(name, error)),
+        Err(error) => Err(failed(name, error)),
     }
 }
 
-/// The bytes of a file, inflated where it is compressed, and refused beyond `limit`.
+/// Reads a file, and decompresses it if necessary. Fails beyond `limit` bytes.
 pub(super) fn read_bounded(
     folder: &Path,
     name: &str,
     limit: u64,
 ) -> Result<Vec<u8>, RecordingError> {
     let (file, found) = open(folder, name)?;
-    let wrong = |source| RecordingError::Io { file: found.clone(), source };
+    let failed = |source| RecordingError::Io { file: found.clone(), source };
     let reader: Box<dyn io::Read> = if found.ends_with(".gz") {
         Box::new(flate2::read::MultiGzDecoder::new(BufReader::new(file)))
     } else {
         Box::new(file)
     };
     let mut bytes = Vec::new();
-    reader.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(wrong)?;
+    reader.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > limit {
         let limit = ridgeline_analysis::base::units::bytes(limit as f64);
-        return Err(wrong(io::Error::other(format!("it is larger than {limit}"))));
+        return Err(failed(io::Error::other(format!("it is larger than {limit}"))));
     }
     Ok(bytes)
 }

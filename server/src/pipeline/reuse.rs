@@ -1,5 +1,5 @@
-//! Using the newest recording again, where running the program would measure the same: same program,
-//! arguments, configuration and Python, and nothing changed in the project since.
+//! Reuses the newest recording if running the program would measure the same: same program,
+//! arguments, configuration and Python, and no change in the project since.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,30 +17,30 @@ use crate::history;
 use crate::profiler::Profiled;
 use crate::store::write_atomic;
 
-/// Beside a recording: what it is a recording of.
+/// The file in a recording's folder that says what was recorded.
 const FILE: &str = "reuse.json";
 const VERSION: u32 = 1;
-/// An older recording is not reused: drivers, data and the machine change.
-const OLDEST: Duration = Duration::from_secs(60 * 60);
-/// Files whose change may change what a program does; data sets have too many files to look at.
+/// Older recordings are not reused, because drivers, data and the machine change.
+const AGE_LIMIT: Duration = Duration::from_secs(60 * 60);
+/// Extensions of files that may change what a program does. Data sets have too many files to check.
 const TEXTS: [&str; 10] = ["py", "pyi", "yaml", "yml", "json", "toml", "cfg", "ini", "sh", "txt"];
-/// Where a project has more files, or they take longer to look at, its program runs again.
-const MOST_FILES: usize = 20_000;
-const MOST_TIME: Duration = Duration::from_secs(1);
-/// Variables of the person's own environment that change what PyTorch does.
+/// If a project has more files, or checking them takes longer, its program runs again.
+const FILE_LIMIT: usize = 20_000;
+const TIME_LIMIT: Duration = Duration::from_secs(1);
+/// Variables of the user's environment that change how PyTorch runs.
 const VARIABLES: [&str; 9] =
     ["CUDA_", "HIP_", "GOMP_", "KMP_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH"];
 
 #[derive(Deserialize, Serialize)]
 struct Key {
     version: u32,
-    /// A hash of everything that was asked for.
+    /// A hash of the request.
     request: String,
-    /// When the run began, in milliseconds since 1970.
+    /// When the run started, in milliseconds since 1970.
     began_unix_ms: u64,
 }
 
-/// Notes beside a finished recording what it is a recording of. Without the note it is not used again.
+/// Stores what was recorded. Without this file, a recording is not reused.
 pub(super) fn note(folder: &Path, request: &str, began: SystemTime) {
     let began_unix_ms =
         began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -56,9 +56,9 @@ pub(super) fn note(folder: &Path, request: &str, began: SystemTime) {
 }
 
 impl Pipeline {
-    /// The newest recording of a plan, with its age; nothing where the program has to run.
+    /// Returns the newest recording of a plan, with its age, or `None` if the program has to run.
     pub(crate) async fn reusable(&self, plan: &Plan) -> Option<(Profiled, Duration)> {
-        // A launcher may start processes on other machines, whose files are not looked at.
+        // A launcher may start processes on other machines, whose files cannot be checked.
         if plan.launched_by.is_some() {
             return None;
         }
@@ -66,28 +66,28 @@ impl Pipeline {
         let found = blocking(move || {
             let folder = store.newest_recording(&root)?;
             let key: Key = serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()?;
-            let began = SystemTime::UNIX_EPOCH + Duration::from_millis(key.began_unix_ms);
-            let age = began.elapsed().ok().filter(|age| *age <= OLDEST)?;
-            if key.version != VERSION || key.request != wanted || changed_since(&root, began) {
+            let started_at = SystemTime::UNIX_EPOCH + Duration::from_millis(key.began_unix_ms);
+            let age = started_at.elapsed().ok().filter(|age| *age <= AGE_LIMIT)?;
+            if key.version != VERSION || key.request != wanted || changed_since(&root, started_at) {
                 return None;
             }
             let profiled = measured(&root, &folder).ok()?;
-            has_todays_texts(&profiled).then(|| (history::with_changes(&store, profiled), age))
+            is_text_unchanged(&profiled).then(|| (history::with_changes(&store, profiled), age))
         });
         found.await.ok().flatten()
     }
 
-    /// A hash of everything that decides what a plan's run measures, but for the texts.
+    /// Returns a hash of everything that determines the result of a plan's run, except the texts.
     pub(super) fn key_of(&self, plan: &Plan) -> String {
         let mut variables: Vec<_> =
             self.surroundings.variables.iter().filter(is_for_torch).collect();
         variables.sort_unstable();
         let candidates = interpreter::candidates(&plan.search, &self.surroundings);
         let request = plan.run_request(Default::default());
-        let asked =
+        let described =
             format!("{} {request:?} {candidates:?} {variables:?}", env!("CARGO_PKG_VERSION"));
         let mut hasher = fnv::FnvHasher::default();
-        hasher.write(asked.as_bytes());
+        hasher.write(described.as_bytes());
         format!("{:016x}", hasher.finish())
     }
 }
@@ -97,12 +97,13 @@ fn is_for_torch((name, _): &(&std::ffi::OsString, &std::ffi::OsString)) -> bool 
     VARIABLES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether a text of the project was written since, or nobody can tell.
+/// Returns whether a text of the project was written since `began`. Returns true if that cannot be
+/// determined.
 fn changed_since(root: &Path, began: SystemTime) -> bool {
-    let looking_since = Instant::now();
+    let started = Instant::now();
     let walk = ignore::WalkBuilder::new(root).follow_links(false).require_git(false).build();
     for (count, entry) in walk.flatten().enumerate() {
-        if count >= MOST_FILES || looking_since.elapsed() > MOST_TIME {
+        if count >= FILE_LIMIT || started.elapsed() > TIME_LIMIT {
             return true;
         }
         let extension = entry.path().extension().and_then(OsStr::to_str).unwrap_or_default();
@@ -116,11 +117,11 @@ fn changed_since(root: &Path, began: SystemTime) -> bool {
     false
 }
 
-/// Whether every text that ran is the one on the disk, wherever it lies.
-fn has_todays_texts(profiled: &Profiled) -> bool {
+/// Returns whether every text that ran is unchanged on disk, inside or outside the project.
+fn is_text_unchanged(profiled: &Profiled) -> bool {
     let files = profiled.profile.files.iter().zip(&profiled.files);
     files.into_iter().all(|(file, path)| {
-        // The key has the Python, and with it the files of its environment.
+        // The key covers the Python, and with it the files of its environment.
         let Some(path) = path else { return true };
         !file.fingerprint.is_empty()
             && text_on_disk(path).is_some_and(|text| fingerprint(&text) == file.fingerprint)

@@ -1,4 +1,4 @@
-//! What is known of a run that was not measured, for the message about it.
+//! Facts about a run without a measurement, for the message about it.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::{elsewhere, recording};
 use crate::config;
 use crate::documents::text_on_disk;
 
-/// The failure with everything that is known of its run. It reads files.
+/// Adds all known facts about the run to its failure. It reads files.
 pub(super) fn complete(
     mut failure: RunFailure,
     plan: &Plan,
@@ -54,17 +54,17 @@ pub(super) fn complete(
     failure
 }
 
-/// The text of the innermost frame's line. A recording holds none.
+/// Returns the source text of the innermost frame's line, which a recording does not contain.
 fn source(failure: &RunFailure, root: &Path) -> Option<String> {
     let frame = failure.frames.last()?;
     let file = config::inside(root, Path::new(&frame.path)).ok()?;
-    // Reading a named pipe would wait for ever.
+    // Reading a named pipe would block forever.
     let text = file.is_file().then(|| text_on_disk(&file)).flatten()?;
     let line = text.lines().nth(usize::try_from(frame.line).ok()?.checked_sub(1)?)?;
     Some(line.trim().chars().take(300).collect())
 }
 
-/// A run that raised nothing and was not measured.
+/// Returns the failure of a run that ended without an exception or a measurement.
 pub(super) fn ended(ended: &RunOutcome) -> RunFailure {
     let frames = ended.frames.iter().map(|frame| FailureFrame {
         path: frame.path.clone(),
@@ -86,8 +86,8 @@ pub(super) fn ended(ended: &RunOutcome) -> RunFailure {
     }
 }
 
-/// A path as a person can use it and whoever gets the JSON learns little from: relative to the project, or from
-/// the home folder.
+/// Returns a path that the user can use and that reveals little to others who read the JSON:
+/// relative to the project, or to the home folder.
 fn shown(path: &Path, root: &Path) -> String {
     if let Ok(inside) = path.strip_prefix(root) {
         return inside.display().to_string();

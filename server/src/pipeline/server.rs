@@ -1,4 +1,4 @@
-//! The pipeline as the language server asks for it.
+//! The pipeline's implementation of the language server's [`Profiler`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Profiler for Arc<Pipeline> {
     ) -> Boxed<ProfileOutcome> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
-            let request = match own_request(request) {
+            let request = match plan_request(request) {
                 Ok(request) => request,
                 Err(message) => return ProfileOutcome::Problem { message, log: None },
             };
@@ -53,8 +53,8 @@ impl Profiler for Arc<Pipeline> {
     fn prepare(&self, request: ProfileRequest, permit: Permit) -> Boxed<()> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
-            // What is in the way is said when the person profiles; here it is too early to tell.
-            let Ok(request) = own_request(request) else { return };
+            // Problems are reported when the user profiles. At this point it is too early.
+            let Ok(request) = plan_request(request) else { return };
             if let Ok(plan) = pipeline.plan(request).await
                 && or_cancelled(permit.token(), pipeline.warm(&plan)).await.is_err()
             {
@@ -76,13 +76,13 @@ impl Profiler for Arc<Pipeline> {
     fn explore_batch(
         &self,
         request: ExploreRequest,
-        news: mpsc::Sender<Exploration>,
+        results: mpsc::Sender<Exploration>,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
     ) -> Boxed<Explored> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
-            Pipeline::explore_batch(&pipeline, request, news, progress, permit).await
+            Pipeline::explore_batch(&pipeline, request, results, progress, permit).await
         })
     }
 
@@ -101,15 +101,15 @@ impl Profiler for Arc<Pipeline> {
     ) -> Boxed<Probes> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
-            let Ok(own) = own_request(request) else { return Probes::default() };
-            let Ok(plan) = pipeline.plan(own).await else { return Probes::default() };
-            // The status says nothing of it: it is over soon.
+            let Ok(request) = plan_request(request) else { return Probes::default() };
+            let Ok(plan) = pipeline.plan(request).await else { return Probes::default() };
+            // Not displayed, because it ends soon.
             let (progress, _unread) = mpsc::channel(1);
             let recording = recording.as_deref();
             let wanted = (Wanted::ALL, limit);
             let answer =
                 pipeline.probe(&plan, &subject, wanted, recording, &progress, permit.token()).await;
-            // Predictions go by operators' costs then.
+            // Without results, predictions use the operators' estimated costs.
             answer.map(|answer| answer.probes).unwrap_or_default()
         })
     }
@@ -127,13 +127,13 @@ impl Profiler for Arc<Pipeline> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
             let MeasureRequest { profile, compared } = request;
-            let own = match own_request(profile) {
-                Ok(own) => own,
+            let request = match plan_request(profile) {
+                Ok(request) => request,
                 Err(message) => return ProfileOutcome::NotCompared { message },
             };
             let measured = async {
-                let plan = pipeline.plan(own).await?;
-                // Several projects of one workspace: another one was predicted.
+                let plan = pipeline.plan(request).await?;
+                // If the workspace has several projects, the prediction may be for another one.
                 if plan.root != compared.measured.root {
                     let what = "another project of this workspace would run now: profile it first";
                     return Err(Outcome::Problem(Problem::new(ProblemKind::Run, what, "")));
@@ -145,9 +145,10 @@ impl Profiler for Arc<Pipeline> {
                 Err(outcome) => return not_compared(outcome),
             };
             let (store, root) = (pipeline.store().clone(), compared.measured.root.clone());
-            let kept = pair.clone();
-            let kept = tokio::task::spawn_blocking(move || pairs::add(&store, &root, &kept)).await;
-            let not_kept = match kept {
+            let stored = pair.clone();
+            let stored =
+                tokio::task::spawn_blocking(move || pairs::add(&store, &root, &stored)).await;
+            let not_kept = match stored {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error.to_string()),
                 Err(error) => Some(error.to_string()),
@@ -169,7 +170,7 @@ impl Profiler for Arc<Pipeline> {
     ) -> Boxed<Result<String, String>> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
-            let measured = gpu_rates::measure(&pipeline, target, own_request(request)?);
+            let measured = gpu_rates::measure(&pipeline, target, plan_request(request)?);
             tokio::select! {
                 measured = measured => measured,
                 () = permit.token().cancelled() => Err("it was stopped".to_owned()),
@@ -187,7 +188,7 @@ impl Profiler for Arc<Pipeline> {
     }
 }
 
-pub(super) fn own_request(request: ProfileRequest) -> Result<Request, String> {
+pub(super) fn plan_request(request: ProfileRequest) -> Result<Request, String> {
     let device = request
         .device
         .map(|device| {
@@ -211,8 +212,8 @@ pub(super) fn own_request(request: ProfileRequest) -> Result<Request, String> {
     })
 }
 
-/// Why a what-if was not measured. The edited text is in no file, so that a failure has no line to be
-/// shown at.
+/// Returns the reason that a what-if was not measured. No file has the edited text, so a failure
+/// cannot be shown at a line.
 fn not_compared(outcome: Outcome) -> ProfileOutcome {
     let message = match outcome {
         Outcome::Cancelled => return ProfileOutcome::Cancelled,
@@ -228,11 +229,11 @@ fn not_compared(outcome: Outcome) -> ProfileOutcome {
     ProfileOutcome::NotCompared { message }
 }
 
-/// A measurement with a note on what the program wrote and the disk did not get.
+/// Adds a note on the program's writes that were kept from the disk.
 fn with_note(mut profiled: Profiled) -> Profiled {
     if let Some(effects) = profiled.profile.side_effects.clone() {
-        let said = [side_effects::warning(&effects), side_effects::sentence(&effects, false)];
-        Arc::make_mut(&mut profiled.profile).notes.extend(said.into_iter().flatten());
+        let notes = [side_effects::warning(&effects), side_effects::sentence(&effects, false)];
+        Arc::make_mut(&mut profiled.profile).notes.extend(notes.into_iter().flatten());
     }
     profiled
 }

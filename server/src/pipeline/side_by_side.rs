@@ -1,9 +1,8 @@
-//! Versions of the program side by side: they take turns of a few iterations, so that what slows the
-//! machine down slows them all, and each turn is compared with the others of its round.
+//! Runs versions of the program side by side. They take turns of a few iterations, so that a slow
+//! moment of the machine slows all of them, and each turn is compared with the others of its round.
 //!
-//! On a machine that others use, one run's iterations differ from the next run's by a tenth and more,
-//! and no number of iterations mends that; the middle one of a dozen rounds is off by two to five
-//! hundredths.
+//! On a shared machine, the iteration times of consecutive runs differ by 10% and more, however
+//! many iterations are timed. The median of a dozen rounds is off by 2 to 5%.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -21,61 +20,62 @@ use tokio_util::sync::CancellationToken;
 use super::{Pipeline, blocking, read_in_background, recording};
 use crate::profiler::{Profiled, ProgressEvent};
 
-/// Iterations of a turn, of which the first finds the caches as another version left them.
+/// The number of iterations in a turn.
 const TURN: u32 = 5;
+/// The number of iterations dropped at the start of a turn, because another version has just used
+/// the caches.
 const DROPPED: usize = 1;
-/// Iterations that each version times, in all.
+/// The total number of timed iterations of each version.
 const TIMED: RangeInclusive<u32> = 4 * TURN..=48 * TURN;
 
-/// Texts in the places of files, by path relative to the root, and the batch size that a provider is
-/// asked for.
-pub(super) type Different = (BTreeMap<String, String>, Option<u64>);
+/// The differences between versions: an overlay of files by path relative to the root, and the
+/// batch size for a provider.
+pub(super) type VersionChanges = (BTreeMap<String, String>, Option<u64>);
 
-/// What one version did.
+/// The measurement of one version.
 pub(super) struct Measured {
-    /// Its recording.
     pub profile: Profile,
-    /// By round: the median of the turn's iterations, in nanoseconds.
+    /// The median iteration time of each turn in nanoseconds, by round.
     pub turns: Vec<f64>,
 }
 
-/// What is to be run, without what is different.
+/// What to run, without the differences between versions.
 pub(super) struct SideBySide<'a> {
-    /// An agent that can; see [`can`].
+    /// An agent that supports it, see [`can`].
     pub agent: &'a Agent,
-    /// The request as for one run; its `out` is a folder for all of it.
+    /// The request as for a single run. Its `out` is a folder for all versions.
     pub request: RunRequest,
-    /// How long an iteration takes, in nanoseconds, as far as one knows.
+    /// The estimated time of an iteration in nanoseconds.
     pub iteration_ns: f64,
-    /// Each version times as many iterations as fit into so much time.
+    /// The number of timed iterations of each version is what fits into this time.
     pub timed_for: Duration,
-    /// And so many turns more: another batch is profiled then, which may be a larger one where
-    /// sentences are padded.
+    /// Additional turns. They shift which batch is profiled, which may be a larger one if sequences
+    /// are padded.
     pub more_turns: u32,
 }
 
-/// Whether versions of what was measured can run side by side, and whether that is fair: several
-/// processes on one GPU would need its memory several times over, and what loads batches beside the
-/// loop would go on while the others have their turns.
+/// Returns whether versions of a measured program can be compared fairly side by side. Several
+/// processes on one GPU would need its memory several times over, and loader workers would continue
+/// while other versions have their turns.
 pub(super) async fn can(agent: &Agent, measured: &Profiled) -> bool {
     let forks = agent.facts().is_some_and(|facts| facts.mode == Mode::Fork);
     let Some(folder) = measured.recording.clone() else { return false };
     if !forks || measured.profile.device.kind != "cpu" {
         return false;
     }
-    let loads_beside = blocking(move || recording::has_loader_workers(&folder));
-    loads_beside.await.ok() == Some(Some(false))
+    let has_loader_workers = blocking(move || recording::has_loader_workers(&folder));
+    has_loader_workers.await.ok() == Some(Some(false))
 }
 
 impl Pipeline {
-    /// Runs the versions and says what each did, in their order.
+    /// Runs the versions and measures each, in their order.
     ///
     /// # Errors
-    /// How it ended where it is no measurement.
+    /// How the run ended, if there is no measurement.
     pub(super) async fn side_by_side(
         &self,
         run: SideBySide<'_>,
-        versions: &[Different],
+        versions: &[VersionChanges],
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
     ) -> Result<Vec<Measured>, RunOutcome> {
@@ -92,7 +92,7 @@ impl Pipeline {
             })
             .collect();
         request.turn = TURN;
-        // Each of them may take as long as one alone; of memory all of them may take no more.
+        // The time limit applies to each version, the memory limit to all of them together.
         let each = request.limits.seconds;
         request.limits.seconds = each.saturating_mul(u64::try_from(versions.len()).unwrap_or(1));
         let room = timed_for.as_nanos() as f64 / iteration_ns.max(1.0);
@@ -124,19 +124,20 @@ impl Pipeline {
     }
 }
 
-/// As many turns as the shortest of the versions has iterations for; nothing where that is fewer than
-/// two.
-async fn fewer_turns(folders: &[PathBuf], asked: &Iterations) -> Option<Iterations> {
+/// Reduces the iterations to as many turns as the shortest version has iterations for. Returns
+/// `None` if those are fewer than two.
+async fn fewer_turns(folders: &[PathBuf], requested: &Iterations) -> Option<Iterations> {
     let folders = folders.to_vec();
     let seen = blocking(move || {
         folders.iter().filter_map(|folder: &PathBuf| recording::iterations_seen(folder)).min()
     });
-    let left = seen.await.ok()??.checked_sub(asked.warmup.saturating_add(asked.profiled))?;
-    let timed = left.min(asked.timed.saturating_sub(1)) / TURN * TURN;
-    (timed >= 2 * TURN).then(|| Iterations { timed, ..asked.clone() })
+    let left =
+        seen.await.ok()??.checked_sub(requested.warmup.saturating_add(requested.profiled))?;
+    let timed = left.min(requested.timed.saturating_sub(1)) / TURN * TURN;
+    (timed >= 2 * TURN).then(|| Iterations { timed, ..requested.clone() })
 }
 
-/// The median iteration of each whole turn.
+/// Computes the median iteration time of each complete turn.
 fn turns(timed_ns: &[f64]) -> Vec<f64> {
     let turns = timed_ns.chunks_exact(TURN as usize);
     turns.filter_map(|turn| median(turn.get(DROPPED..)?)).collect()
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn a_turn_is_its_median_without_the_first_iteration() {
         assert_eq!(turns(&[99.0, 1.0, 2.0, 3.0, 9.0, 0.0, 4.0, 4.0, 4.0, 4.0]), [2.5, 4.0]);
-        // A turn that was cut off tells nothing.
+        // An incomplete turn is ignored.
         assert_eq!(turns(&[1.0; 9]), [1.0]);
         assert!(turns(&[]).is_empty());
     }

@@ -1,5 +1,5 @@
-//! One iteration of a program for predictions: recorded, or its operators alone. Nothing of it is
-//! kept, so that it is never taken for the project's newest measurement.
+//! One iteration of a program for predictions: recorded, or just its operators. Nothing is stored,
+//! so it never becomes the project's newest measurement.
 
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::operators::op_list::OpList;
@@ -12,22 +12,22 @@ use super::estimate::read_list;
 use super::outcome::{self, Outcome, Problem, ProblemKind};
 use super::plan::Plan;
 use super::recording;
-use super::{Pipeline, blocking, files_problem, or_cancelled, tell};
+use super::{Pipeline, blocking, files_problem, or_cancelled, send_progress};
 use crate::profiler::ProgressEvent;
 
 impl Pipeline {
-    /// Runs a plan and gives the iteration that predictions start from, with the nanoseconds of this
-    /// machine's host for each operator where a CPU ran it.
+    /// Runs a plan and returns the iteration that predictions start from, with the host time per
+    /// operator in nanoseconds if it ran on a CPU.
     ///
     /// # Errors
-    /// An outcome that is no measurement.
+    /// An outcome without a measurement.
     pub(crate) async fn recorded_step(
         &self,
         plan: &Plan,
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
     ) -> Result<(RecordedStep, Option<f64>), Outcome> {
-        tell(progress, "starting Python", 0.02);
+        send_progress(progress, "starting Python", 0.02);
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
         let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
         let (store, root) = (self.store().clone(), plan.root.clone());
@@ -50,11 +50,11 @@ impl Pipeline {
         .map_err(|why: String| Outcome::Problem(Problem::new(ProblemKind::Files, why, "")))
     }
 
-    /// Has a plan's program run on tensors that hold nothing and say that they are on a GPU, and gives
-    /// the operators of one iteration.
+    /// Runs a plan's program on fake tensors that claim to be on a GPU, and returns the operators
+    /// of one iteration.
     ///
     /// # Errors
-    /// An outcome that is no measurement: the program failed, or did not come to an iteration.
+    /// An outcome without a measurement: the program failed, or did not reach an iteration.
     pub(crate) async fn operators(
         &self,
         plan: &Plan,
@@ -68,14 +68,14 @@ impl Pipeline {
             RunRequest { device: "cpu".to_owned(), ..plan.run_request(folder.path().to_owned()) };
         let request =
             EstimateRequest { run, claim: Claim::Cuda, batches: None, low_priority: false };
-        let (news, _unread) = mpsc::channel(1);
-        let ended = agent.estimate(request, news, cancel.clone()).await;
+        let (events, _unread) = mpsc::channel(1);
+        let ended = agent.estimate(request, events, cancel.clone()).await;
         let root = plan.root.clone();
         blocking(move || read_list(&root, folder.path(), &ended)).await?
     }
 }
 
-/// The log goes with the folder.
+/// Removes the log's path, because the log is deleted with the folder.
 pub(super) fn without_log(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Failed(mut failed) => {

@@ -1,4 +1,4 @@
-//! Texts of a project that are open in the editor and not on the disk.
+//! Texts of a project that are open in the editor and differ from the disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use crate::profiler::Profiled;
 
 /// Texts of a project as the editor has them.
 pub(super) struct Unsaved {
-    /// By path relative to the root: those that the disk holds differently.
+    /// Texts that differ from the disk, by path relative to the root.
     pub(super) overlay: BTreeMap<String, String>,
     open: BTreeMap<String, SourceIndex>,
 }
 
 impl Unsaved {
-    /// The open texts of the project at `root`.
+    /// Returns the open texts of the project at `root`.
     pub(super) fn of(root: &Path, texts: Vec<(PathBuf, SourceIndex)>) -> Unsaved {
         let mut unsaved = Unsaved { overlay: BTreeMap::new(), open: BTreeMap::new() };
         for (file, index) in texts {
@@ -31,7 +31,8 @@ impl Unsaved {
         unsaved
     }
 
-    /// The texts of all files that operators or costs stand in: those of the editor, else of the disk.
+    /// Returns the texts of all files with operators or costs, from the editor or else from the
+    /// disk.
     pub(super) fn texts(
         mut self,
         root: &Path,

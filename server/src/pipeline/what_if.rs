@@ -13,7 +13,7 @@ use ridgeline_analysis::recording::manifest::Manifest;
 use crate::known_devices;
 use crate::measured_rates;
 
-/// What is needed of a recording to work out what-ifs and findings.
+/// The parts of a recording that what-ifs and findings are computed from.
 #[derive(Debug)]
 pub(crate) struct Iteration {
     recorded: Result<Recorded, NoGraph>,
@@ -22,21 +22,21 @@ pub(crate) struct Iteration {
 }
 
 impl Iteration {
-    /// Of a recording whose graph is known.
+    /// Creates an iteration from a recording whose graph is known.
     pub(crate) fn new(recording: Recording, recorded: Result<Recorded, NoGraph>) -> Iteration {
         let ran_on_gpu = !recording.trace.activities.is_empty();
         Iteration { recorded, manifest: recording.manifest, ran_on_gpu }
     }
 
-    /// Of a recording that costs what `profile` says. It computes for up to seconds.
+    /// Creates an iteration from a recording and its profile. May compute for seconds.
     pub(crate) fn of(recording: Recording, profile: &Profile) -> Iteration {
         let recorded = attribution::step_graph(&recording, profile);
         Iteration::new(recording, recorded)
     }
 }
 
-/// What what-ifs of an iteration start from, of the project at `root`; `profile` is what it costs. It
-/// reads the project's configuration.
+/// Returns the starting point of what-ifs for an iteration of the project at `root` with this
+/// `profile`. Reads the project's configuration.
 ///
 /// # Errors
 /// Why nothing can be predicted from it: a sentence without a full stop.

@@ -1,18 +1,19 @@
-//! Decides which work runs, and when. Five kinds of jobs want the machine: runs, estimates of unsaved
-//! text, what follows from a measurement (findings, probes, what-ifs), other batch sizes, and measuring the
-//! GPU. Two at once would slow each other down and falsify what is timed, so one job runs at a time.
+//! Decides which work runs, and when. There are five kinds: runs, estimates of unsaved text, work
+//! on a measurement (findings, probes, what-ifs), other batch sizes, and measuring the GPU. Two at
+//! once would slow each other down and distort timings, so one job runs at a time.
 //!
-//! - [`Scheduler::want`] queues work. Each workspace has one place for each [`Slot`]: newer work replaces
-//!   older work there, except that a save does not replace what a person asked for. Work whose result is
-//!   known (same key) is not repeated.
-//! - [`Scheduler::next`] is asked after each event what to do now. A job that was stopped keeps the machine
-//!   until [`Scheduler::ended`] reports its end, because its processes may still compute.
-//! - [`Work::rules`] is the only place that says what may run while a person types, saves, or uses the
+//! - [`Scheduler::want`] queues work. Each workspace has one place for each [`Slot`]: newer work
+//!   replaces older work there, except that a save does not replace what the user requested. Work
+//!   whose result is known (same key) is not repeated.
+//! - [`Scheduler::next`] returns what to do, and is called after each event. A stopped job keeps
+//!   the machine until [`Scheduler::ended`] is called, because its processes may still be
+//!   computing.
+//! - [`Work::rules`] is the single table of what may run while the user types, saves, or uses the
 //!   machine for something else.
-//! - What runs without being asked for gets a budget of time after each measurement.
+//! - Background work has a time budget after each measurement.
 //!
-//! This is a data structure: it knows no clock and no process. Times come in from outside, and `jobs.rs`
-//! carries the decisions out.
+//! This is a data structure without a clock or processes. The caller passes in times, and `jobs.rs`
+//! carries out the decisions.
 
 mod work;
 
@@ -26,80 +27,76 @@ use crate::consent::{Cause, Permit};
 use crate::machine_load::Needed;
 pub(crate) use work::{Budget, OnBusyMachine, Reason, Slot, Work};
 
-/// A workspace of the editor. Numbers are not used twice.
+/// Identifies a workspace of the session. Numbers are never reused.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize,
 )]
 pub(crate) struct WorkspaceId(pub u32);
 
-/// Tells jobs apart. Numbers are not used twice.
+/// Identifies a job. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct JobId(u64);
 
-/// Work that runs.
+/// Work that is running.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    /// Names this job in events.
     pub id: JobId,
-    /// Its workspace.
     pub owner: WorkspaceId,
-    /// What it does.
     pub work: Work,
-    /// The consent it runs by; `None` if it runs nothing of the workspace.
+    /// The permit it runs with; `None` if it runs no code of the workspace.
     pub permit: Option<Permit>,
-    /// Cancelled when it is to end.
+    /// Cancelled when the job is to end.
     pub token: CancellationToken,
-    /// The time it may take.
+    /// The time limit.
     pub limit: Option<Duration>,
     started: Instant,
 }
 
 impl Job {
-    /// Whether it was told to end.
+    /// Returns whether it was asked to end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.token.is_cancelled()
     }
 
-    /// Names its progress to the client.
+    /// Returns the token of its progress in the client.
     pub(crate) fn progress_token(&self) -> String {
         let kind = if matches!(self.work, Work::Run(_)) { "run" } else { "batch" };
         format!("ridgeline/{kind}/{}", self.id.0)
     }
 }
 
-/// What to do now.
 #[derive(Clone, Debug)]
 pub(crate) enum Next {
-    /// Nothing, until something else happens.
+    /// Nothing, until the next event.
     Nothing,
     /// Start this job.
     Start(Job),
-    /// This work does not start. Whoever wanted it may go on without it.
+    /// This work does not start. Work that depends on it may continue without it.
     Skip(WorkspaceId, Work),
-    /// Find out for this workspace whether something else needs the machine, and report it with
-    /// [`Scheduler::machine_seen`].
-    LookAtMachine(WorkspaceId),
+    /// Check for this workspace whether something else needs the machine, and report it with
+    /// [`Scheduler::machine_checked`].
+    CheckMachine(WorkspaceId),
 }
 
-/// What is known of other programs on the machine.
+/// What is known about other programs on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Machine {
     #[default]
     Unknown,
-    Looking,
+    Checking,
     /// Valid for one start.
     Free,
     Needed(Needed),
 }
 
-/// See the module. Its queues are bounded by the number of workspaces.
+/// Decides which work runs, and when. Its queues are bounded by the number of workspaces.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     running: Option<Job>,
     waiting: Vec<(WorkspaceId, Work)>,
-    /// What left the queue without being started, to be reported by [`Scheduler::next`].
+    /// Work that left the queue without being started. [`Scheduler::next`] reports it.
     skipped: Vec<(WorkspaceId, Work)>,
-    /// The work whose result is the last known one.
+    /// The work that the last known result is from.
     known: HashMap<(WorkspaceId, Slot), Work>,
     /// Background time used since the last measurement.
     spent: HashMap<WorkspaceId, Duration>,
@@ -114,15 +111,16 @@ impl Scheduler {
         self.budget = budget;
     }
 
-    /// Queues work; false if it is not accepted, because it is known, under way, or no time for it.
+    /// Queues work. Returns false if it is not accepted, because its result is known, it is running
+    /// already, or a run comes first.
     pub(crate) fn want(&mut self, owner: WorkspaceId, work: Work) -> bool {
         let slot = work.slot();
-        let is_asked = work.cause() == Cause::Asked;
+        let is_requested = work.cause() == Cause::Asked;
         let known = self.known.get(&(owner, slot));
         let is_known = known.is_some_and(|known| known.answers(&work));
-        // The end of a run decides what follows from it. What a person asks for waits for the end.
+        // The end of a run decides what follows. What the user requests waits for it.
         let follows_run = !matches!(slot, Slot::Run | Slot::MeasureGpu) && self.has_run();
-        if !is_asked && (is_known || follows_run) {
+        if !is_requested && (is_known || follows_run) {
             return false;
         }
         if let Some(running) = self.running.as_ref().filter(|job| is_same(job, owner, slot)) {
@@ -135,14 +133,14 @@ impl Scheduler {
         }
         let mut waiting = self.waiting.iter_mut();
         match waiting.find(|(of, waits)| *of == owner && waits.slot() == slot) {
-            Some((_, before)) if before.cause() == Cause::Asked && !is_asked => return false,
+            Some((_, before)) if before.cause() == Cause::Asked && !is_requested => return false,
             Some((_, before)) => *before = work,
             None => self.waiting.push((owner, work)),
         }
         true
     }
 
-    /// Says what to do now. `permit` gives the consent to run code of a workspace.
+    /// Returns what to do now. `permit` gives the permit to run code of a workspace.
     pub(crate) fn next(
         &mut self,
         now: Instant,
@@ -161,8 +159,8 @@ impl Scheduler {
             let Some((at, (owner, work))) = self.first() else { return Next::Nothing };
             let rules = work.rules();
             if rules.on_busy_machine != OnBusyMachine::Start && self.machine == Machine::Unknown {
-                self.machine = Machine::Looking;
-                return Next::LookAtMachine(owner);
+                self.machine = Machine::Checking;
+                return Next::CheckMachine(owner);
             }
             self.waiting.remove(at);
             let limit = (rules.budget == Budget::Limited).then(|| self.left(owner));
@@ -190,20 +188,21 @@ impl Scheduler {
         }
     }
 
-    /// The first that may start as far as the machine is known, and its place in the queue.
+    /// Returns the first work that may start, given what is known about the machine, and its place
+    /// in the queue.
     fn first(&self) -> Option<(usize, (WorkspaceId, Work))> {
         let may_start = |work: &Work| match (work.rules().on_busy_machine, self.machine) {
             (OnBusyMachine::Start, _) | (_, Machine::Unknown | Machine::Free) => true,
             (OnBusyMachine::Skip, Machine::Needed(_)) => true,
-            (OnBusyMachine::Wait, Machine::Needed(_)) | (_, Machine::Looking) => false,
+            (OnBusyMachine::Wait, Machine::Needed(_)) | (_, Machine::Checking) => false,
         };
         let waiting = self.waiting.iter().enumerate().filter(|(_, (_, work))| may_start(work));
         let first = waiting.min_by_key(|(at, (_, work))| (work.rules().rank, *at));
         first.map(|(at, waiting)| (at, waiting.clone()))
     }
 
-    /// Stops and forgets everything that is no run; whether there was anything. Measuring the GPU begins
-    /// again after the run.
+    /// Stops the current job and drops queued work, except runs. Measuring the GPU is queued again.
+    /// Returns whether there was anything.
     fn make_way(&mut self) -> bool {
         let running = self.running.as_ref();
         let running = running.filter(|job| job.work.slot() != Slot::Run && !job.is_stopped());
@@ -229,19 +228,19 @@ impl Scheduler {
         self.budget.saturating_sub(self.spent.get(&owner).copied().unwrap_or_default())
     }
 
-    /// Whether a run is going or waits.
+    /// Returns whether a run is running or queued.
     pub(crate) fn has_run(&self) -> bool {
         let running = self.running.as_ref().map(|job| &job.work);
         let mut all = running.into_iter().chain(self.waiting.iter().map(|(_, work)| work));
         all.any(|work| work.slot() == Slot::Run)
     }
 
-    /// The job that is going.
+    /// Returns the current job.
     pub(crate) fn running(&self) -> Option<&Job> {
         self.running.as_ref()
     }
 
-    /// The run that is going, with its reason.
+    /// Returns the current run, with its reason.
     pub(crate) fn run(&self) -> Option<(&Job, &Reason)> {
         let running = self.running.as_ref()?;
         match &running.work {
@@ -250,23 +249,23 @@ impl Scheduler {
         }
     }
 
-    /// The run of a workspace that is going.
+    /// Returns the reason of the current run, if it is of this workspace.
     pub(crate) fn run_of(&self, owner: WorkspaceId) -> Option<&Reason> {
         self.run().filter(|(job, _)| job.owner == owner).map(|(_, reason)| reason)
     }
 
-    /// Whether work of a workspace is going or waits.
+    /// Returns whether work of a workspace is running or queued.
     pub(crate) fn has(&self, owner: WorkspaceId, slot: Slot) -> bool {
         self.running.as_ref().is_some_and(|job| is_same(job, owner, slot))
             || self.waiting.iter().any(|(of, work)| *of == owner && work.slot() == slot)
     }
 
-    /// Whether anything of a workspace that runs its code waits for its turn.
+    /// Returns whether work that runs code of the workspace is queued.
     pub(crate) fn is_waiting(&self, owner: WorkspaceId) -> bool {
         self.waiting.iter().any(|(of, work)| *of == owner && work.needs_permit().is_some())
     }
 
-    /// Why work of a workspace waits for the machine.
+    /// Returns why work of a workspace waits for the machine.
     pub(crate) fn waits_for(&self, owner: WorkspaceId) -> Option<Needed> {
         let Machine::Needed(needed) = self.machine else { return None };
         let waits = |(of, work): &(WorkspaceId, Work)| {
@@ -275,23 +274,23 @@ impl Scheduler {
         self.waiting.iter().any(waits).then_some(needed)
     }
 
-    /// Takes in whether something else needs the machine. It is looked at again after
-    /// [`Scheduler::look_again`].
-    pub(crate) fn machine_seen(&mut self, needed: Option<Needed>) {
+    /// Stores whether something else needs the machine. The next check follows after
+    /// [`Scheduler::machine_check_outdated`].
+    pub(crate) fn machine_checked(&mut self, needed: Option<Needed>) {
         self.machine = match needed {
-            // It was seen before this job began.
+            // The check was before this job started.
             _ if self.running.is_some() => Machine::Unknown,
             None => Machine::Free,
             Some(needed) => Machine::Needed(needed),
         };
     }
 
-    /// What was seen of the machine is old.
-    pub(crate) fn look_again(&mut self) {
+    /// Marks the last check of the machine as outdated.
+    pub(crate) fn machine_check_outdated(&mut self) {
         self.machine = Machine::Unknown;
     }
 
-    /// Takes a job's end in; `None` if it is not the one that is going.
+    /// Handles the end of a job. Returns `None` if it is not the current one.
     pub(crate) fn ended(&mut self, id: JobId, now: Instant) -> Option<Job> {
         let job = self.running.take_if(|running| running.id == id)?;
         if job.work.rules().budget != Budget::Free {
@@ -300,22 +299,22 @@ impl Scheduler {
         Some(job)
     }
 
-    /// Keeps that the result of a job is known, until something else is found out in its place.
+    /// Stores that the result of a job is known, so that it is not repeated.
     pub(crate) fn remember(&mut self, job: &Job) {
         self.known.insert((job.owner, job.work.slot()), job.work.clone());
     }
 
-    /// What was known of a workspace does not count any more.
+    /// Forgets that a result is known.
     pub(crate) fn forget_result(&mut self, owner: WorkspaceId, slot: Slot) {
         self.known.remove(&(owner, slot));
     }
 
-    /// A workspace was measured: what follows has the whole budget.
+    /// Starts the background budget of a workspace again, because it was measured.
     pub(crate) fn measured(&mut self, owner: WorkspaceId) {
         self.spent.remove(&owner);
     }
 
-    /// A person types, in a workspace or elsewhere.
+    /// Stops work that yields to typing, and the estimate of the workspace `owner` that was edited.
     pub(crate) fn edited(&mut self, owner: Option<WorkspaceId>) {
         self.cancel(|of, work| {
             work.rules().yields_to_typing || (owner == Some(of) && work.slot() == Slot::Estimate)
@@ -327,26 +326,26 @@ impl Scheduler {
         self.cancel(|of, work| of == owner && work.slot() == slot);
     }
 
-    /// Stops everything that runs code of a workspace; whether there was anything.
+    /// Stops everything that runs code of a workspace. Returns whether there was anything.
     pub(crate) fn stop_all_of(&mut self, owner: WorkspaceId) -> bool {
         self.cancel(|of, work| of == owner && work.needs_permit().is_some())
     }
 
-    /// Stops what runs code of a workspace and nobody asked for.
+    /// Stops what runs code of a workspace without the user's request.
     pub(crate) fn pause(&mut self, owner: WorkspaceId) {
         self.cancel(|of, work| {
             of == owner && work.needs_permit().is_some() && work.cause() == Cause::Unasked
         });
     }
 
-    /// Stops the job with this progress.
+    /// Stops the job with this progress token.
     pub(crate) fn stop_progress(&mut self, token: &str) {
         if let Some(job) = self.running.as_ref().filter(|job| job.progress_token() == token) {
             job.token.cancel();
         }
     }
 
-    /// A workspace is gone.
+    /// Drops everything of a workspace that was removed.
     pub(crate) fn forget(&mut self, owner: WorkspaceId) {
         self.cancel(|of, _| of == owner);
         self.skipped.retain(|(of, _)| *of != owner);
@@ -354,19 +353,18 @@ impl Scheduler {
         self.spent.remove(&owner);
     }
 
-    /// Stops everything.
     pub(crate) fn close(&mut self) {
         self.cancel(|_, _| true);
         self.skipped.clear();
     }
 
-    fn cancel(&mut self, is_meant: impl Fn(WorkspaceId, &Work) -> bool) -> bool {
-        let running = self.running.as_ref().filter(|job| is_meant(job.owner, &job.work));
+    fn cancel(&mut self, is_target: impl Fn(WorkspaceId, &Work) -> bool) -> bool {
+        let running = self.running.as_ref().filter(|job| is_target(job.owner, &job.work));
         let was_running = running.is_some();
         if let Some(job) = running {
             job.token.cancel();
         }
-        self.drop_waiting(is_meant) || was_running
+        self.drop_waiting(is_target) || was_running
     }
 }
 

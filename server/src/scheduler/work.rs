@@ -1,4 +1,4 @@
-//! The kinds of work, and the one table of what each of them may do.
+//! The kinds of work, and the table of what each of them may do.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use crate::batch::Effort;
 use crate::consent::{Cause, Kind};
 
-/// Why a run was asked for.
+/// Why a run was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// The editor saved this file.
     Saved(PathBuf),
-    /// Something else wrote this file.
+    /// Another program wrote this file.
     ChangedOutside(PathBuf),
-    /// The person asked, with this file in front of them where the editor said.
+    /// The user requested it, with this file open if the editor sent it.
     Asked(Option<PathBuf>),
-    /// The person wants to know what an optimization brings, by its name, of the project of this file.
+    /// The user wants to measure the speedup of an optimization (by name) for this file's project.
     WhatIf(String, Option<PathBuf>),
 }
 
 impl Reason {
-    /// The file that it is about.
+    /// Returns the file that it is about.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Reason::Saved(file) | Reason::ChangedOutside(file) => Some(file),
@@ -28,8 +28,9 @@ impl Reason {
         }
     }
 
-    /// Whether a person asked, and so expects an answer even if it is the previous one.
-    pub(crate) fn is_asked(&self) -> bool {
+    /// Returns whether the user requested it, and so expects an answer even if it repeats the
+    /// previous one.
+    pub(crate) fn is_requested(&self) -> bool {
         matches!(self, Reason::Asked(_) | Reason::WhatIf(..))
     }
 }
@@ -48,33 +49,33 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Something to do for a workspace. Only one piece of work runs at a time.
+/// A piece of work for a workspace. Only one runs at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Run the program: profile it, or compare it with an optimized version.
     Run(Reason),
-    /// Estimate unsaved text. The key stands for the texts and for what the estimate starts from.
+    /// Estimate unsaved text. The key identifies the texts and the basis of the estimate.
     Estimate(u64),
-    /// Look for findings in the measurement of this generation. Computes only.
+    /// Compute the findings in the measurement with this generation.
     Findings(u64),
     /// Time single operators of that measurement in the workspace's Python.
     Probes(u64),
-    /// Predict the speedup of optimizations for that measurement. Computes only.
+    /// Simulate optimizations for that measurement.
     WhatIfs(u64),
-    /// Estimate or run other batch sizes. The key stands for the program that was measured.
+    /// Estimate or run other batch sizes. The key identifies the measured program.
     BatchSizes(Effort, u64),
     /// Measure the rates of this machine's GPU.
     MeasureGpu(Cause),
 }
 
-/// Work of the same slot and workspace replaces older work.
+/// Newer work replaces older work of the same slot and workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Slot {
     /// [`Work::Run`]
     Run,
     /// [`Work::Estimate`]
     Estimate,
-    /// What follows from a measurement: [`Work::Findings`], [`Work::Probes`], [`Work::WhatIfs`].
+    /// Work on a measurement: [`Work::Findings`], [`Work::Probes`], [`Work::WhatIfs`].
     Study,
     /// [`Work::BatchSizes`]
     BatchSizes,
@@ -82,14 +83,14 @@ pub(crate) enum Slot {
     MeasureGpu,
 }
 
-/// What happens while something else, such as a training run of the person's, needs the machine.
+/// What happens while something else, such as a training run of the user's, needs the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnBusyMachine {
-    /// The work starts all the same.
+    /// The work starts anyway.
     Start,
     /// The work waits.
     Wait,
-    /// The work is left out.
+    /// The work is skipped.
     Skip,
 }
 
@@ -98,18 +99,18 @@ pub(crate) enum OnBusyMachine {
 pub(crate) enum Budget {
     /// It does not count.
     Free,
-    /// It counts, and is not cut short: what a person sees depends on it, and it takes seconds at most.
+    /// It counts but is not interrupted: the user sees its results, and it takes seconds at most.
     Counted,
     /// It counts, and ends when the budget is used up.
     Limited,
 }
 
-/// What work may do.
+/// What work may do, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// Lower ranks start first.
     pub rank: u8,
-    /// A key in any document stops it.
+    /// Whether a key press in any document stops it.
     pub yields_to_typing: bool,
     /// Whether it starts while something else needs the machine.
     pub on_busy_machine: OnBusyMachine,
@@ -118,28 +119,29 @@ pub(crate) struct Rules {
 }
 
 impl Work {
-    /// What may run while a person types, saves, or uses the machine for something else. Two rules hold for
-    /// all: one piece of work runs at a time, and a run stops everything else.
+    /// Returns what may run while the user types, saves, or uses the machine for something else.
+    /// Two rules apply to all: only one piece of work runs at a time, and a run stops everything
+    /// else.
     pub(crate) fn rules(&self) -> Rules {
         use {Budget::*, OnBusyMachine::*};
         let (rank, yields_to_typing, on_busy_machine, budget) = match self {
             Work::Run(_) => (0, false, Start, Free),
             Work::BatchSizes(Effort::Runs, _) => (1, true, Start, Free),
             Work::MeasureGpu(Cause::Asked) => (1, false, Start, Free),
-            // A key stops the estimate of its own workspace, see `Scheduler::edited`.
+            // A key press stops the estimate of its own workspace, see `Scheduler::edited`.
             Work::Estimate(_) => (2, false, Start, Free),
             Work::Findings(_) => (3, false, Start, Counted),
             Work::WhatIfs(_) => (4, false, Start, Counted),
             // Once for each GPU and driver.
             Work::MeasureGpu(Cause::Unasked) => (5, false, Wait, Free),
-            // What-ifs follow the probes, with or without them.
+            // What-ifs follow the probes, and also run without their results.
             Work::Probes(_) => (6, true, Skip, Limited),
             Work::BatchSizes(Effort::Estimates | Effort::ShortRuns, _) => (7, true, Wait, Limited),
         };
         Rules { rank, yields_to_typing, on_busy_machine, budget }
     }
 
-    /// What newer work of the same workspace replaces.
+    /// Returns the slot in which newer work replaces it.
     pub(crate) fn slot(&self) -> Slot {
         match self {
             Work::Run(_) => Slot::Run,
@@ -150,17 +152,17 @@ impl Work {
         }
     }
 
-    /// Who wants it.
+    /// Returns who requested it.
     pub(crate) fn cause(&self) -> Cause {
         match self {
-            Work::Run(reason) if reason.is_asked() => Cause::Asked,
+            Work::Run(reason) if reason.is_requested() => Cause::Asked,
             Work::BatchSizes(Effort::Runs, _) => Cause::Asked,
             Work::MeasureGpu(cause) => *cause,
             _ => Cause::Unasked,
         }
     }
 
-    /// The kind of permit it needs; `None` if it runs nothing of the workspace.
+    /// Returns the kind of permit it needs, or `None` if it runs no code of the workspace.
     pub(crate) fn needs_permit(&self) -> Option<Kind> {
         match self {
             Work::Run(_) => Some(Kind::Run),
@@ -171,7 +173,7 @@ impl Work {
         }
     }
 
-    /// Whether its result is also the result of `other`.
+    /// Returns whether its result also answers `other`.
     pub(super) fn answers(&self, other: &Work) -> bool {
         match (self, other) {
             (Work::Estimate(key), Work::Estimate(other)) => key == other,
@@ -184,7 +186,7 @@ impl Work {
 }
 
 impl fmt::Display for Work {
-    /// What the status shows.
+    /// Returns the text in the status.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Work::Run(reason) => return reason.fmt(f),

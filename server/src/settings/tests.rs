@@ -6,7 +6,7 @@ fn lenses() -> Client {
 }
 
 #[test]
-fn what_a_client_cannot_show_it_gets_in_another_way() {
+fn clients_without_lenses_or_refresh_get_alternatives() {
     let headline = |value: Value, client: &Client| {
         let (settings, _) = Settings::read(&value, client);
         settings.hints.is_some_and(|hints| hints.headline)
@@ -24,7 +24,7 @@ fn what_a_client_cannot_show_it_gets_in_another_way() {
 }
 
 #[test]
-fn nothing_means_the_defaults() {
+fn missing_settings_have_their_defaults() {
     for nothing in [Value::Null, json!({}), json!([]), json!({"ridgeline": {}}), json!(17)] {
         let (settings, complaints) = Settings::read(&nothing, &lenses());
         assert_eq!(settings, Settings::default(), "{nothing}");
@@ -33,7 +33,7 @@ fn nothing_means_the_defaults() {
 }
 
 #[test]
-fn what_was_said_at_first_holds_where_nothing_else_is_said() {
+fn initial_options_apply_unless_they_are_overridden() {
     let options = json!({"codeLens": {"memory": false}, "hover.enable": false});
     let client = Client { options, ..lenses() };
     let (settings, _) = Settings::read(&json!({"hover": {"enable": true}}), &client);
@@ -52,7 +52,7 @@ fn nested_and_dotted_keys() {
 }
 
 #[test]
-fn a_slip_switches_nothing_else_off() {
+fn an_invalid_value_does_not_affect_other_settings() {
     let (settings, complaints) = Settings::read(
         &json!({"runOnSave": "no", "inlayHints": {"minimumShare": 7, "enable": false}}),
         &lenses(),
@@ -80,7 +80,7 @@ fn which_findings_are_shown() {
 }
 
 #[test]
-fn changes_are_shown_where_somebody_wants_them() {
+fn changes_in_hints_are_opt_in() {
     let change = |value: Value| {
         let (settings, complaints) = Settings::read(&value, &lenses());
         (settings.hints.map(|hints| hints.change), complaints.len())
@@ -92,7 +92,7 @@ fn changes_are_shown_where_somebody_wants_them() {
 }
 
 #[test]
-fn gpus_are_measured_as_the_person_wants() {
+fn measuring_the_gpu_follows_the_setting() {
     let read = |value: Value| {
         let (settings, complaints) = Settings::read(&value, &Client::default());
         (settings.measure_device, complaints.len())
@@ -105,8 +105,8 @@ fn gpus_are_measured_as_the_person_wants() {
 
 #[test]
 fn prices_are_numbers_by_name() {
-    let told = json!({"prices": {"T4": 0.3, "H100": "cheap", "L4": -1}});
-    let (settings, complaints) = Settings::read(&told, &lenses());
+    let value = json!({"prices": {"T4": 0.3, "H100": "cheap", "L4": -1}});
+    let (settings, complaints) = Settings::read(&value, &lenses());
     assert_eq!(settings.prices, BTreeMap::from([("T4".to_owned(), 0.3)]));
     assert_eq!(complaints.len(), 2);
     assert!(complaints[0].starts_with("ridgeline.prices: the price of `H100`"), "{complaints:?}");
@@ -116,7 +116,7 @@ fn prices_are_numbers_by_name() {
 }
 
 #[test]
-fn the_documented_table_is_this_one() {
+fn the_documentation_has_the_same_table() {
     let page = include_str!("../../../docs/settings.md");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
     let expected: Vec<String> = TABLE

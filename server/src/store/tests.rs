@@ -1,3 +1,9 @@
+use std::time::{Duration, SystemTime};
+
+use ignore::WalkBuilder;
+
+use super::owner::Owner;
+use super::recordings::{MANIFEST, RECORDINGS_KEPT, by_age, set_modified};
 use super::*;
 
 fn store() -> (tempfile::TempDir, Store) {
@@ -17,7 +23,7 @@ fn recordings_are_bounded() {
 }
 
 #[test]
-fn runs_that_failed_do_not_push_a_measurement_out() {
+fn failed_runs_do_not_push_out_a_measurement() {
     let (_folder, store) = store();
     let root = Path::new("/p");
     assert_eq!(store.newest_recording(root), None);
@@ -37,11 +43,11 @@ fn runs_that_failed_do_not_push_a_measurement_out() {
 }
 
 #[test]
-fn workspaces_are_kept_apart_and_paths_are_not_told() {
+fn workspace_keys_are_unique_and_do_not_reveal_paths() {
     assert_ne!(workspace_key(Path::new("/a/train")), workspace_key(Path::new("/b/train")));
     let key = workspace_key(Path::new("/home/somebody/träin"));
     assert!(key.starts_with("tr_in-") && !key.contains("somebody"), "{key}");
-    // The name must be the same tomorrow, or nothing is found again.
+    // The name must stay the same across versions, or recordings are not found again.
     assert_eq!(workspace_key(Path::new("/p")), "p-07d65607b49cbc4a");
 }
 
@@ -50,7 +56,7 @@ fn projects_below_a_workspace_are_found_by_their_recordings() {
     let (folder, store) = store();
     let workspace = folder.path().join("workspace");
     let project = workspace.join("experiments/first");
-    fs::create_dir_all(&project).expect("made");
+    fs::create_dir_all(&project).expect("created");
     assert_eq!(store.recorded_projects(&workspace), Vec::<PathBuf>::new());
     store.new_recording(&project).expect("a folder");
     store.new_recording(&workspace).expect("a folder");
@@ -72,7 +78,7 @@ fn a_choice_is_remembered_and_forgotten() {
     assert_eq!(store.remembered_run(root), None);
 }
 
-/// Finishes a recording of so many bytes.
+/// Finishes a recording with `bytes` bytes of trace.
 fn finish(recording: &Path, bytes: usize) {
     fs::write(recording.join("trace.json"), vec![b' '; bytes]).expect("written");
     fs::write(recording.join(MANIFEST), "{}").expect("written");
@@ -80,14 +86,14 @@ fn finish(recording: &Path, bytes: usize) {
 
 #[test]
 #[cfg(unix)]
-fn everything_is_this_users_only() {
+fn only_this_user_has_access() {
     use std::os::unix::fs::PermissionsExt as _;
     let (folder, store) = store();
     let root = Path::new("/p");
     let recording = store.new_recording(root).expect("a folder");
     let rank = recording.join("rank-1");
-    // As the profiler writes.
-    fs::create_dir(&rank).expect("made");
+    // With the permissions that the agent uses.
+    fs::create_dir(&rank).expect("created");
     finish(&recording, 10);
     finish(&rank, 10);
     make_recording_private(&recording);
@@ -105,9 +111,9 @@ fn everything_is_this_users_only() {
     assert!(seen > 10, "{seen} files and folders");
 }
 
-/// A process that is gone: it was waited for, so that its number is nobody's.
+/// Returns the ID of a dead process that was waited for, so it is not in use.
 #[cfg(unix)]
-fn gone_process() -> u32 {
+fn dead_process() -> u32 {
     let mut child = std::process::Command::new("true").spawn().expect("true starts");
     let process = child.id();
     child.wait().expect("it ends");
@@ -116,14 +122,14 @@ fn gone_process() -> u32 {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_a_killed_process_left_is_swept() {
+fn leftovers_of_a_killed_process_are_removed() {
     let (_folder, store) = store();
     let root = Path::new("/p");
     store.remember_run(root, "a.py").expect("written");
     let own_batch = store.new_batch_folder().expect("a folder");
     let own_estimate = store.new_estimate(root).expect("a folder");
-    let gone = Owner { process: gone_process(), ..Owner::this() };
-    let elsewhere = Owner { machine: gone.machine ^ 1, ..gone };
+    let dead = Owner { process: dead_process(), ..Owner::this() };
+    let elsewhere = Owner { machine: dead.machine ^ 1, ..dead };
     let workspace = store.workspace_state(root);
     let estimates = own_estimate.path().parent().expect("a parent").to_owned();
     let folders = |owner: String| {
@@ -132,44 +138,44 @@ fn what_a_killed_process_left_is_swept() {
     let files = |owner: String| {
         [store.state.join(format!(".tmp-{owner}x")), workspace.join(format!(".tmp-{owner}x"))]
     };
-    // The names of earlier versions say nothing of a process.
-    let owners = [format!("{gone}-"), format!("{elsewhere}-"), "AbCdEf".to_owned()];
+    // The names of earlier versions do not contain a process ID.
+    let owners = [format!("{dead}-"), format!("{elsewhere}-"), "AbCdEf".to_owned()];
     for owner in &owners {
         for folder in folders(owner.clone()) {
-            fs::create_dir(&folder).expect("made");
+            fs::create_dir(&folder).expect("created");
             fs::write(folder.join("trace.json"), "{}").expect("written");
         }
         for file in files(owner.clone()) {
             fs::write(file, "x").expect("written");
         }
     }
-    let left = |owner: &String| {
+    let remaining = |owner: &String| {
         let all = folders(owner.clone()).into_iter().chain(files(owner.clone()));
         all.filter(|path| path.exists()).count()
     };
-    let [gone, others @ ..] = &owners;
+    let [dead, others @ ..] = &owners;
     store.sweep(SystemTime::now());
-    assert_eq!(left(gone), 0);
+    assert_eq!(remaining(dead), 0);
     for other in others {
-        assert_eq!(left(other), 4, "{other}: nobody knows whether its process lives");
+        assert_eq!(remaining(other), 4, "{other}: its process may be alive");
     }
     assert!(own_batch.path().exists() && own_estimate.path().exists());
     for other in others {
-        // The same where the clock was set back since.
+        // The same if the clock was set back since.
         let day = Duration::from_secs(25 * 60 * 60);
         store.sweep(if other == "AbCdEf" {
             SystemTime::now() + day
         } else {
             SystemTime::now() - day
         });
-        assert_eq!(left(other), 0, "{other}");
+        assert_eq!(remaining(other), 0, "{other}");
         assert!(own_batch.path().exists() && own_estimate.path().exists());
     }
     assert_eq!(store.remembered_run(root), Some("a.py".into()));
 }
 
 #[test]
-fn the_oldest_recordings_go_where_all_are_too_large() {
+fn the_oldest_recordings_are_removed_beyond_the_size_limit() {
     let (_folder, store) = store();
     let recordings: Vec<PathBuf> = ["/a", "/b", "/a", "/b"]
         .into_iter()
@@ -177,8 +183,8 @@ fn the_oldest_recordings_go_where_all_are_too_large() {
         .map(|(age, root)| {
             let folder = store.new_recording(Path::new(root)).expect("a folder");
             finish(&folder, 1000);
-            let made = SystemTime::now() - Duration::from_secs(100 - age as u64);
-            set_modified(&folder, made).expect("set");
+            let modified = SystemTime::now() - Duration::from_secs(100 - age as u64);
+            set_modified(&folder, modified).expect("set");
             folder
         })
         .collect();
@@ -188,30 +194,30 @@ fn the_oldest_recordings_go_where_all_are_too_large() {
     // Manifests have two bytes.
     store.bound_recordings(3 * 1002, Path::new(""));
     assert_eq!(there(), [false, true, true, true]);
-    // The newest measurement of the project that is being measured stays in any case.
+    // The newest measurement of the current project always stays.
     store.bound_recordings(10, &store.recordings(Path::new("/a")));
     assert_eq!(there(), [false, false, true, false]);
 }
 
 #[test]
 #[cfg(unix)]
-fn what_another_process_is_recording_stays() {
+fn recordings_in_progress_are_kept() {
     let (_folder, store) = store();
     let unfinished = store.new_recording(Path::new("/a")).expect("a folder");
     fs::write(unfinished.join("trace.json"), [b' '; 1000]).expect("written");
-    let left = unfinished.with_file_name(format!("{}-0", gone_process()));
-    fs::create_dir(&left).expect("made");
-    fs::write(left.join("trace.json"), [b' '; 1000]).expect("written");
+    let abandoned = unfinished.with_file_name(format!("{}-0", dead_process()));
+    fs::create_dir(&abandoned).expect("created");
+    fs::write(abandoned.join("trace.json"), [b' '; 1000]).expect("written");
     store.bound_recordings(10, Path::new(""));
-    assert!(unfinished.exists() && !left.exists());
+    assert!(unfinished.exists() && !abandoned.exists());
 }
 
 #[test]
 #[cfg(unix)]
-fn a_clock_that_was_set_back_loses_no_recording() {
+fn recordings_survive_a_clock_that_is_set_back() {
     let (_folder, store) = store();
     let root = Path::new("/p");
-    // Made while the clock was a year ahead.
+    // Recorded while the clock was a year ahead.
     for age in 0..RECORDINGS_KEPT as u64 {
         let folder = store.new_recording(root).expect("a folder");
         finish(&folder, 10);
@@ -222,14 +228,14 @@ fn a_clock_that_was_set_back_loses_no_recording() {
         let newest = store.new_recording(root).expect("a folder");
         finish(&newest, 10);
         assert_eq!(store.newest_recording(root), Some(newest.clone()));
-        // The next run removes the oldest, and not this one.
+        // The next run removes the oldest recording, and not this one.
         store.new_recording(root).expect("a folder");
         assert_eq!(store.newest_recording(root), Some(newest));
     }
 }
 
 #[test]
-fn a_full_disk_says_what_to_do() {
+fn a_full_disk_is_reported_with_a_remedy() {
     let full = Path::new("/dev/full");
     if !full.exists() {
         println!("skipped: this machine has no /dev/full");

@@ -1,0 +1,276 @@
+//! Questions to the user about a run: whether it may run, and which script. Handles the answers.
+
+use std::path::Path;
+
+use ridgeline_analysis::python::training_script;
+
+use crate::config;
+use crate::consent::Question;
+use crate::event::{Event, WorkspaceEvent};
+use crate::lsp::client::{Asked, Importance};
+use crate::profiler::RunChoice;
+use crate::scheduler::{Reason, Work, WorkspaceId};
+use crate::state::GlobalState;
+use crate::store::StoreError;
+use crate::trust::Answer;
+use crate::workspace::Workspace;
+
+/// The maximum number of scripts to choose from. A message with more buttons is unreadable.
+const CHOICE_LIMIT: usize = 8;
+
+/// The reply to an answer that comes too late.
+const OLD_QUESTION: &str =
+    "That question is outdated, so nothing was run. Save or profile to be asked again.";
+
+impl GlobalState {
+    pub(crate) fn ask_for_trust(&mut self, id: WorkspaceId, reason: Reason) {
+        let (to_client, events) = (self.to_client.clone(), self.events.clone());
+        let question = self.gate.question(id, None);
+        let what = self.program_name(id, reason.file());
+        let workspace = &mut self.workspaces[id];
+        let is_requested = reason.is_requested();
+        workspace.waiting = Some(reason);
+        // A user who asks for a run while the question is open does not see it, so it is shown
+        // again.
+        if (workspace.trust_asked || workspace.dismissed) && !is_requested {
+            return;
+        }
+        workspace.trust_asked = true;
+        // The question names a launcher, because it may reach other machines.
+        let root = &workspace.root;
+        let path = root.clone();
+        let config = self.disk.ask(move || config::load(&path).ok().map(|loaded| loaded.config));
+        let launcher = match config {
+            Some(config) => config.and_then(|config| config.launcher),
+            None => return self.report_unreadable_config(id),
+        };
+        let launcher = launcher.map(|it| format!(" with `{}`", it.shown()));
+        let message = format!(
+            "Run a few training steps of {what}{} to profile it? \"{}\" also runs a few steps on \
+            every save. While you type, unsaved code is only simulated in a sandbox and writes \
+            nothing. Folder: {}",
+            launcher.unwrap_or_default(),
+            Answer::Always.title(),
+            root.display(),
+        );
+        let answer = to_client.ask(&message, &Answer::ALL.map(|it| it.title().to_owned()));
+        tokio::spawn(async move {
+            let answer = match answer.await {
+                Asked::Chosen(title) => Answer::of_title(&title),
+                Asked::Closed => None,
+                Asked::NotShown => {
+                    let message = "Allow Ridgeline to run this project with a code action or the \
+                        command ridgeline.trust";
+                    to_client.show_message(Importance::Info, message);
+                    None
+                }
+            };
+            let _ = events
+                .send(Event::Workspace(id, WorkspaceEvent::TrustAnswered(question, answer)))
+                .await;
+        });
+    }
+
+    /// Tells the user that the question cannot be asked, because the configuration cannot be read
+    /// in time. The next save asks again.
+    fn report_unreadable_config(&mut self, id: WorkspaceId) {
+        let workspace = &mut self.workspaces[id];
+        workspace.trust_asked = false;
+        let message = format!(
+            "Could not read the configuration of {} in time, so nothing was run. Save to try again.",
+            workspace.root.display()
+        );
+        self.to_client.show_message(Importance::Warning, &message);
+    }
+
+    /// Returns the program's name in the question: the script, if it is known without searching for
+    /// it.
+    fn program_name(&self, id: WorkspaceId, file: Option<&Path>) -> String {
+        let Workspace { root, script: chosen, .. } = &self.workspaces[id];
+        let project = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
+        let remembered = || {
+            let (store, root) = (self.store.clone()?, root.clone());
+            self.disk.ask(move || store.remembered_run(&root)).flatten()
+        };
+        let saved = || {
+            let file = file?;
+            let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
+            let index = open?.1.index.as_ref()?;
+            training_script(index).loop_line?;
+            Some(file.strip_prefix(root).ok()?.to_string_lossy().replace('\\', "/"))
+        };
+        match chosen.clone().or_else(remembered).or_else(saved) {
+            Some(run) if run.starts_with("python ") => format!("`{run}` in {project}"),
+            Some(run) => format!("{project}/{run}"),
+            None => format!("the training script of {project}"),
+        }
+    }
+
+    /// Handles the answer to the trust question, or that it was closed.
+    pub(crate) fn trust_answered(
+        &mut self,
+        id: WorkspaceId,
+        question: Question,
+        answer: Option<Answer>,
+    ) {
+        let Some(answer) = answer else {
+            if self.gate.is_current(id, question) {
+                let workspace = &mut self.workspaces[id];
+                workspace.trust_asked = false;
+                workspace.dismissed = true;
+            }
+            return self.send_status(id);
+        };
+        let counts = match self.gate.answer(id, question, answer) {
+            Ok(counts) => counts,
+            Err(error) => {
+                self.report_unsaved_decision(Err(error));
+                true
+            }
+        };
+        if !counts {
+            return self.to_client.show_message(Importance::Info, OLD_QUESTION);
+        }
+        let workspace = &mut self.workspaces[id];
+        workspace.trust_asked = false;
+        workspace.dismissed = false;
+        let waiting = workspace.waiting.take();
+        match (answer, waiting) {
+            (Answer::Never, _) => {
+                self.end_work(id);
+                self.forget_processes(id);
+            }
+            (_, Some(reason)) => {
+                self.scheduler.want(id, Work::Run(reason));
+            }
+            (_, None) => {}
+        }
+        self.send_status(id);
+    }
+
+    /// Trusts a workspace by command.
+    pub(crate) fn allow(&mut self, id: WorkspaceId) {
+        let saved = self.gate.allow(id);
+        self.report_unsaved_decision(saved);
+        if let Some(reason) = self.workspaces[id].waiting.take() {
+            self.want_run(id, reason);
+        }
+        self.prepare(id);
+        self.estimate_when_idle(id);
+        self.send_status(id);
+    }
+
+    /// Withdraws every decision about a workspace, and stops what it does.
+    pub(crate) fn revoke(&mut self, id: WorkspaceId) {
+        let removed = self.gate.revoke(id);
+        self.report_unsaved_decision(removed);
+        self.end_work(id);
+        self.forget_processes(id);
+        let workspace = &mut self.workspaces[id];
+        // Questions that are still open are outdated from now on.
+        workspace.trust_asked = false;
+        workspace.script_asked = false;
+        workspace.waiting = None;
+        workspace.dismissed = false;
+        workspace.prepared = false;
+        self.clear_estimates(id);
+        self.mark_stale();
+        self.show_diagnostics(id);
+        self.send_status(id);
+    }
+
+    fn report_unsaved_decision(&self, saved: Result<(), StoreError>) {
+        if let Err(error) = saved {
+            let message = format!(
+                "Could not save your answer; it applies to this session only: \
+                {error}"
+            );
+            self.to_client.show_message(Importance::Warning, &message);
+        }
+    }
+
+    pub(crate) fn ask_for_script(
+        &mut self,
+        id: WorkspaceId,
+        question: Question,
+        runs: Vec<RunChoice>,
+        reason: Reason,
+    ) {
+        let (to_client, events) = (self.to_client.clone(), self.events.clone());
+        let workspace = &mut self.workspaces[id];
+        if workspace.script_asked || runs.is_empty() {
+            return;
+        }
+        workspace.script_asked = true;
+        let titles: Vec<String> =
+            runs.iter().take(CHOICE_LIMIT).map(|run| run.command.clone()).collect();
+        let message = choice_message(&runs);
+        let answer = to_client.ask(&message, &titles);
+        tokio::spawn(async move {
+            let script = match answer.await {
+                Asked::Chosen(chosen) => titles.into_iter().find(|title| *title == chosen),
+                Asked::Closed => None,
+                Asked::NotShown => {
+                    let message = format!("{message} Set one in ridgeline.toml");
+                    to_client.show_message(Importance::Info, &message);
+                    None
+                }
+            };
+            let _ = events
+                .send(Event::Workspace(id, WorkspaceEvent::ScriptChosen(question, script, reason)))
+                .await;
+        });
+    }
+
+    /// Handles the choice of the training script, or that the question was closed. It was asked
+    /// during a run that the user allowed, and the run continues with the answer unless they have
+    /// withdrawn that.
+    pub(crate) fn script_chosen(
+        &mut self,
+        id: WorkspaceId,
+        question: Question,
+        script: Option<String>,
+        reason: Reason,
+    ) {
+        if !self.gate.is_current(id, question) {
+            if script.is_some() {
+                self.to_client.show_message(Importance::Info, OLD_QUESTION);
+            }
+            return;
+        }
+        let workspace = &mut self.workspaces[id];
+        workspace.script_asked = false;
+        let Some(script) = script else { return };
+        self.remember_run(id, script);
+        if self.gate.continue_run(id, question) {
+            self.scheduler.want(id, Work::Run(reason));
+        }
+        self.send_status(id);
+    }
+
+    /// Remembers a choice: a script's path relative to the root, or a command.
+    pub(crate) fn remember_run(&mut self, id: WorkspaceId, run: String) {
+        if let Some(store) = &self.store {
+            let (store, root, saved) =
+                (store.clone(), self.workspaces[id].root.clone(), run.clone());
+            let saved = self.disk.ask(move || store.remember_run(&root, &saved));
+            // A slow write may still succeed.
+            self.report_unsaved_decision(saved.unwrap_or(Ok(())));
+        }
+        self.workspaces[id].script = Some(run);
+    }
+}
+
+/// Returns the question, with the reasons for the likeliest scripts, for which the editor's buttons
+/// have no room.
+fn choice_message(runs: &[RunChoice]) -> String {
+    const EXPLAINED: usize = 3;
+    let explained = runs.iter().take(EXPLAINED).filter(|run| !run.why.is_empty());
+    let explained: Vec<String> =
+        explained.map(|run| format!("{} ({})", run.command, run.why)).collect();
+    let explained = explained.join("; ");
+    format!(
+        "Several scripts could be the training script: {explained}. Which one should be \
+        profiled?"
+    )
+}
