@@ -51,8 +51,8 @@ pub fn in_makefile(text: &str) -> Vec<Written> {
 pub fn make_target(text: &str, target: &str) -> Vec<Written> {
     let all = in_makefile(text);
     let first = all.first().and_then(|written| written.name.clone());
-    let wanted = if target.is_empty() { first } else { Some(target.to_owned()) };
-    all.into_iter().filter(|written| written.name == wanted).collect()
+    let name = if target.is_empty() { first } else { Some(target.to_owned()) };
+    all.into_iter().filter(|written| written.name == name).collect()
 }
 
 /// `NAME = value`, `NAME := value`, `NAME ?= value`.

@@ -184,11 +184,11 @@ impl<'a, 'p> AutogradFlow<'a, 'p> {
 
     fn name(&self, name: &str, within: Node<'a>, at: usize, depth: u32) -> bool {
         let Some(last) = self.last(name, within, at) else { return false };
-        let is_gone_back_from = self.roots.iter().any(|root| {
-            let of_root = self.last(name, within, root.call.start_byte());
-            root.names.contains(name) && of_root.is_some_and(|one| one.at == last.at)
+        let is_backpropagated = self.roots.iter().any(|root| {
+            let root_assignment = self.last(name, within, root.call.start_byte());
+            root.names.contains(name) && root_assignment.is_some_and(|one| one.at == last.at)
         });
-        if is_gone_back_from {
+        if is_backpropagated {
             return true;
         }
         let value = self.text.node(&last.value).filter(|_| last.element.is_none());
@@ -222,8 +222,9 @@ impl<'a, 'p> AutogradFlow<'a, 'p> {
     /// Whether a variable holds a loss module of torch.
     fn is_criterion(&self, name: &str) -> bool {
         self.text.assignments.iter().any(|one| {
-            let made = one.target == name;
-            let value = self.text.node(&one.value).filter(|value| made && value.is(Kind::Call));
+            let is_target = one.target == name;
+            let value =
+                self.text.node(&one.value).filter(|value| is_target && value.is(Kind::Call));
             value.is_some_and(|value| {
                 let whole = self.program.absolute(self.module, &callee(self.text, value));
                 whole.starts_with("torch.nn.") && whole.ends_with("Loss")

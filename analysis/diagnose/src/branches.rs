@@ -95,23 +95,27 @@ fn branch<'t>(
     let mut walk = statement.walk();
     let others: Vec<Node<'t>> =
         statement.children_by_field_name("alternative", &mut walk).collect();
-    let mut ways = Vec::new();
-    for way in std::iter::once(statement).chain(others.iter().copied()) {
-        let body = if way.is(Kind::ElseClause) { "body" } else { "consequence" };
-        if let Some(condition) = way.field(Field::Condition) {
+    let mut branches = Vec::new();
+    for branch in std::iter::once(statement).chain(others.iter().copied()) {
+        let body = if branch.is(Kind::ElseClause) { "body" } else { "consequence" };
+        if let Some(condition) = branch.field(Field::Condition) {
             effects.read(reads(text, condition), &assigned);
             effects.conditions.push(condition);
         }
-        let body = named_children(way.child_by_field_name(body)?);
+        let body = named_children(branch.child_by_field_name(body)?);
         // `continue` ends the iteration, so what this branch assigns does not matter after the
         // `if`.
         let body = match body.split_last() {
             Some((last, before)) if last.is(Kind::ContinueStatement) => before,
             _ => &body,
         };
-        ways.push(follow(text, body, assigned.clone(), effects)?);
+        branches.push(follow(text, body, assigned.clone(), effects)?);
     }
     let is_complete = others.last().is_some_and(|last| last.is(Kind::ElseClause));
-    let first = ways.pop().filter(|_| is_complete).unwrap_or(assigned);
-    Some(ways.into_iter().fold(first, |all, way| all.intersection(&way).cloned().collect()))
+    let first = branches.pop().filter(|_| is_complete).unwrap_or(assigned);
+    Some(
+        branches
+            .into_iter()
+            .fold(first, |all, branch| all.intersection(&branch).cloned().collect()),
+    )
 }

@@ -36,8 +36,8 @@ pub(crate) fn value_of<'a>(
     let name = written(text, variable);
     let function = text.function_at(variable.start_byte());
     let mut before = text.assignments.iter().filter(|one| {
-        let is_ours = one.function == function || one.function.is_none();
-        one.target == name && is_ours && one.value.end <= variable.start_byte()
+        let is_visible = one.function == function || one.function.is_none();
+        one.target == name && is_visible && one.value.end <= variable.start_byte()
     });
     text.node(&before.next_back()?.value)
 }
@@ -93,8 +93,8 @@ mod tests {
         );
         let found = with_program(&text, |program| {
             let loaders = loaders(program).expect("a loader");
-            let made = library_dataset(program, 0, loaders[0].call);
-            made.map(|made| program.module(0).line(made.start_byte()))
+            let dataset = library_dataset(program, 0, loaders[0].call);
+            dataset.map(|dataset| program.module(0).line(dataset.start_byte()))
         });
         assert_eq!(found, expected, "{text}");
     }

@@ -156,10 +156,10 @@ impl Evidence<'_> {
     /// The time that a what-if optimization saves per iteration, in nanoseconds. Returns `None` if
     /// it does not apply.
     pub(crate) fn saved_by(&self, optimization: &str, bound: Bound) -> Option<f64> {
-        let one = study::optimization(optimization)?;
+        let found = study::optimization(optimization)?;
         let facts = self.facts_for(optimization)?;
         let mut applies = false;
-        let saved = self.saved(|graph| applies = one.apply(graph, &facts, bound).is_ok());
+        let saved = self.saved(|graph| applies = found.apply(graph, &facts, bound).is_ok());
         applies.then_some(saved)
     }
 
@@ -174,23 +174,23 @@ impl Evidence<'_> {
     /// memory events.
     pub(crate) fn retained_bytes(&self, is_here: impl Fn(&Block) -> bool) -> Option<Retained> {
         let memory = &self.graph().memory;
-        let is_loose = |kind: BlockKind| {
+        let is_retainable = |kind: BlockKind| {
             matches!(kind, BlockKind::Activations | BlockKind::Temporaries | BlockKind::Other)
         };
-        let stays = memory.blocks.iter().filter(|block| block.freed.is_none());
-        let stays = stays.filter(|block| is_loose(block.kind));
+        let retained = memory.blocks.iter().filter(|block| block.freed.is_none());
+        let retained = retained.filter(|block| is_retainable(block.kind));
         let (new, old): (Vec<&Block>, Vec<&Block>) =
-            stays.partition(|block| block.allocated.is_some());
+            retained.partition(|block| block.allocated.is_some());
         let (here, elsewhere): (Vec<&Block>, Vec<&Block>) =
             new.into_iter().partition(|block| is_here(block));
         let sizes: Vec<f64> = here.iter().map(|block| block.bytes).collect();
         let this_iteration = sizes.iter().sum();
-        let alike = |blocks: &[&Block]| -> f64 {
+        let total_of_same_sizes = |blocks: &[&Block]| -> f64 {
             let bytes = blocks.iter().map(|block| block.bytes);
             bytes.filter(|bytes| sizes.contains(bytes)).sum()
         };
         // What other lines retain replaces what they retained in earlier iterations.
-        let before = (alike(&old) - alike(&elsewhere)).max(0.0);
+        let before = (total_of_same_sizes(&old) - total_of_same_sizes(&elsewhere)).max(0.0);
         memory.is_known.then_some(Retained { this_iteration, total: this_iteration + before })
     }
 }

@@ -85,10 +85,10 @@ impl Case {
     /// The line with a mark.
     #[track_caller]
     pub(crate) fn line(&self, mark: &str) -> FileLine {
-        let wanted = format!("# {mark}");
+        let suffix = format!("# {mark}");
         for (file, facts) in (0_u32..).zip(&self.profile.files) {
             let text = &self.texts[&facts.path];
-            let found = (1_u32..).zip(text.lines()).find(|(_, line)| line.ends_with(&wanted));
+            let found = (1_u32..).zip(text.lines()).find(|(_, line)| line.ends_with(&suffix));
             if let Some((line, _)) = found {
                 return (FileId(file), line);
             }

@@ -92,19 +92,25 @@ impl HostSpans {
         let mut without = graph.clone();
         for (from, until) in &self.spans {
             let within = |task: TaskId| place.get(&task).is_some_and(|at| from <= at && at < until);
-            let mut held: Vec<(Moment, usize)> = Vec::new();
+            let mut retained: Vec<(Moment, usize)> = Vec::new();
             for (index, block) in graph.memory.blocks.iter().enumerate() {
-                let made = block.allocated.filter(|made| within(made.task));
+                let allocated = block.allocated.filter(|allocated| within(allocated.task));
                 let outlives = block.freed.is_none_or(|freed| !within(freed.task));
-                held.extend(made.filter(|_| outlives).map(|made| (made, index)));
+                retained.extend(allocated.filter(|_| outlives).map(|allocated| (allocated, index)));
             }
-            held.sort_unstable_by_key(|(made, index)| (made.event, *index));
-            for (at, (_, index)) in held.iter().enumerate() {
-                let before =
-                    |made: &Moment| Moment { event: made.event.saturating_sub(1), ..*made };
-                let after = |made: &Moment| Moment { event: made.event.saturating_add(1), ..*made };
-                let freed = held.get(at + 2).map(|(made, _)| before(made));
-                let freed = freed.or_else(|| held.get(at + 1).map(|(made, _)| after(made)));
+            retained.sort_unstable_by_key(|(allocated, index)| (allocated.event, *index));
+            for (at, (_, index)) in retained.iter().enumerate() {
+                let before = |allocated: &Moment| Moment {
+                    event: allocated.event.saturating_sub(1),
+                    ..*allocated
+                };
+                let after = |allocated: &Moment| Moment {
+                    event: allocated.event.saturating_add(1),
+                    ..*allocated
+                };
+                let freed = retained.get(at + 2).map(|(allocated, _)| before(allocated));
+                let freed =
+                    freed.or_else(|| retained.get(at + 1).map(|(allocated, _)| after(allocated)));
                 if let (Some(freed), Some(block)) = (freed, without.memory.blocks.get_mut(*index)) {
                     block.freed = Some(freed);
                 }
@@ -118,7 +124,7 @@ impl HostSpans {
     pub(crate) fn time_of(&self, evidence: &Evidence<'_>, is_wanted: impl Fn(&str) -> bool) -> f64 {
         let graph = evidence.graph();
         let modules = &evidence.profile().modules;
-        let of_module = |module: Option<u32>| {
+        let is_in_module = |module: Option<u32>| {
             let module = module.and_then(|module| modules.get(module as usize));
             module.is_some_and(|module| is_wanted(&module.type_name))
         };
@@ -126,7 +132,7 @@ impl HostSpans {
         let on_gpu = evidence.on_gpu();
         graph
             .iter()
-            .filter(|(_, task)| of_module(task.module))
+            .filter(|(_, task)| is_in_module(task.module))
             .filter(|(id, task)| match on_gpu {
                 true => task.launched_by.is_some_and(|launch| here.contains(&launch)),
                 false => task.kind == TaskKind::HostOperator && here.contains(id),

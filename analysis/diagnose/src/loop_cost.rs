@@ -101,7 +101,7 @@ pub(super) fn trips(evidence: &Evidence<'_>, one: &Loop<'_>) -> Option<(Line, f6
     Some((at, passes / starts.or_else(adjacent).unwrap_or(1.0).max(1.0)))
 }
 
-/// Like [`cost`] for a comprehension, whose iterations all run on the lines of one statement. The
+/// Like [`loop_cost`] for a comprehension, whose iterations all run on the lines of one statement. The
 /// number of iterations is the call count in which its operators spend most time.
 fn comprehension_cost(
     evidence: &Evidence<'_>,
@@ -128,11 +128,15 @@ fn comprehension_cost(
         .and_then(|adjacent| evidence.recorded_line(one.module, text.line(adjacent.start_byte())));
     let times = adjacent.and_then(|line| line_cost(evidence, line)).map_or(1.0, |cost| cost.calls);
     let trips = f64::from(calls) / times.max(1.0);
-    let is_one = trips >= min_trips
+    let is_candidate = trips >= min_trips
         && is_mostly_self_time(evidence, &lines)
         && is_alike(evidence, &lines, f64::from(calls))
         && modules(evidence, &lines) < calls as usize;
-    is_one.then(|| LoopCost { at, trips, saved_ns: saved_ns(evidence, &lines, trips, replacement) })
+    is_candidate.then(|| LoopCost {
+        at,
+        trips,
+        saved_ns: saved_ns(evidence, &lines, trips, replacement),
+    })
 }
 
 fn line_cost<'e>(evidence: &'e Evidence<'_>, (file, line): Line) -> Option<&'e LineCost> {
@@ -171,8 +175,8 @@ pub(super) fn is_alike(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f
 /// iteration calls another one.
 fn modules(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> usize {
     let tasks = evidence.graph().tasks.iter();
-    let of_loop = tasks.filter(|task| task.line.is_some_and(|line| lines.contains(&line)));
-    of_loop.filter_map(|task| task.module).collect::<BTreeSet<u32>>().len()
+    let loop_tasks = tasks.filter(|task| task.line.is_some_and(|line| lines.contains(&line)));
+    loop_tasks.filter_map(|task| task.module).collect::<BTreeSet<u32>>().len()
 }
 
 /// The time that the replacement saves. With one call instead of many, the Python code and the
@@ -194,12 +198,12 @@ pub(super) fn saved_ns(
         if is_small { (whole - 1e9 * bytes / bandwidth).max(0.0) } else { call_ns.min(whole) }
     };
     let left = 1.0 / trips.max(1.0);
-    let runs_each = replacement == Replacement::Foreach && !evidence.on_gpu();
+    let runs_each_operator = replacement == Replacement::Foreach && !evidence.on_gpu();
     // Recorded host time by call, in nanoseconds.
     let mut calls: BTreeMap<u32, f64> = BTreeMap::new();
-    let is_ours = |line: Option<Line>| line.is_some_and(|line| lines.contains(&line));
+    let is_in_loop = |line: Option<Line>| line.is_some_and(|line| lines.contains(&line));
     let graph = evidence.graph();
-    for task in graph.tasks.iter().filter(|task| is_ours(task.line) && task.kind.is_host()) {
+    for task in graph.tasks.iter().filter(|task| is_in_loop(task.line) && task.kind.is_host()) {
         if let Some(call) = task.call {
             *calls.entry(call).or_default() += task.duration_ns;
         }
@@ -207,7 +211,8 @@ pub(super) fn saved_ns(
     let operators = &graph.operators;
     let layer_ratios = layer_ratios(evidence, lines);
     evidence.saved(|graph| {
-        for task in graph.tasks.iter_mut().filter(|task| is_ours(task.line) && !task.is_removed) {
+        for task in graph.tasks.iter_mut().filter(|task| is_in_loop(task.line) && !task.is_removed)
+        {
             if let Some(ratio) = task.line.and_then(|line| layer_ratios.get(&line)) {
                 task.duration_ns *= ratio;
                 continue;
@@ -215,7 +220,7 @@ pub(super) fn saved_ns(
             let whole = task.call.and_then(|call| calls.get(&call)).copied().unwrap_or(0.0);
             match task.kind {
                 TaskKind::HostGap => task.duration_ns *= left,
-                TaskKind::HostOperator | TaskKind::Launch if whole > 0.0 && !runs_each => {
+                TaskKind::HostOperator | TaskKind::Launch if whole > 0.0 && !runs_each_operator => {
                     let operator = task.operator.and_then(|at| operators.get(at as usize));
                     let overhead = operator.map_or(call_ns.min(whole), |it| overhead_ns(it, whole));
                     let overhead = overhead / whole;
@@ -266,10 +271,10 @@ pub(crate) fn small_call_ns(evidence: &Evidence<'_>) -> f64 {
     }
     times.sort_by(|a, b| a.0.total_cmp(&b.0));
     let half = times.iter().map(|(_, calls)| u64::from(*calls)).sum::<u64>() / 2;
-    let mut seen = 0;
+    let mut cumulative = 0;
     for (time_ns, calls) in times {
-        seen += u64::from(calls);
-        if seen > half {
+        cumulative += u64::from(calls);
+        if cumulative > half {
             return time_ns;
         }
     }

@@ -229,10 +229,10 @@ fn iterations_are_alike(
             || matches!(kind, Some("subscript" | "call"))
             || trains_or_draws(text, call)
     };
-    let is_in_chunks = calls_in(iterable).into_iter().any(|call| splits(text, call))
+    let has_chunks = calls_in(iterable).into_iter().any(|call| splits(text, call))
         || within(body).into_iter().any(|one| is_chunk(text, one));
-    let is_of_records = within(body).into_iter().any(|one| is_field(text, one, loop_variables));
-    !is_in_chunks && !is_of_records && !calls_in(body).into_iter().any(is_excluded)
+    let has_records = within(body).into_iter().any(|one| is_field(text, one, loop_variables));
+    !has_chunks && !has_records && !calls_in(body).into_iter().any(is_excluded)
 }
 
 /// `target["boxes"]`: each iteration has its own record, and the records may differ in shape.
@@ -369,10 +369,10 @@ fn are_cells(
     let text = program.module(module);
     // Names that depend on the previous iteration.
     let mut tainted = carried.clone();
-    for ((statement, read), gives) in statements.iter().zip(&flow.reads).zip(&flow.writes) {
-        if gives.is_disjoint(carried) {
+    for ((statement, read), outputs) in statements.iter().zip(&flow.reads).zip(&flow.writes) {
+        if outputs.is_disjoint(carried) {
             if !read.is_disjoint(&tainted) {
-                tainted.extend(gives.iter().cloned());
+                tainted.extend(outputs.iter().cloned());
             }
             continue;
         }
@@ -383,12 +383,12 @@ fn are_cells(
         let is_cell = layer_of(program, module, &callee(text, call)).is_some_and(|layer| {
             ["LSTMCell", "GRUCell", "RNNCell", "LSTM", "GRU", "RNN"].contains(&layer.as_str())
         });
-        let is_its_own = is_plain_state(*state) && reads(text, *state).is_subset(gives);
-        if !is_cell || !is_its_own || !reads(text, *input).is_disjoint(&tainted) {
+        let is_own_state = is_plain_state(*state) && reads(text, *state).is_subset(outputs);
+        if !is_cell || !is_own_state || !reads(text, *input).is_disjoint(&tainted) {
             return false;
         }
         // All outputs of this cell are available once it has run all its steps.
-        tainted.retain(|name| !gives.contains(name));
+        tainted.retain(|name| !outputs.contains(name));
     }
     true
 }
@@ -406,8 +406,8 @@ fn is_plain_state(state: Node<'_>) -> bool {
 /// The PyTorch layer that a variable holds: `GRUCell`.
 fn layer_of(program: &Program<'_>, module: usize, variable: &str) -> Option<String> {
     let text = program.module(module);
-    let made = text.assignments.iter().filter(|one| one.target == variable);
-    let mut layers = made.map(|one| layer(program, module, text.node(&one.value)?));
+    let assignments = text.assignments.iter().filter(|one| one.target == variable);
+    let mut layers = assignments.map(|one| layer(program, module, text.node(&one.value)?));
     let first = layers.next()??;
     layers.all(|other| other.as_deref() == Some(&first)).then_some(first)
 }

@@ -19,14 +19,14 @@ const VALUE_FREE_CALLS: [&str; 6] =
 /// list of them.
 pub(super) fn iterates_over_parameters(text: &Module, iterable: Node<'_>) -> bool {
     let over = written(text, iterable);
-    let is_of_groups = over.contains("[\"params\"]") || over.contains("['params']");
+    let is_parameter_group = over.contains("[\"params\"]") || over.contains("['params']");
     let pairs = ["zip", "enumerate", "list", "reversed"];
     let is_pairs = iterable.is(Kind::Call) && pairs.contains(&callee(text, iterable).as_str());
     let parts = match iterable.field(Field::Arguments) {
         Some(arguments) if is_pairs => named_children(arguments),
         _ => vec![iterable],
     };
-    is_of_groups
+    is_parameter_group
         || names_parameters(&over)
         || parts.into_iter().any(|part| is_list_of_parameters(text, part))
 }
@@ -42,16 +42,17 @@ fn is_list_of_parameters(text: &Module, variable: Node<'_>) -> bool {
     if matches!(last_name(&name), "params" | "parameters") {
         return true;
     }
-    let mut made = text.assignments.iter().filter(|one| one.target == name).peekable();
+    let mut assignments = text.assignments.iter().filter(|one| one.target == name).peekable();
     let is_list = |value: Node<'_>| {
-        let gives = ["list", "tuple", "filter", "parameters", "named_parameters"];
+        let constructors = ["list", "tuple", "filter", "parameters", "named_parameters"];
         let kind_fits = match Kind::of(&value) {
-            Kind::Call => gives.contains(&last_name(&callee(text, value))),
+            Kind::Call => constructors.contains(&last_name(&callee(text, value))),
             kind => kind == Kind::ListComprehension,
         };
         kind_fits && names_parameters(&written(text, value))
     };
-    made.peek().is_some() && made.all(|one| text.node(&one.value).is_some_and(is_list))
+    assignments.peek().is_some()
+        && assignments.all(|one| text.node(&one.value).is_some_and(is_list))
 }
 
 /// Whether each iteration changes its own parameter and leaves nothing for the next one.
@@ -60,8 +61,9 @@ pub(super) fn updates_each_parameter(
     body: Node<'_>,
     loop_variables: &BTreeSet<String>,
 ) -> bool {
-    let others = BTreeSet::new();
-    let mut body_state = LoopBody { text, own: loop_variables.clone(), others, changes: false };
+    let other_reads = BTreeSet::new();
+    let mut body_state =
+        LoopBody { text, own: loop_variables.clone(), other_reads, changes: false };
     body_state.block(body) && body_state.changes
 }
 
@@ -71,7 +73,7 @@ struct LoopBody<'t> {
     /// The iteration's own variables: its parameter, and those that it assigned.
     own: BTreeSet<String>,
     /// The other variables that it reads.
-    others: BTreeSet<String>,
+    other_reads: BTreeSet<String>,
     changes: bool,
 }
 
@@ -164,7 +166,7 @@ impl LoopBody<'_> {
             }
             _ => {
                 let names = targets(self.text, left);
-                let is_left_over = !names.is_disjoint(&self.others);
+                let is_left_over = !names.is_disjoint(&self.other_reads);
                 self.own.extend(names);
                 !is_left_over
             }
@@ -178,6 +180,6 @@ impl LoopBody<'_> {
 
     fn reads(&mut self, node: Node<'_>) {
         let read = reads(self.text, node);
-        self.others.extend(read.into_iter().filter(|name| !self.own.contains(name)));
+        self.other_reads.extend(read.into_iter().filter(|name| !self.own.contains(name)));
     }
 }

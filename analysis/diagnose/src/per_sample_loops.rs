@@ -106,19 +106,19 @@ pub(crate) fn loop_cost(
     let graph = evidence.graph();
     let tasks = || inside.iter().filter_map(|id| graph.task(*id));
     let lines: BTreeSet<Line> = tasks().filter_map(|task| task.line).chain(own).collect();
-    let is_elsewhere = graph.iter().any(|(id, task)| {
+    let runs_elsewhere = graph.iter().any(|(id, task)| {
         task.kind.is_host()
             && matches!(task.phase, Phase::Forward | Phase::Other)
             && task.line.is_some_and(|line| lines.contains(&line))
             && !inside.contains(&id)
     });
     let modules: BTreeSet<u32> = tasks().filter_map(|task| task.module).collect();
-    let is_one = !is_elsewhere
+    let is_candidate = !runs_elsewhere
         && tasks().all(|task| task.phase != Phase::Data)
         && !modules.is_empty()
         && modules.into_iter().all(|module| is_stateless(evidence, module))
         && is_alike(evidence, &lines, trips);
-    is_one.then(|| LoopCost {
+    is_candidate.then(|| LoopCost {
         at,
         trips,
         saved_ns: saved_ns(evidence, &lines, trips, Replacement::OneCall),
@@ -192,9 +192,9 @@ fn branches_on_input(text: &Module, method: &Function) -> bool {
             Kind::ConditionalExpression => one.named_child(1),
             _ => None,
         };
-        condition.is_some_and(|asked| {
-            let is_own = reads(text, asked).iter().all(|name| name.starts_with("self."));
-            !is_own && !mentions(text.text(&asked.byte_range()), "None")
+        condition.is_some_and(|condition| {
+            let is_own = reads(text, condition).iter().all(|name| name.starts_with("self."));
+            !is_own && !mentions(text.text(&condition.byte_range()), "None")
         })
     })
 }
@@ -220,7 +220,7 @@ fn calls_a_model(program: &Program<'_>, one: &Loop<'_>) -> bool {
     let models = Models::of(program);
     let loop_variables = targets(text, left);
     let assigned = text.assignments.iter().filter(|one| body.byte_range().contains(&one.at.start));
-    let made: BTreeSet<String> = assigned.map(|one| one.target.clone()).collect();
+    let assigned_names: BTreeSet<String> = assigned.map(|one| one.target.clone()).collect();
     let mut calls = 0;
     let is_known = |call: Node<'_>| {
         if !models.is_one(&callee(text, call)) {
@@ -232,7 +232,7 @@ fn calls_a_model(program: &Program<'_>, one: &Loop<'_>) -> bool {
         // The index of the iteration may change what the model does.
         let is_same = |given: &Node<'_>| {
             let read = reads(text, *given);
-            read.is_disjoint(&loop_variables) && read.is_disjoint(&made)
+            read.is_disjoint(&loop_variables) && read.is_disjoint(&assigned_names)
         };
         given.first().is_some_and(is_sample)
             && given.iter().all(|given| is_sample(given) || is_same(given))
@@ -243,8 +243,9 @@ fn calls_a_model(program: &Program<'_>, one: &Loop<'_>) -> bool {
 /// Whether the data that a loop iterates over is available as a whole. The batch of an outer loop
 /// is; what a loader or a dataset gives is not.
 fn is_available(text: &Module, around: &[Node<'_>], over: Node<'_>, body: Node<'_>) -> bool {
-    let of_batch = around.iter().filter_map(|one| one.field(Field::Left));
-    let of_batch: BTreeSet<String> = of_batch.flat_map(|left| targets(text, left)).collect();
+    let batch_variables = around.iter().filter_map(|one| one.field(Field::Left));
+    let batch_variables: BTreeSet<String> =
+        batch_variables.flat_map(|left| targets(text, left)).collect();
     let is_stream = |name: &String| {
         let name = name.to_lowercase();
         name.split(['_', '.']).any(|word| STREAM_SUFFIXES.iter().any(|end| word.ends_with(end)))
@@ -252,7 +253,7 @@ fn is_available(text: &Module, around: &[Node<'_>], over: Node<'_>, body: Node<'
     let known = ["range", "enumerate", "zip", "len", "size"];
     let mut names = reads(text, over).into_iter().chain(reads(text, body));
     calls_in(over).into_iter().all(|call| known.contains(&last_name(&callee(text, call))))
-        && !names.any(|name| !of_batch.contains(&name) && is_stream(&name))
+        && !names.any(|name| !batch_variables.contains(&name) && is_stream(&name))
 }
 
 /// Whether a value is one sample with an explicit batch dimension, or one time step:
@@ -263,15 +264,15 @@ fn is_one_sample(
     body: Node<'_>,
     loop_variables: &BTreeSet<String>,
 ) -> bool {
-    let turns = |node: Node<'_>| !reads(text, node).is_disjoint(loop_variables);
+    let uses_loop_variable = |node: Node<'_>| !reads(text, node).is_disjoint(loop_variables);
     match Kind::of(&value) {
         Kind::Identifier => {
             let name = written(text, value);
-            let mut made = text
+            let mut assignments = text
                 .assignments
                 .iter()
                 .filter(|one| one.target == name && body.byte_range().contains(&one.at.start));
-            made.next().and_then(|one| text.node(&one.value)).is_some_and(|value| {
+            assignments.next().and_then(|one| text.node(&one.value)).is_some_and(|value| {
                 !value.is(Kind::Identifier) && is_one_sample(text, value, body, loop_variables)
             })
         }
@@ -281,7 +282,7 @@ fn is_one_sample(
             let arguments = arguments.unwrap_or_default();
             if last_name(&name) == "unsqueeze" {
                 let first = arguments.last().map(|last| written(text, *last));
-                return turns(value)
+                return uses_loop_variable(value)
                     && first.is_some_and(|first| matches!(first.as_str(), "0" | "dim=0"));
             }
             let same = SAME_SAMPLES.iter().find_map(|method| object_of(text, value, method));
@@ -290,10 +291,12 @@ fn is_one_sample(
         Kind::Subscript => {
             let places: Vec<Node<'_>> = named_children(value).into_iter().skip(1).collect();
             let has = |kind: &str| places.iter().any(|one| one.kind() == kind);
-            let is_slice_of_one = places.iter().any(|one| one.is(Kind::Slice) && turns(*one));
+            let is_slice_of_one =
+                places.iter().any(|one| one.is(Kind::Slice) && uses_loop_variable(*one));
             let is_whole = |one: &Node<'_>| one.is(Kind::Slice) && one.named_child_count() == 0;
-            let is_step = places.iter().any(is_whole) && places.iter().any(|one| turns(*one));
-            turns(value) && (has("none") || is_slice_of_one || is_step)
+            let is_step =
+                places.iter().any(is_whole) && places.iter().any(|one| uses_loop_variable(*one));
+            uses_loop_variable(value) && (has("none") || is_slice_of_one || is_step)
         }
         _ => false,
     }

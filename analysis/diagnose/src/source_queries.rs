@@ -125,7 +125,7 @@ pub(crate) fn is_validation_name(name: &str) -> bool {
             word.extend(c.to_lowercase());
         }
     }
-    let is_one = |word: &String| {
+    let is_validation_word = |word: &String| {
         // `testloader`, `valset`
         let data = ["loader", "set", "data"].iter().find_map(|data| word.strip_suffix(data));
         word.starts_with("eval")
@@ -133,7 +133,7 @@ pub(crate) fn is_validation_name(name: &str) -> bool {
             || matches!(data.unwrap_or(word), "val" | "test" | "dev")
             || matches!(word.as_str(), "testing" | "accuracy" | "infer" | "inference")
     };
-    words.iter().any(is_one)
+    words.iter().any(is_validation_word)
 }
 
 /// Whether a node is in a function or a loop that is named after validation.
@@ -215,8 +215,9 @@ fn may_disable_gradients(program: &Program<'_>, module: usize, clause: Node<'_>)
             return !is_known_to_keep_gradients(&program.absolute(module, &callee(text, value)));
         }
         let name = written(text, value);
-        let mut made = text.assignments.iter().filter(|one| one.target == name).peekable();
-        made.peek().is_none() || made.any(|one| disables_gradients(text.text(&one.value)))
+        let mut assignments = text.assignments.iter().filter(|one| one.target == name).peekable();
+        assignments.peek().is_none()
+            || assignments.any(|one| disables_gradients(text.text(&one.value)))
     };
     disables_gradients(text.text(&clause.byte_range()))
         || named_children(clause).into_iter().any(unknown)
@@ -232,11 +233,11 @@ fn is_known_to_keep_gradients(name: &str) -> bool {
 /// Whether a decorator disables gradients, by its name or as a function of the program.
 fn decorator_disables_gradients(program: &Program<'_>, decorator: &str) -> bool {
     let name = decorator.trim_start_matches('@').split('(').next().unwrap_or_default().trim();
-    let is_it = |text: &Module| {
+    let is_defined_to_disable = |text: &Module| {
         let named = text.functions.iter().filter(|one| one.name == last_name(name));
         named.into_iter().any(|one| disables_gradients(text.text(&one.span)))
     };
-    disables_gradients(decorator) || program.modules().iter().any(is_it)
+    disables_gradients(decorator) || program.modules().iter().any(is_defined_to_disable)
 }
 
 /// Whether a `with` around a node or a decorator of its function disables gradients, or may do so.
@@ -295,9 +296,10 @@ mod tests {
 
     #[test]
     fn validation_names_are_recognized() {
-        let of_it = ["evaluate", "val_loader", "validate", "testLoader", "run_test", "eval_one"];
+        let validation_names =
+            ["evaluate", "val_loader", "validate", "testLoader", "run_test", "eval_one"];
         let more = ["testloader", "valset", "dev_data", "check_accuracy", "inference"];
-        for name in of_it.into_iter().chain(more) {
+        for name in validation_names.into_iter().chain(more) {
             assert!(is_validation_name(name), "{name}");
         }
         let others = ["value", "train", "contest", "invalidate", "latest", "retrieval", "interval"];

@@ -87,19 +87,19 @@ fn host_spans(evidence: &Evidence<'_>, validation: &Validation<'_>) -> HostSpans
 fn is_validation(program: &Program<'_>, module: usize, line: u32) -> bool {
     let text = program.module(module);
     let Some(node) = first_node(text, line) else { return false };
-    let steps = |one: &Node<'_>| trains(program, module, *one);
+    let trains_in = |one: &Node<'_>| trains(program, module, *one);
     let function = text.function_at(node.start_byte()).and_then(|at| text.functions.lookup(at));
     let loops = loops_around(node);
-    if function.is_some_and(|one| is_validation_name(&one.name)) && !loops.iter().any(steps) {
+    if function.is_some_and(|one| is_validation_name(&one.name)) && !loops.iter().any(trains_in) {
         return true;
     }
-    loops.iter().any(|one| iterates_over_validation(program, module, *one) && !steps(one))
+    loops.iter().any(|one| iterates_over_validation(program, module, *one) && !trains_in(one))
         || nodes_of_line(text, line).into_iter().any(|node| {
             let switch = Some(node).filter(|node| node.is(Kind::Call));
             let switch = switch.and_then(|call| eval_before(text, call));
             let is_outside =
                 |one: &&Node<'_>| switch.is_some_and(|at| !one.byte_range().contains(&at));
-            switch.is_some() && !loops.iter().filter(is_outside).any(steps)
+            switch.is_some() && !loops.iter().filter(is_outside).any(trains_in)
         })
 }
 
@@ -185,7 +185,8 @@ fn feeds_a_loss<'a>(
     let (module, function) = one.scope;
     let function = function.and_then(|at| program.module(module).functions.lookup(at));
     function.is_some_and(|function| losses.come_from(&function.name))
-        || statement_of(one.call).is_none_or(|made| losses.are_made_of(program, one.scope, made))
+        || statement_of(one.call)
+            .is_none_or(|statement| losses.are_made_of(program, one.scope, statement))
 }
 
 /// Whether nothing on the call path disables gradients.

@@ -5,11 +5,11 @@ use super::*;
 #[track_caller]
 fn check(line: &str, expected: Expect) {
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    let said = match read_command(&words) {
+    let shown = match read_command(&words) {
         Ok(command) => command.display_for_tests(),
         Err(refusal) => format!("refused: {}. {}", refusal.what, refusal.next),
     };
-    expected.assert_eq(&said);
+    expected.assert_eq(&shown);
 }
 
 #[test]

@@ -190,18 +190,18 @@ impl Case {
         &mut self,
         bytes: f64,
         kind: BlockKind,
-        made: Option<TaskId>,
-        freed: Option<TaskId>,
+        allocated_by: Option<TaskId>,
+        freed_by: Option<TaskId>,
     ) {
         self.graph.memory.is_known = true;
         let event = self.graph.memory.blocks.len() as u32;
         let moment = |task: TaskId| Moment { task, event };
-        let line = made.and_then(|made| self.graph.task(made)?.line);
+        let line = allocated_by.and_then(|allocated_by| self.graph.task(allocated_by)?.line);
         self.graph.memory.add(Block {
             bytes,
             kind,
-            allocated: made.map(moment),
-            freed: freed.map(moment),
+            allocated: allocated_by.map(moment),
+            freed: freed_by.map(moment),
             line,
             module: None,
             call: None,

@@ -33,11 +33,11 @@ impl Rule for AnomalyDetection {
             let (file, line) = evidence.recorded_line(site.module, site.line)?;
             Some(evidence.place(file, line))
         });
-        let of_loop = || {
+        let loop_place = || {
             let at = manifest.training_loop?;
             Some(evidence.place(FileId(at.file), at.line))
         };
-        let Some(at) = written.or_else(of_loop) else { return Vec::new() };
+        let Some(at) = written.or_else(loop_place) else { return Vec::new() };
         vec![finding(at, switched_off::cost(evidence, "anomaly"))]
     }
 

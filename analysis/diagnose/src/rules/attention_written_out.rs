@@ -142,8 +142,8 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
 /// The time of the other operators (neither matrix multiplications nor views) on tensors as large
 /// as the scores, in the forward and the backward pass, in nanoseconds.
 fn other_score_ops_ns(evidence: &Evidence<'_>, sites: &[(Line, f64)]) -> f64 {
-    let of_sites = sites.iter().flat_map(|(line, _)| work_of_line(evidence, *line));
-    let softmaxes = of_sites.filter_map(|(key, _)| {
+    let site_work = sites.iter().flat_map(|(line, _)| work_of_line(evidence, *line));
+    let softmaxes = site_work.filter_map(|(key, _)| {
         let operator = evidence.operator(key)?;
         let is_softmax = work(operator)?.family == Family::Softmax;
         is_softmax.then(|| operator.shape(0)).flatten()
@@ -193,8 +193,8 @@ fn scores<'a>(
     );
     let (scores, dimension) = if is_function {
         (first()?, arguments.named("dim").or(arguments.positional.get(1).copied())?)
-    } else if let Some(made) = layer_of(program, module, &call.callee) {
-        (first()?, made)
+    } else if let Some(dimension) = layer_of(program, module, &call.callee) {
+        (first()?, dimension)
     } else {
         let object = object_of(text, node, "softmax")?;
         if written(text, object).starts_with("self.") {
@@ -215,8 +215,8 @@ fn layer_of<'a>(program: &Program<'a>, module: usize, callee: &str) -> Option<No
     let own = text.assignments.iter().filter(|one| one.target == callee);
     let dimensions = own.map(|one| {
         let value = text.node(&one.value)?;
-        let is_one = layer(program, module, value)? == "Softmax";
-        let arguments = program.arguments(module, value).filter(|_| is_one)?;
+        let is_softmax = layer(program, module, value)? == "Softmax";
+        let arguments = program.arguments(module, value).filter(|_| is_softmax)?;
         arguments.named("dim").or(arguments.positional.first().copied())
     });
     let dimensions: Vec<Node<'a>> = dimensions.collect::<Option<_>>()?;
@@ -279,10 +279,10 @@ impl<'a> ScoreSource<'a, '_> {
     /// branch.
     fn was_product(&self, name: &str, before: usize, depth: u32) -> bool {
         let text = self.program.module(self.module);
-        let made = text.assignments.iter().rev().filter(|one| {
+        let assignments = text.assignments.iter().rev().filter(|one| {
             one.function == self.function && one.target == name && one.value.end <= before
         });
-        for one in made {
+        for one in assignments {
             let Some(value) = text.node(&one.value) else { return false };
             if !one.is_augmented {
                 return one.element.is_none()
@@ -303,9 +303,9 @@ impl<'a> ScoreSource<'a, '_> {
 fn gives_scores(text: &Module, call: Node<'_>) -> bool {
     let Some((factors, result)) = equation(text, call) else { return false };
     let ([one, other], [.., row, column]) = (&factors[..], &result[..]) else { return false };
-    let is_of = |label: &String| (one.contains(label), other.contains(label));
+    let factors_of = |label: &String| (one.contains(label), other.contains(label));
     matches!(
-        (is_of(row), is_of(column)),
+        (factors_of(row), factors_of(column)),
         ((true, false), (false, true)) | ((false, true), (true, false))
     )
 }
@@ -364,7 +364,7 @@ fn goes_to_product(program: &Program<'_>, module: usize, call: &Call) -> Option<
         if read.is_empty() {
             continue;
         }
-        let all = |holds: &dyn Fn(Node<'_>) -> bool| read.iter().all(|it| holds(*it));
+        let all = |test: &dyn Fn(Node<'_>) -> bool| read.iter().all(|it| test(*it));
         if all(&|it| is_factor(text, it, one)) {
             is_multiplied = true;
         } else if all(&|it| is_assigned(text, it, one)) && !is_multiplied {

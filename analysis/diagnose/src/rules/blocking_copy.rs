@@ -72,11 +72,11 @@ fn waits_of_copies(evidence: &Evidence<'_>) -> BTreeMap<(FileId, u32), Vec<TaskI
         let (Some(copy), Some(wait)) = (graph.task(edge.from), graph.task(edge.to)) else {
             continue;
         };
-        let is_one = wait.kind == TaskKind::Wait
+        let is_pinned_upload = wait.kind == TaskKind::Wait
             && is_upload(graph, copy)
             && is_pinned(graph, edge.from)
             && wait.call == copy.call;
-        if let Some(line) = wait.line.filter(|_| is_one) {
+        if let Some(line) = wait.line.filter(|_| is_pinned_upload) {
             lines.entry(line).or_default().push(edge.to);
         }
     }

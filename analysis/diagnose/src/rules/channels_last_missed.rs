@@ -78,11 +78,11 @@ fn cost(evidence: &Evidence<'_>, reordering_ns: f64) -> Cost {
 
 /// The time of layout conversion kernels by line, in nanoseconds.
 pub(super) fn conversion_ns(graph: &Graph) -> BTreeMap<Line, f64> {
-    let is_conversion: Vec<bool> = graph.names.iter().map(|name| is_conversion(name)).collect();
+    let conversions: Vec<bool> = graph.names.iter().map(|name| is_conversion(name)).collect();
     let mut found = BTreeMap::new();
     for task in graph.tasks.iter().filter(|task| !task.is_removed && !task.kind.is_host()) {
-        let is_one = task.name.is_some_and(|name| is_conversion.get(name as usize) == Some(&true));
-        if let Some(line) = task.line.filter(|_| is_one) {
+        let converts = task.name.is_some_and(|name| conversions.get(name as usize) == Some(&true));
+        if let Some(line) = task.line.filter(|_| converts) {
             *found.entry(line).or_insert(0.0) += task.duration_ns;
         }
     }

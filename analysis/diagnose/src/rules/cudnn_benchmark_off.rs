@@ -41,8 +41,8 @@ pub(super) fn sum(
     value_of: impl Fn(&Key, &Work) -> Option<f64>,
 ) -> Vec<(Line, f64)> {
     highest_first(by_line(evidence, |key, done, operator| {
-        let is_one = work(operator)?.family == Family::Convolution && done.kernel_ns > 0.0;
-        is_one.then(|| value_of(key, done)).flatten()
+        let is_convolution = work(operator)?.family == Family::Convolution && done.kernel_ns > 0.0;
+        is_convolution.then(|| value_of(key, done)).flatten()
     }))
 }
 

@@ -28,8 +28,8 @@ impl Rule for GradientsInValidation {
             held.filter(|bytes| *bytes > 0.0).map(Cost::bytes)
         };
         // The agent does not see how a model uses gradients internally.
-        let is_needed = forward_that_goes_back(evidence.program).is_some();
-        let wrong = |one: &Validation<'_>| one.observed.with_gradients && !is_needed;
+        let needs_gradients = forward_that_goes_back(evidence.program).is_some();
+        let wrong = |one: &Validation<'_>| one.observed.with_gradients && !needs_gradients;
         found_in_recording(evidence, wrong, cost, finding)
     }
 
@@ -189,14 +189,14 @@ Trainer().validate()
             case.host(kind, 1e6, Phase::Forward, Some(at))
         };
         let _ = task(TaskKind::HostGap, "train");
-        let made = task(TaskKind::HostOperator, "call");
+        let call_task = task(TaskKind::HostOperator, "call");
         let _ = task(TaskKind::HostOperator, "loss");
-        let gone = task(TaskKind::HostOperator, "backward");
+        let backward_task = task(TaskKind::HostOperator, "backward");
         let _ = task(TaskKind::HostGap, "validate");
         let layers = [(); 3].map(|()| task(TaskKind::HostOperator, "call"));
         let _ = task(TaskKind::HostOperator, "loss");
         let after = task(TaskKind::HostOperator, "after");
-        case.block(trained, BlockKind::Temporaries, Some(made), Some(gone));
+        case.block(trained, BlockKind::Temporaries, Some(call_task), Some(backward_task));
         for (layer, bytes) in layers.into_iter().zip(validated) {
             case.block(bytes, BlockKind::Temporaries, Some(layer), Some(after));
         }

@@ -51,7 +51,7 @@ impl Rule for GraphKept {
                 let (_, line) = evidence.recorded_line(retained.module, first)?;
                 Some(line..=line.saturating_add(last.saturating_sub(first)))
             };
-            let lines = retained.made.iter().chain([&retained.lines]).copied().filter_map(ran);
+            let lines = retained.assigned.iter().chain([&retained.lines]).copied().filter_map(ran);
             let lines: Vec<RangeInclusive<u32>> = lines.collect();
             let is_on_them = |block: &Block| {
                 let on = block.line.filter(|at| at.0 == file);
@@ -62,7 +62,7 @@ impl Rule for GraphKept {
                 evidence.retained_bytes(is_on_them).filter(is_worth).or_else(|| {
                     let by_model =
                         || evidence.retained_bytes(|block| is_retained_by_model(evidence, block));
-                    retained.is_of_a_model.then(by_model).flatten().filter(is_worth)
+                    retained.comes_from_model.then(by_model).flatten().filter(is_worth)
                 });
             let at = |(module, line): (usize, u32)| {
                 let (file, line) = evidence.recorded_line(module, line)?;
@@ -92,12 +92,12 @@ impl Rule for GraphKept {
 /// blocks are still there: a plain variable holds only one of them until it is assigned again.
 fn is_retained_by_model(evidence: &Evidence<'_>, block: &Block) -> bool {
     let graph = evidence.graph();
-    let made = block.allocated.and_then(|made| graph.task(made.task));
+    let allocated_in = block.allocated.and_then(|moment| graph.task(moment.task));
     let is_older =
         |one: &&Block| one.allocated.is_none() && one.freed.is_none() && one.bytes == block.bytes;
     block.module.is_some()
         && block.bytes >= MIN_BYTES
-        && made.is_some_and(|task| task.phase == Phase::Forward)
+        && allocated_in.is_some_and(|task| task.phase == Phase::Forward)
         && graph.memory.blocks.iter().filter(is_older).nth(1).is_some()
 }
 
@@ -133,9 +133,9 @@ struct RetainedValue {
     module: usize,
     lines: (u32, u32),
     /// The lines of the statements that computed it, if it is a variable.
-    made: Vec<(u32, u32)>,
+    assigned: Vec<(u32, u32)>,
     /// Whether one of them calls a model, so that the model's own lines computed it.
-    is_of_a_model: bool,
+    comes_from_model: bool,
     /// What it is added to: `total`.
     what: String,
     /// Whether it is part of a tuple, a list, a dictionary or another object that is added.
@@ -157,21 +157,22 @@ fn retained_values(program: &Program<'_>) -> Vec<RetainedValue> {
                     let around =
                         retaining_loop(program, &flow, (module, function), &target, *value)?;
                     // A value that is itself backpropagated retains only graph nodes.
-                    let made = flow.assignment_of(*value, around);
-                    let made = made.filter(|one| !flow.is_backward_root(&one.target));
-                    Some(made.and_then(|one| text.node(&one.value)))
+                    let assignment = flow.assignment_of(*value, around);
+                    let assignment = assignment.filter(|one| !flow.is_backward_root(&one.target));
+                    Some(assignment.and_then(|one| text.node(&one.value)))
                 };
                 let parts = parts(whole);
                 let retained: Vec<Option<Node<'_>>> = parts.iter().filter_map(keeps).collect();
                 if retained.is_empty() {
                     continue;
                 }
-                let made = || retained.iter().flatten();
+                let values = || retained.iter().flatten();
                 found.push(RetainedValue {
                     module,
                     lines: lines_of(whole),
-                    is_of_a_model: made().any(|made| models.are_used_by(program, module, *made)),
-                    made: made().map(|made| lines_of(*made)).collect(),
+                    comes_from_model: values()
+                        .any(|value| models.are_used_by(program, module, *value)),
+                    assigned: values().map(|value| lines_of(*value)).collect(),
                     is_part: parts.iter().all(|part| part.id() != whole.id())
                         || holds_tensors(text, whole),
                     summed: target.summed,
@@ -272,9 +273,9 @@ fn retaining_loop<'a>(
         Some(around) if flow.carries_graph(value, around) => Some(around),
         Some(_) => None,
         None => {
-            let gives = value.is(Kind::Call) && flow.returns_its_loss(value);
-            let of_step = || training_method(program, flow, (module, function), target, value);
-            loops.first().copied().filter(|_| gives).or_else(of_step)
+            let returns_loss = value.is(Kind::Call) && flow.returns_its_loss(value);
+            let in_method = || training_method(program, flow, (module, function), target, value);
+            loops.first().copied().filter(|_| returns_loss).or_else(in_method)
         }
     };
     let is_retained = |around: &Node<'_>| {
@@ -326,9 +327,9 @@ fn outlives(text: &Module, function: Option<usize>, target: &Target, around: Nod
         // Also `recent[:] = recent[-10:]`.
         let rest = one.target.strip_prefix(base).unwrap_or_default();
         let is_slice = rest.starts_with('[') && rest.contains(':');
-        let is_it = one.target == target.name || one.target == base || is_slice;
+        let is_target = one.target == target.name || one.target == base || is_slice;
         let is_sum = one.is_augmented || added(text, one).is_some();
-        is_it && one.function == function && inside.contains(&one.at.start) && !is_sum
+        is_target && one.function == function && inside.contains(&one.at.start) && !is_sum
     });
     let takes = |node: &Node<'_>| match Kind::of(node) {
         Kind::Call => ["clear", "pop", "popleft", "detach_", "reset"].iter().any(|method| {

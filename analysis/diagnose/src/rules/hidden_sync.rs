@@ -163,7 +163,7 @@ fn waiting_lines(evidence: &Evidence<'_>) -> Vec<Line> {
         let (module, line) = evidence.current_line(at.0, at.1)?;
         let text = evidence.program.module(module);
         let first = nodes_of_line(text, line).into_iter().next()?;
-        if runs_in_some(evidence, at) || is_now_and_then(evidence, module, first, 0) {
+        if runs_occasionally(evidence, at) || is_occasional_in_text(evidence, module, first, 0) {
             return None;
         }
         let shown = waits.into_iter().filter_map(|(id, task, waited_ns)| {
@@ -183,8 +183,8 @@ fn waiting_lines(evidence: &Evidence<'_>) -> Vec<Line> {
 
 /// The calls that copy from the host to a GPU.
 fn uploads(graph: &Graph) -> Vec<u32> {
-    let is_one = |task: &&Task| ridgeline_graph::uploads::is_upload(graph, task);
-    graph.tasks.iter().filter(is_one).filter_map(|task| task.call).collect()
+    let is_upload = |task: &&Task| ridgeline_graph::uploads::is_upload(graph, task);
+    graph.tasks.iter().filter(is_upload).filter_map(|task| task.call).collect()
 }
 
 /// What an operator waits for.
@@ -301,32 +301,38 @@ fn wait_cause(text: &Module, line: u32, kind: WaitKind) -> Option<WaitCause> {
 
 fn is_condition(nodes: &[Node<'_>]) -> bool {
     nodes.iter().any(|node| {
-        let is_one = matches!(
+        let is_conditional = matches!(
             Kind::of(node),
             Kind::AssertStatement
                 | Kind::ConditionalExpression
                 | Kind::NotOperator
                 | Kind::BooleanOperator
         );
-        let of_statement = node.parent().is_some_and(|parent| {
+        let is_statement_condition = node.parent().is_some_and(|parent| {
             let condition = parent.field(Field::Condition);
             condition.is_some_and(|condition| condition.id() == node.id())
         });
-        is_one || of_statement
+        is_conditional || is_statement_condition
     })
 }
 
 /// Whether the recording shows that a line only runs in some iterations.
-fn runs_in_some(evidence: &Evidence<'_>, at: (FileId, u32)) -> bool {
-    let is_seldom = evidence.line(at.0, at.1).is_some_and(|cost| cost.calls < 0.99);
+fn runs_occasionally(evidence: &Evidence<'_>, at: (FileId, u32)) -> bool {
+    let is_occasional = evidence.line(at.0, at.1).is_some_and(|cost| cost.calls < 0.99);
     let times = evidence.manifest().map(|manifest| manifest.observed.line_times.as_slice());
     let mut times = times.unwrap_or_default().iter();
-    is_seldom || times.any(|one| (FileId(one.at.file), one.at.line) == at && one.ns.contains(&0))
+    is_occasional
+        || times.any(|one| (FileId(one.at.file), one.at.line) == at && one.ns.contains(&0))
 }
 
 /// Whether the text shows that a node only runs in some iterations, such as one in a hundred: it
 /// depends on a condition that counts, or is part of validation, or all calls of its function do.
-fn is_now_and_then(evidence: &Evidence<'_>, module: usize, node: Node<'_>, depth: u32) -> bool {
+fn is_occasional_in_text(
+    evidence: &Evidence<'_>,
+    module: usize,
+    node: Node<'_>,
+    depth: u32,
+) -> bool {
     let program = evidence.program;
     let text = program.module(module);
     let trains = evidence.manifest().and_then(|manifest| manifest.training_loop);
@@ -345,7 +351,7 @@ fn is_now_and_then(evidence: &Evidence<'_>, module: usize, node: Node<'_>, depth
     let calls = callers(program, &function.name);
     let mut calls = calls.into_iter().peekable();
     calls.peek().is_some()
-        && calls.all(|(at, _, call)| is_now_and_then(evidence, at, call, depth + 1))
+        && calls.all(|(at, _, call)| is_occasional_in_text(evidence, at, call, depth + 1))
 }
 
 /// Whether a condition counts iterations: a remainder, or a counter that it compares or passes on.
@@ -353,14 +359,14 @@ fn is_now_and_then(evidence: &Evidence<'_>, module: usize, node: Node<'_>, depth
 fn counts(text: &Module, condition: Node<'_>) -> bool {
     within(condition).into_iter().any(|node| {
         let operator = node.field(Field::Operator).map(|operator| operator.kind());
-        let is_asked = node.parent().is_some_and(|parent| {
+        let is_used = node.parent().is_some_and(|parent| {
             matches!(
                 Kind::of(&parent),
                 Kind::ComparisonOperator | Kind::ArgumentList | Kind::NotOperator
             )
         });
         let is_name = matches!(Kind::of(&node), Kind::Identifier | Kind::Attribute);
-        operator == Some("%") || (is_name && is_asked && is_counter(text, node))
+        operator == Some("%") || (is_name && is_used && is_counter(text, node))
     })
 }
 

@@ -76,9 +76,9 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     let mut last_call = None;
     for task in graph.tasks.iter().filter(|task| task.phase == Phase::Forward) {
         let Some(operator) = graph.operator_of(task) else { continue };
-        let is_one = operator.base_name().is_some_and(|name| OPERATORS.contains(&name));
+        let is_activation = operator.base_name().is_some_and(|name| OPERATORS.contains(&name));
         let bytes = operator.tensor(0).and_then(|it| it.bytes());
-        let Some(bytes) = bytes.filter(|_| is_one) else { continue };
+        let Some(bytes) = bytes.filter(|_| is_activation) else { continue };
         if let Some((module, before)) = task.module.and_then(|it| Some((it, pairs.get(&it)?))) {
             given.insert(*before, (module, bytes));
         } else if let Some(line) = task.line
@@ -223,16 +223,16 @@ mod tests {
     const BYTES: f64 = 67_108_864.0;
 
     /// A convolution and an activation function. The layer's output is freed in the backward pass
-    /// if it is `kept`, otherwise immediately. The function's own output is alive until the end.
-    fn example(outer: &str, layer: &str, function: &str, name: &str, kept: bool) -> Case {
-        of_text(TEXT, outer, (layer, function, name), kept)
+    /// if it is `is_retained`, otherwise immediately. The function's own output is alive until the end.
+    fn example(outer: &str, layer: &str, function: &str, name: &str, is_retained: bool) -> Case {
+        of_text(TEXT, outer, (layer, function, name), is_retained)
     }
 
     fn of_text(
         text: &str,
         outer: &str,
         (layer, function, name): (&str, &str, &str),
-        kept: bool,
+        is_retained: bool,
     ) -> Case {
         let step = operator(name, &[SHAPE, SHAPE]);
         let mut example = Case::new(text)
@@ -243,7 +243,7 @@ mod tests {
             .module("1", function, 5)
             .call(7, Phase::Forward, &step, 100.0)
             .allocates(BYTES);
-        if !kept {
+        if !is_retained {
             example = example.frees(0);
         }
         let loss = operator("sum", &[SHAPE, &[]]);
@@ -254,7 +254,7 @@ mod tests {
             &back,
             100.0,
         );
-        if kept { example.frees(0) } else { example }
+        if is_retained { example.frees(0) } else { example }
     }
 
     #[test]

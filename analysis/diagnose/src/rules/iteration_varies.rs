@@ -60,16 +60,16 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
     let all: Vec<Vec<f64>> = lines.iter().map(times).collect();
     let sums: Vec<f64> =
         (0..count).map(|at| all.iter().filter_map(|line| line.get(at)).sum()).collect();
-    let of_all = Quartiles::of(&sums).filter(Quartiles::is_unequal)?;
+    let all_quartiles = Quartiles::of(&sums).filter(Quartiles::is_unequal)?;
     let spread = |line: &Vec<f64>| Quartiles::of(line).map_or(0.0, |one| one.spread());
     let (index, line) =
         all.iter().enumerate().max_by(|a, b| spread(a.1).total_cmp(&spread(b.1)))?;
     let own = Quartiles::of(line)?;
     let rest: Vec<f64> = sums.iter().zip(line).map(|(sum, own)| sum - own).collect();
-    let of_rest = Quartiles::of(&rest)?;
-    let is_cause = own.spread() >= MIN_LINE_SPREAD * of_all.spread()
-        && of_rest.spread() <= MAX_REST_SPREAD * own.spread()
-        && of_rest.low >= MIN_REST_SHARE * of_all.low
+    let rest_quartiles = Quartiles::of(&rest)?;
+    let is_cause = own.spread() >= MIN_LINE_SPREAD * all_quartiles.spread()
+        && rest_quartiles.spread() <= MAX_REST_SPREAD * own.spread()
+        && rest_quartiles.low >= MIN_REST_SHARE * all_quartiles.low
         && (own.low == 0.0
             || (!observed.line_times_disturbed && others_are_steady(line, &rest, &own)));
     let at = lines.get(index).map(|line| line.at).filter(|_| is_cause)?;

@@ -114,8 +114,8 @@ fn redundant_copy(program: &Program<'_>, module: usize, call: &Call) -> Option<R
             (&TRANSPOSED[..], RedundantCopy::Transposed),
             (&TRANSPOSED_3D[..], RedundantCopy::Transposed3d),
         ];
-        let is_it = |ends: &[&str]| is_transposed(text, call, object, ends);
-        let found = kinds.into_iter().find(|(ends, _)| is_it(ends)).map(|(_, kind)| kind);
+        let matches_any = |ends: &[&str]| is_transposed(text, call, object, ends);
+        let found = kinds.into_iter().find(|(ends, _)| matches_any(ends)).map(|(_, kind)| kind);
         return found.filter(|_| only_multiplied(text, call, node));
     }
     let function = text.functions.lookup(call.function?)?;
@@ -130,7 +130,7 @@ fn is_transposed(text: &Module, call: &Call, object: Node<'_>, ends: &[&str]) ->
     let Some(base) = ends.iter().find_map(|end| whole.strip_suffix(end)) else {
         return false;
     };
-    let is_moved = |value: &str| {
+    let is_permuted = |value: &str| {
         [
             "transpose",
             "permute",
@@ -146,14 +146,14 @@ fn is_transposed(text: &Module, call: &Call, object: Node<'_>, ends: &[&str]) ->
         .iter()
         .any(|mark| value.contains(mark))
     };
-    let made = text.assignments.iter().filter(|one| {
+    let assignments = text.assignments.iter().filter(|one| {
         one.function == call.function && one.target == base && one.value.end <= call.span.start
     });
     let is_name = base.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
-    let values: Vec<&str> = made.map(|one| text.text(&one.value)).collect();
+    let values: Vec<&str> = assignments.map(|one| text.text(&one.value)).collect();
     // A parameter of the function may have any layout; an attribute is a weight.
     let is_known = base.starts_with("self.") || !values.is_empty();
-    is_name && is_known && !values.iter().any(|value| is_moved(value))
+    is_name && is_known && !values.iter().any(|value| is_permuted(value))
 }
 
 /// Whether an expression, or the name that it is assigned to, is only used as a factor of matrix

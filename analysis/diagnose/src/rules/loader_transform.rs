@@ -57,17 +57,17 @@ fn without_workers(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> 
     }
     let dominates =
         |ns: f64| ns >= MIN_SHARE * evidence.iteration_ns() && ns >= MIN_LOADING_SHARE * loading_ns;
-    let work_of_line = costliest(evidence).map(|(file, line, own_ns)| {
+    let in_line = costliest(evidence).map(|(file, line, own_ns)| {
         let line_ns = own_ns + loops_ns(evidence, file, line);
         (evidence.place(file, line), Vec::new(), line_ns, "on this line")
     });
-    let work_of_line = work_of_line.filter(|(.., ns, _)| dominates(*ns));
+    let in_line = in_line.filter(|(.., ns, _)| dominates(*ns));
     let in_library = || {
         let loop_ns = in_libraries_ns(evidence).filter(|ns| dominates(*ns))?;
         let (at, transform) = library_dataset_place(evidence, loader)?;
         Some((at, transform, loop_ns, "in this dataset"))
     };
-    let (at, related, line_ns, which) = work_of_line.or_else(in_library)?;
+    let (at, related, line_ns, which) = in_line.or_else(in_library)?;
     let with = if workers == 1 {
         "one worker".to_owned()
     } else {
@@ -118,14 +118,14 @@ fn library_dataset_place(
     loader: &Loader,
 ) -> Option<(Place, Vec<(Place, String)>)> {
     let program = evidence.program;
-    let of_loader = place(evidence, loader)?;
+    let loader_place = place(evidence, loader)?;
     let at = |module: usize, node: Node<'_>| {
         let (file, line) =
             evidence.recorded_line(module, program.module(module).line(node.start_byte()))?;
         Some(evidence.place(file, line))
     };
     let found = loaders(program).ok()?;
-    let one = found.iter().find(|one| at(one.module, one.call).as_ref() == Some(&of_loader))?;
+    let one = found.iter().find(|one| at(one.module, one.call).as_ref() == Some(&loader_place))?;
     let dataset = library_dataset(program, one.module, one.call)?;
     let transform = program.arguments(one.module, dataset)?.named("transform");
     let transform = transform.and_then(|it| value_of(program, one.module, it));

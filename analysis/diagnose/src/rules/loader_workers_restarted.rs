@@ -83,12 +83,12 @@ fn starting_ns(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option
 fn iterations_per_epoch(evidence: &Evidence<'_>, loader: &Loader) -> Option<f64> {
     let manifest = evidence.manifest()?;
     let passes = loader.passes.filter(|passes| *passes >= 2)?;
-    let seen = f64::from(manifest.iterations.seen?) / f64::from(passes);
+    let iterations = f64::from(manifest.iterations.seen?) / f64::from(passes);
     let known = manifest.batch.as_ref().and_then(|batch| {
         Some(batch.samples_per_epoch? as f64 / batch.size.filter(|size| *size > 0)? as f64)
     });
     // The observed first and last epochs may be incomplete, so each has at least this many.
-    Some(known.unwrap_or(seen).max(1.0))
+    Some(known.unwrap_or(iterations).max(1.0))
 }
 
 #[cfg(test)]

@@ -49,14 +49,14 @@ fn finding_of_recording(evidence: &Evidence<'_>) -> Option<Finding> {
         let (file, line) = evidence.recorded_line(module, line)?;
         Some(evidence.place(file, line))
     });
-    let of_loop = || {
+    let loop_place = || {
         let at = manifest.training_loop?;
         Some(evidence.place(FileId(at.file), at.line))
     };
     let saved_ns =
         if evidence.on_gpu() { saved_ns(evidence, each) } else { cpu_cost_ns(evidence, each) };
     let cost = saved_ns.map(|saved_ns| Cost::time(saved_ns).predicted());
-    Some(finding(written.or_else(of_loop)?, Some(each), cost))
+    Some(finding(written.or_else(loop_place)?, Some(each), cost))
 }
 
 fn finding(at: Place, each: Option<f64>, cost: Option<Cost>) -> Finding {
@@ -102,13 +102,13 @@ fn saved_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
         .map(|id| (start.get(id.index()).copied().unwrap_or(0.0), id))
         .collect();
     exchanges.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let kept = (exchanges.len() as f64 / each).ceil() as usize;
-    let spared = exchanges.len().checked_sub(kept).filter(|spared| *spared > 0)?;
+    let needed = (exchanges.len() as f64 / each).ceil() as usize;
+    let removable = exchanges.len().checked_sub(needed).filter(|removable| *removable > 0)?;
     if !evidence.is_replayed() {
         return None;
     }
     let saved_ns = evidence.saved(|graph| {
-        exchanges.iter().take(spared).for_each(|(_, id)| graph.remove(*id));
+        exchanges.iter().take(removable).for_each(|(_, id)| graph.remove(*id));
     });
     Some(saved_ns)
 }
@@ -128,9 +128,10 @@ fn accumulates_without_no_sync(program: &Program<'_>) -> Option<(usize, u32)> {
     let is_wrapped = program.calls().any(|(module, call)| {
         last_name(&program.called(module, call)) == "DistributedDataParallel"
     });
-    let spares = ["no_sync", "require_backward_grad_sync", "register_comm_hook", "accumulate"];
-    let says = |word: &str| program.modules().iter().any(|text| mentions(text.index.text(), word));
-    if !is_wrapped || spares.iter().any(|word| says(word)) {
+    let skipping = ["no_sync", "require_backward_grad_sync", "register_comm_hook", "accumulate"];
+    let mentioned =
+        |word: &str| program.modules().iter().any(|text| mentions(text.index.text(), word));
+    if !is_wrapped || skipping.iter().any(|word| mentioned(word)) {
         return None;
     }
     let found = backwards(program).ok()?;
@@ -138,15 +139,15 @@ fn accumulates_without_no_sync(program: &Program<'_>) -> Option<(usize, u32)> {
     let (module, function) = backward.scope;
     let text = program.module(module);
     let around = loops_around(backward.call).into_iter().next()?;
-    let of_backward = text.calls.iter().find(|call| call.span == backward.call.byte_range())?;
+    let backward_call = text.calls.iter().find(|call| call.span == backward.call.byte_range())?;
     let steps: Vec<&[Branch]> = text
         .calls
         .iter()
         .filter(|call| {
             let owner = call.callee.rsplit_once('.').map(|(owner, _)| owner.to_lowercase());
-            let is_one =
+            let is_optimizer =
                 owner.is_some_and(|owner| owner.contains("optim") || owner.contains("scaler"));
-            is_one
+            is_optimizer
                 && call.name() == "step"
                 && call.function == function
                 && around.byte_range().contains(&call.span.start)
@@ -155,12 +156,13 @@ fn accumulates_without_no_sync(program: &Program<'_>) -> Option<(usize, u32)> {
         .collect();
     let counts =
         |branch: &&Branch| branch.holds && counts_to_several(program, module, &branch.condition);
-    let seldom = |branches: &&[Branch]| {
-        let own = branches.iter().filter(|branch| !of_backward.branches.contains(branch));
+    let is_conditional = |branches: &&[Branch]| {
+        let own = branches.iter().filter(|branch| !backward_call.branches.contains(branch));
         own.filter(counts).count() > 0
     };
-    let is_one = of_backward.branches.is_empty() && !steps.is_empty() && steps.iter().all(seldom);
-    is_one.then(|| (module, text.line(backward.call.start_byte())))
+    let is_accumulation =
+        backward_call.branches.is_empty() && !steps.is_empty() && steps.iter().all(is_conditional);
+    is_accumulation.then(|| (module, text.line(backward.call.start_byte())))
 }
 
 /// Whether a condition is `… % N == 0` for a number above one, given as a literal or a constant.

@@ -41,12 +41,12 @@ impl Rule for TensorCoreSizes {
 
 fn unaligned_matmuls(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     let tf32 = evidence.options().tf32_products;
-    let of_call = |_: &Key, done: &Work, operator: &Operator| {
+    let kernel_time = |_: &Key, done: &Work, operator: &Operator| {
         let (_, wanted) = unaligned_size(operator, tf32)?;
         // The upper limit of the savings; the what-if estimates how much of it can be saved.
         (wanted > 1).then_some(done.kernel_ns)
     };
-    let unaligned = by_line(evidence, of_call);
+    let unaligned = by_line(evidence, kernel_time);
     let total_ns: f64 = unaligned.values().sum();
     if evidence.share(total_ns) < MIN_SHARE {
         return None;
@@ -121,8 +121,8 @@ fn unaligned_convolutions(evidence: &Evidence<'_>) -> Vec<Finding> {
 /// The output channels of a convolution if they are not aligned, and the required multiple. The
 /// input channels come from the layer before, or from the data.
 fn unaligned_channels(operator: &Operator) -> Option<(u64, u64)> {
-    let is_one = work(operator)?.family == Family::Convolution;
-    let given = operator.shape(1).filter(|weight| is_one && weight.get(1) > Some(&1))?;
+    let is_convolution = work(operator)?.family == Family::Convolution;
+    let given = operator.shape(1).filter(|weight| is_convolution && weight.get(1) > Some(&1))?;
     let channels = *operator.outputs.first()?.shape.get(1).filter(|_| given.len() > 2)?;
     // In FP32, libraries also have kernels without tensor cores.
     let multiple = multiple(operator, false)?;

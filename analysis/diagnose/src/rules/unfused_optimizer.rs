@@ -44,27 +44,27 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     // The optimizer phase also includes zeroing gradients.
-    let of_update = by_line(evidence, |key, done, operator| {
+    let update_time = by_line(evidence, |key, done, operator| {
         let is_zeroing = operator.name.contains("zero");
         (key.2 == Phase::Optimizer && !is_zeroing).then(|| done.host_ns.max(done.kernel_ns))
     });
-    let total_ns: f64 = of_update.values().sum();
+    let total_ns: f64 = update_time.values().sum();
     if evidence.share(total_ns) < MIN_SHARE {
         return None;
     }
     let needed = if evidence.on_gpu() { FUSED_ON_GPU } else { FUSED_ON_CPU };
     let has_fused = version(&manifest.torch).is_some_and(|version| version >= needed);
-    let ask = |name: &str| {
+    let worthwhile = |name: &str| {
         evidence.what_if(name).filter(|found| evidence.share(found.time_ns) >= MIN_SHARE)
     };
-    let fused = has_fused.then(|| ask("fused-optimizer")).flatten();
+    let fused = has_fused.then(|| worthwhile("fused-optimizer")).flatten();
     let (found, fix, argument) = match fused {
         Some(found) => (found, EditKind::FusedOptimizer, "fused=True"),
         // A CPU has no foreach kernels: it runs one operator after another anyway.
         None if !evidence.on_gpu() => return None,
-        None => (ask("foreach-optimizer")?, EditKind::ForeachOptimizer, "foreach=True"),
+        None => (worthwhile("foreach-optimizer")?, EditKind::ForeachOptimizer, "foreach=True"),
     };
-    let ((file, line), _) = *highest_first(of_update).first()?;
+    let ((file, line), _) = *highest_first(update_time).first()?;
     let names = manifest.optimizers.iter().map(|optimizer| optimizer.type_name.as_str());
     let names: BTreeSet<&str> = names.collect();
     let names: Vec<&str> = names.into_iter().collect();

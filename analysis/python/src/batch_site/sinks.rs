@@ -103,20 +103,20 @@ fn training_loops(tracer: &Tracer<'_>) -> Vec<Sink> {
 
 /// The loops of a module around a training step.
 pub(super) fn loops_that_train<'m>(tracer: &Tracer<'_>, module: &'m Module) -> Vec<&'m Loop> {
-    let steps = |call: &&Call| call.name() == "backward" || call.name() == "manual_backward";
+    let is_step = |call: &&Call| call.name() == "backward" || call.name() == "manual_backward";
     // The names of functions with a training step: a loop around a call of one trains.
     let mut names: Vec<&str> = Vec::new();
     for module in tracer.modules {
-        for call in module.calls.iter().filter(steps) {
+        for call in module.calls.iter().filter(is_step) {
             names.extend(call.function.map(|at| module.functions[at].name.as_str()));
         }
     }
     names.retain(|name| !matches!(*name, "forward" | "main"));
-    let trains = |call: &&Call| steps(call) || names.contains(&call.name());
+    let trains = |call: &&Call| is_step(call) || names.contains(&call.name());
     let calls: Vec<&Call> = module.calls.iter().filter(trains).take(256).collect();
     let mut loops: Vec<&Loop> = Vec::new();
     for direct in [true, false] {
-        for call in calls.iter().filter(|call| steps(call) == direct) {
+        for call in calls.iter().filter(|call| is_step(call) == direct) {
             let around = |one: &&Loop| {
                 one.span.contains(&call.span.start)
                     && (one.function == call.function
@@ -261,11 +261,11 @@ fn synthetic_batches(tracer: &Tracer<'_>) -> Vec<Sink> {
         let Some(one) = loops_that_train(tracer, module).into_iter().next() else { continue };
         let body = module.text(&one.span);
         let mut found = PossibleValues::default();
-        let made = module
+        let assignments = module
             .assignments
             .iter()
             .filter(|assignment| assignment.function == one.function && assignment.class.is_none());
-        for assignment in made.take(256) {
+        for assignment in assignments.take(256) {
             let maker = module.calls.iter().find(|call| {
                 assignment.value.start == call.span.start && synthetic::is_maker(call)
             });

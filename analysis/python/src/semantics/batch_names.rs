@@ -65,11 +65,12 @@ pub fn is_for_validation(name: &str) -> bool {
             word.extend(c.to_lowercase());
         }
     }
-    let of_others = ["val", "valid", "validation", "eval", "evaluation", "test", "testing", "dev"];
-    let others = ["infer", "inference", "predict", "sample", "sampling"];
+    let validation_words =
+        ["val", "valid", "validation", "eval", "evaluation", "test", "testing", "dev"];
+    let inference_words = ["infer", "inference", "predict", "sample", "sampling"];
     words.iter().any(|word| {
         // `testloader`, `valset`
         let data = ["loader", "set", "data"].iter().find_map(|data| word.strip_suffix(data));
-        of_others.contains(&data.unwrap_or(word)) || others.contains(&word.as_str())
+        validation_words.contains(&data.unwrap_or(word)) || inference_words.contains(&word.as_str())
     })
 }

@@ -266,9 +266,9 @@ pub(super) fn of_hydra(
 
 /// `train.batch_size=64` among the configured arguments.
 fn overridden(tracer: &Tracer<'_>, keys: &[String]) -> Option<super::Refusal> {
-    let wanted = keys.join(".");
+    let dotted = keys.join(".");
     let argument = tracer.entry.arguments.iter().find(|argument| {
-        argument.trim_start_matches('+').split_once('=').is_some_and(|(name, _)| name == wanted)
+        argument.trim_start_matches('+').split_once('=').is_some_and(|(name, _)| name == dotted)
     })?;
     let message = format!("the configuration's arguments contain {argument}: change it there");
     Some(super::Refusal { message, at: None })

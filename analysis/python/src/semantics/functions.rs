@@ -123,8 +123,8 @@ pub(super) fn call(
         return first_with_numbers(batch_argument(tracer, place, &arguments), || {
             first_with_numbers(through_arguments(tracer, place, &arguments, path), || {
                 // `loader.next_batch()`
-                let of_owner = owner.map(|owner| tracer.part(place, owner, path));
-                of_owner.map_or(found.clone(), |of_owner| of_owner.or(found))
+                let from_owner = owner.map(|owner| tracer.part(place, owner, path));
+                from_owner.map_or(found.clone(), |from_owner| from_owner.or(found))
             })
         });
     }

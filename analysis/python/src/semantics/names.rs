@@ -85,15 +85,15 @@ impl Tracer<'_> {
         self.doubt(place, format!("gets it from `{name}`, whose value is not in the project"))
     }
 
-    /// Calls `look` one level deeper, or returns `None` at the depth limit: names of modules may
+    /// Calls `inner` one level deeper, or returns `None` at the depth limit: names of modules may
     /// form cycles.
-    pub fn deeper<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
+    pub fn deeper<T>(&self, inner: impl FnOnce() -> T) -> Option<T> {
         let depth = self.depth.get();
         if depth >= MAX_DEPTH {
             return None;
         }
         self.depth.set(depth + 1);
-        let found = look();
+        let found = inner();
         self.depth.set(depth);
         Some(found)
     }

@@ -379,8 +379,8 @@ fn own_class_of(tracer: &Tracer<'_>, place: &Place, name: &str) -> Option<(usize
     {
         return Some(found);
     }
-    let made = text.assignments.iter().rfind(|one| one.target == name);
-    let called = made.and_then(|one| {
+    let assignment = text.assignments.iter().rfind(|one| one.target == name);
+    let called = assignment.and_then(|one| {
         let node = text.node(&one.value).filter(|node| node.is(Kind::Call))?;
         let callee = text.text(&node.field(Field::Function)?.byte_range()).to_owned();
         (!callee.starts_with(name)).then_some(callee)

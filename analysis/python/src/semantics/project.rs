@@ -49,18 +49,17 @@ impl Modules {
         let mut at = 0;
         while at < modules.all.len() && modules.all.len() < MAX_FILES {
             let module = &modules.all[at];
-            let mut wanted = Vec::new();
+            let mut paths = Vec::new();
             for import in &module.imports {
                 let dots = ".".repeat(import.level as usize);
-                wanted
-                    .extend(modules.candidates(&module.path, &format!("{dots}{}", import.module)));
+                paths.extend(modules.candidates(&module.path, &format!("{dots}{}", import.module)));
                 for name in &import.names {
                     let separator = if import.module.is_empty() { "" } else { "." };
                     let dotted = format!("{dots}{}{separator}{name}", import.module);
-                    wanted.extend(modules.candidates(&module.path, &dotted));
+                    paths.extend(modules.candidates(&module.path, &dotted));
                 }
             }
-            for path in wanted {
+            for path in paths {
                 modules.load(project, &path, &mut bytes);
             }
             at += 1;

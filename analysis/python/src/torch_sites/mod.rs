@@ -70,7 +70,7 @@ impl ProgramOutline {
             judged.reasons.push(reason);
         };
         let (backward, step) = (first(Role::Backward), first(Role::Step));
-        let made = first(Role::MakesOptimizer);
+        let optimizer = first(Role::MakesOptimizer);
         if let Some(backward) = backward {
             let around = step.and_then(repeated).or_else(|| repeated(backward));
             match (around, step) {
@@ -88,7 +88,7 @@ impl ProgramOutline {
         } else if let Some(fit) = fit {
             judged.loop_line = Some(fit.line);
             add(12, fit.library.map_or("trains with a trainer class", |library| library.reason));
-        } else if made.is_some()
+        } else if optimizer.is_some()
             && let Some(call) =
                 calls.iter().copied().find(|call| call.role == Some(Role::Delegates))
         {
@@ -105,7 +105,7 @@ impl ProgramOutline {
                 judged.reasons.push(reason);
             }
         };
-        add(made.is_some(), "creates an optimizer");
+        add(optimizer.is_some(), "creates an optimizer");
         add(first(Role::MakesLoader).is_some(), "creates a DataLoader");
         add(self.main_line.is_some(), "has a main guard");
         add(first(Role::ParsesArguments).is_some(), "parses command-line arguments");

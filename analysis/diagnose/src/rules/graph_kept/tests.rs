@@ -134,7 +134,7 @@ fn with_meter(update: &str, call: &str) -> String {
 fn values_accumulated_by_a_meter() {
     let check = |update: &str, call: &str, expected: &[u32]| {
         let text = with_meter(update, call);
-        let line = |wanted: &str| 1 + text.lines().take_while(|one| !one.contains(wanted)).count();
+        let line = |mark: &str| 1 + text.lines().take_while(|one| !one.contains(mark)).count();
         let found = Case::new(&text).unmeasured(&GraphKept);
         let lines: Vec<u32> = found.iter().map(|one| one.at.line).collect();
         let shift = line("import torch") as u32 - 1;
@@ -219,10 +219,10 @@ fn cost_of_a_variable_is_what_its_assignment_retains() {
     let text = text.replace("out = model(x)", "out = model(x)  # made");
     let mut case = Case::new(&text);
     let at = case.line("made");
-    let made = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, Some(at));
+    let allocated = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, Some(at));
     let after = case.host(TaskKind::HostOperator, 1e6, Phase::Backward, None);
-    case.block(4e6, BlockKind::Activations, Some(made), None);
-    case.block(8e6, BlockKind::Activations, Some(made), Some(after));
+    case.block(4e6, BlockKind::Activations, Some(allocated), None);
+    case.block(8e6, BlockKind::Activations, Some(allocated), Some(after));
     case.block(4e6, BlockKind::Other, None, None);
     case.ran("kept", 1.0);
     let found = case.finds(&GraphKept, "kept");
@@ -238,8 +238,8 @@ fn model_outputs_of_earlier_iterations_count() {
         case.ran("kept", 1.0);
         case = case.module("", "Net", 3);
         let at = Some((elsewhere.0, 3));
-        let made = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, at);
-        case.block(4e6, BlockKind::Activations, Some(made), None);
+        let allocated = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, at);
+        case.block(4e6, BlockKind::Activations, Some(allocated), None);
         case.graph.memory.blocks[0].module = Some(0);
         (0..before).for_each(|_| case.block(4e6, BlockKind::Other, None, None));
         case.finds(&GraphKept, "kept").cost
