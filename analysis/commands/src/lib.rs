@@ -1,5 +1,5 @@
-//! Parses how people start a program: a command that they type, and the commands in a project's
-//! files.
+//! Finds how a program is started: from a command that the user types, or from the commands in a
+//! project's files.
 //!
 //! The input is words and text. Parsing runs nothing.
 

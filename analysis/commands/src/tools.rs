@@ -1,4 +1,4 @@
-//! Names of what stands in front of a program: launchers, environment tools, wrappers, interpreters.
+//! Names of the tools in front of a program: launchers, environment tools, wrappers, interpreters.
 
 /// Commands that run the rest of the line.
 pub(super) const WRAPPERS: [&str; 9] =

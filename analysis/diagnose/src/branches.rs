@@ -103,8 +103,8 @@ fn branch<'t>(
             effects.conditions.push(condition);
         }
         let body = named_children(branch.child_by_field_name(body)?);
-        // `continue` ends the iteration, so what this branch assigns does not matter after the
-        // `if`.
+        // `continue` ends the iteration. Treating the branch as if it went on is conservative: it
+        // only removes names from those that are definitely assigned.
         let body = match body.split_last() {
             Some((last, before)) if last.is(Kind::ContinueStatement) => before,
             _ => &body,

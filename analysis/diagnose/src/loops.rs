@@ -21,7 +21,7 @@ use ridgeline_python::semantics::module::{Module, last_name};
 pub(crate) enum LoopKind {
     /// No iteration needs a value from another one.
     Independent,
-    /// Independent, and each iteration takes its own branch of an `if`.
+    /// Independent, but iterations may take different branches of an `if`.
     Branching,
     /// Each iteration passes its state to the next through `nn.LSTMCell`, `nn.GRUCell` or
     /// `nn.RNNCell`, or through an `nn.LSTM`, `nn.GRU` or `nn.RNN` that gets a single step. Their

@@ -151,7 +151,7 @@ for x, y in loader:  # loop
     fn cost_comes_from_iterations_without_it() {
         let mut case = Case::new(PROGRAM);
         case.host(TaskKind::HostGap, 5e6, Phase::Backward, Some(case.line("backward")));
-        assert_eq!(case.measured(&AnomalyDetection), [], "nobody looked");
+        assert_eq!(case.measured(&AnomalyDetection), [], "the setting is unknown");
         case.manifest.settings.anomaly = Some(true);
         assert_eq!(case.finds(&AnomalyDetection, "anomaly").cost, None);
         let name = "anomaly".to_owned();

@@ -68,7 +68,7 @@ impl Rule for HiddenSync {
     }
 }
 
-fn finding(evidence: &Evidence<'_>, line: &Line, time_ns: f64) -> Finding {
+fn finding(evidence: &Evidence<'_>, line: &WaitingLine, time_ns: f64) -> Finding {
     Finding {
         rule: "hidden-sync",
         at: evidence.place(line.at.0, line.at.1),
@@ -80,7 +80,7 @@ fn finding(evidence: &Evidence<'_>, line: &Line, time_ns: f64) -> Finding {
 }
 
 /// A line that waits.
-struct Line {
+struct WaitingLine {
     at: (FileId, u32),
     waits: Vec<TaskId>,
     /// How long the host waits there in the simulated iteration, in nanoseconds.
@@ -143,7 +143,7 @@ impl WaitCause {
 }
 
 /// The lines of the loop that wait for a GPU, if the text shows why.
-fn waiting_lines(evidence: &Evidence<'_>) -> Vec<Line> {
+fn waiting_lines(evidence: &Evidence<'_>) -> Vec<WaitingLine> {
     let graph = evidence.graph();
     let Some(host) = graph.find(&Resource::Host) else { return Vec::new() };
     let ends = &evidence.subject.recorded.schedule.end_ns;
@@ -171,7 +171,7 @@ fn waiting_lines(evidence: &Evidence<'_>) -> Vec<Line> {
             Some((id, waited_ns, wait_cause(text, line, kind)?))
         });
         let shown: Vec<(TaskId, f64, WaitCause)> = shown.collect();
-        Some(Line {
+        Some(WaitingLine {
             at,
             waited_ns: shown.iter().map(|(_, waited_ns, _)| waited_ns).sum(),
             waits: shown.iter().map(|(id, ..)| *id).collect(),
@@ -205,7 +205,7 @@ enum WaitKind {
 
 fn kind(graph: &Graph, (id, task): (TaskId, &Task), uploads: &[u32]) -> Option<WaitKind> {
     let Some(operator) = graph.operator_of(task) else {
-        // Operators that launch no computation, such as `item` and `nonzero`, are not in the graph.
+        // Operators without work of their own, such as `item` and `nonzero`, are not in the graph.
         return Some(match downloaded(graph, id) {
             Some(0..=SCALAR_BYTES) => WaitKind::Few,
             Some(_) => WaitKind::Download,

@@ -61,8 +61,9 @@ fn finding(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
 }
 
 /// How long an epoch waits for its workers to start, in nanoseconds: the time until its first
-/// batch, minus the time to load a batch. If the recording does not have the latter, it is the
-/// usual wait for a batch, plus at most the time in which the loop processes one batch per worker.
+/// batch, minus the time to load a batch. If the recording does not have the latter, it is
+/// estimated as the usual wait for a batch plus, as an upper bound, the time in which the loop
+/// processes one batch per worker.
 fn starting_ns(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option<f64> {
     // The very first epoch also starts other things.
     let later = loader.first_batch_ns.get(1..).filter(|later| !later.is_empty())?;

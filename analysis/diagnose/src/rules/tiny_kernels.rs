@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn unknown_gpu_is_also_checked() {
         let mut unknown = model(300, 2.0);
-        unknown.device = Err("nobody knows it".to_owned());
+        unknown.device = Err("not in the device table".to_owned());
         assert_eq!(unknown.measured(&TinyKernels), model(300, 2.0).measured(&TinyKernels));
     }
 

@@ -19,11 +19,11 @@ pub(super) fn option(tracer: &Tracer<'_>, name: &str) -> Option<PossibleValues> 
     let mut found: Option<PossibleValues> = None;
     for (module, text) in tracer.modules.iter().enumerate() {
         for call in text.calls.iter().filter(|call| DECLARING_CALLS.contains(&call.name())) {
-            let Some(declared) = Declared::read(tracer, module, call) else { continue };
-            if declared.name != name {
+            let Some(declaration) = OptionDeclaration::read(tracer, module, call) else { continue };
+            if declaration.name != name {
                 continue;
             }
-            let default = declared.default(tracer);
+            let default = declaration.default(tracer);
             found = Some(found.map_or(default.clone(), |before| before.or(default)));
         }
     }
@@ -31,15 +31,15 @@ pub(super) fn option(tracer: &Tracer<'_>, name: &str) -> Option<PossibleValues> 
 }
 
 /// One `add_argument`.
-struct Declared {
+struct OptionDeclaration {
     name: String,
     options: Vec<String>,
     action: Option<String>,
     default: Option<Place>,
 }
 
-impl Declared {
-    fn read(tracer: &Tracer<'_>, module: usize, call: &Call) -> Option<Declared> {
+impl OptionDeclaration {
+    fn read(tracer: &Tracer<'_>, module: usize, call: &Call) -> Option<OptionDeclaration> {
         let text = &tracer.modules[module];
         let place = Place { module, span: call.span.clone() };
         let arguments = Arguments::of(tracer, &place)?;
@@ -51,7 +51,7 @@ impl Declared {
         let name = named.trim_start_matches('-').replace('-', "_");
         let name = arguments.named("dest").and_then(string).unwrap_or(name);
         let place_of = |node: Node<'_>| Place { module, span: node.byte_range() };
-        Some(Declared {
+        Some(OptionDeclaration {
             name,
             action: arguments.named("action").and_then(string),
             default: arguments.named("default").map(place_of),
@@ -176,7 +176,7 @@ pub(super) fn flag(tracer: &Tracer<'_>, name: &str) -> Option<PossibleValues> {
                 .positional
                 .first()
                 .and_then(|node| literal::string(text, *node))
-                .is_some_and(|declared| declared == name);
+                .is_some_and(|declaration| declaration == name);
             let default = arguments.positional.get(1).copied().or(arguments.named("default"));
             if let (true, Some(default)) = (is_it, default) {
                 let options = [format!("--{name}"), format!("-{name}")];

@@ -4,7 +4,7 @@
 //! only the bytes of the number, so comments and formatting stay.
 
 use super::call_sites::Arguments;
-use super::data_file::{self, Entry as Value};
+use super::data_file::{self, Value};
 use super::functions::text_of;
 use super::literal;
 use super::project::folder_of;

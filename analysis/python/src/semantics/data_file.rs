@@ -16,7 +16,7 @@ const MAX_DEPTH: usize = 64;
 const MAX_EVENTS: usize = 200_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum Value {
     Number { span: Range<usize>, value: u64 },
     Text(String),
     Truth(bool),
@@ -27,7 +27,7 @@ pub(super) enum Entry {
 /// element of a list.
 ///
 /// # Errors Returns the reason why the file cannot be read, as the end of a sentence.
-pub(super) fn find(file: &str, text: &str, keys: &[String]) -> Result<Option<Entry>, String> {
+pub(super) fn find(file: &str, text: &str, keys: &[String]) -> Result<Option<Value>, String> {
     if text.len() > MAX_BYTES {
         return Err("is too large for a settings file".to_owned());
     }
@@ -40,7 +40,7 @@ pub(super) fn find(file: &str, text: &str, keys: &[String]) -> Result<Option<Ent
     }
 }
 
-fn in_toml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
+fn in_toml(text: &str, keys: &[&str]) -> Result<Option<Value>, String> {
     let table =
         DeTable::parse(text).map_err(|error| format!("is not valid TOML: {}", error.message()))?;
     let Some((first, rest)) = keys.split_first() else { return Ok(None) };
@@ -55,10 +55,10 @@ fn in_toml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
     Ok(at.and_then(|value| match value.get_ref() {
         DeValue::Integer(_) => {
             let span = value.span();
-            Some(Entry::Number { value: literal::whole(text.get(span.clone())?)?, span })
+            Some(Value::Number { value: literal::whole(text.get(span.clone())?)?, span })
         }
-        DeValue::String(inner) => Some(Entry::Text(inner.to_string())),
-        DeValue::Boolean(truth) => Some(Entry::Truth(*truth)),
+        DeValue::String(inner) => Some(Value::Text(inner.to_string())),
+        DeValue::Boolean(truth) => Some(Value::Truth(*truth)),
         _ => None,
     }))
 }
@@ -70,10 +70,10 @@ enum Open {
     Sequence(usize),
 }
 
-fn in_yaml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
+fn in_yaml(text: &str, keys: &[&str]) -> Result<Option<Value>, String> {
     let mut open: Vec<Open> = Vec::new();
-    let mut found: Option<Entry> = None;
-    let mut anchors: Vec<(usize, Entry)> = Vec::new();
+    let mut found: Option<Value> = None;
+    let mut anchors: Vec<(usize, Value)> = Vec::new();
     let offsets = Offsets::of(text);
     for event in Parser::new_from_str(text).take(MAX_EVENTS) {
         let (event, span) =
@@ -140,16 +140,16 @@ fn advance(open: &mut [Open]) {
     }
 }
 
-fn scalar(text: &str, value: &str, is_plain: bool, span: Range<usize>) -> Entry {
+fn scalar(text: &str, value: &str, is_plain: bool, span: Range<usize>) -> Value {
     let written = text.get(span.clone()).unwrap_or_default();
     match value {
-        _ if !is_plain => Entry::Text(value.to_owned()),
-        "true" | "True" | "yes" | "on" => Entry::Truth(true),
-        "false" | "False" | "no" | "off" => Entry::Truth(false),
-        "" | "~" | "null" | "None" => Entry::Nothing,
+        _ if !is_plain => Value::Text(value.to_owned()),
+        "true" | "True" | "yes" | "on" => Value::Truth(true),
+        "false" | "False" | "no" | "off" => Value::Truth(false),
+        "" | "~" | "null" | "None" => Value::Nothing,
         _ => match literal::whole(value) {
-            Some(number) if written == value => Entry::Number { span, value: number },
-            _ => Entry::Text(value.to_owned()),
+            Some(number) if written == value => Value::Number { span, value: number },
+            _ => Value::Text(value.to_owned()),
         },
     }
 }

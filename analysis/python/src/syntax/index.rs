@@ -29,11 +29,11 @@ pub struct SourceIndex {
     tree: Option<Tree>,
     outline: Arc<Outline>,
     /// The edits since the tree last matched the text.
-    behind: Option<Behind>,
+    pending: Option<PendingEdits>,
 }
 
 #[derive(Clone, Debug)]
-struct Behind {
+struct PendingEdits {
     /// Byte range in the current text.
     region: Range<usize>,
     edits: u32,
@@ -46,13 +46,18 @@ struct Behind {
     parse_after_edits: u32,
 }
 
-impl Behind {
-    fn at(region: Range<usize>) -> Behind {
-        Behind { region, edits: 0, saved_ticks: EDIT_TICKS, parse_after_edits: MIN_EDITS_BEHIND }
+impl PendingEdits {
+    fn at(region: Range<usize>) -> PendingEdits {
+        PendingEdits {
+            region,
+            edits: 0,
+            saved_ticks: EDIT_TICKS,
+            parse_after_edits: MIN_EDITS_BEHIND,
+        }
     }
 }
 
-/// The number of edits that exceeded the small budget after which one parse gets the whole budget.
+/// After this many edits that exceeded the small budget, one parse gets the whole budget.
 const MIN_EDITS_BEHIND: u32 = 128;
 /// The maximum of this number after repeated failures.
 const MAX_EDITS_BEHIND: u32 = 1 << 14;
@@ -70,7 +75,13 @@ impl SourceIndex {
         let lines = Lines::new(&text);
         let tree = parse::parse(&text, &lines, None, Budget::Whole);
         let outline = Outline::new(tree.as_ref(), &lines, text.len());
-        SourceIndex { text, lines: Arc::new(lines), tree, outline: Arc::new(outline), behind: None }
+        SourceIndex {
+            text,
+            lines: Arc::new(lines),
+            tree,
+            outline: Arc::new(outline),
+            pending: None,
+        }
     }
 
     /// Applies edits one after the other, then parses once, incrementally. Ranges outside of the
@@ -96,20 +107,20 @@ impl SourceIndex {
             return;
         }
         let edited = edits.iter().map(|edit| edit.text.len()).sum();
-        let Some(behind) = &mut self.behind else { return };
-        if was_too_large || behind.edits > behind.parse_after_edits {
+        let Some(pending) = &mut self.pending else { return };
+        if was_too_large || pending.edits > pending.parse_after_edits {
             self.parse(Budget::Whole);
             return;
         }
         let may_close =
             |edit: &TextEdit| edit.text.contains(['(', ')', '[', ']', '{', '}', '"', '\'']);
         let earned = if edits.iter().any(may_close) { TICKS_PER_BRACKET } else { TICKS_PER_KEY };
-        behind.saved_ticks = behind.saved_ticks.saturating_add(earned + edited / 90);
-        if behind.saved_ticks >= EDIT_TICKS {
-            behind.saved_ticks = 0;
+        pending.saved_ticks = pending.saved_ticks.saturating_add(earned + edited / 90);
+        if pending.saved_ticks >= EDIT_TICKS {
+            pending.saved_ticks = 0;
             self.parse(Budget::Edit { bytes: edited });
         } else {
-            behind.edits += 1;
+            pending.edits += 1;
         }
     }
 
@@ -117,7 +128,7 @@ impl SourceIndex {
     fn forget_tree(&mut self) {
         self.tree = None;
         self.outline = Arc::new(Outline::new(None, &self.lines, self.text.len()));
-        self.behind = None;
+        self.pending = None;
     }
 
     /// Parses what [`SourceIndex::edit`] postponed. This may take a few hundred milliseconds in a
@@ -132,7 +143,7 @@ impl SourceIndex {
 
     /// Whether parsing was postponed: see [`SourceIndex::catch_up`].
     pub fn is_behind(&self) -> bool {
-        self.behind.is_some()
+        self.pending.is_some()
     }
 
     /// Moves everything with one edit; `text` is the text after it.
@@ -154,31 +165,31 @@ impl SourceIndex {
             });
         }
         Arc::make_mut(&mut self.outline).shift(&old, new_len, lines, lines_before);
-        let behind = self.behind.get_or_insert_with(|| Behind::at(old.start..new_end));
-        let region = &mut behind.region;
+        let pending = self.pending.get_or_insert_with(|| PendingEdits::at(old.start..new_end));
+        let region = &mut pending.region;
         let end = if region.end > old.end { region.end - old.len() + new_len } else { 0 };
         *region = region.start.min(old.start)..end.max(new_end);
     }
 
     /// Updates the tree and the statements if the budget is enough.
     fn parse(&mut self, budget: Budget) {
-        let Some(behind) = &mut self.behind else { return };
+        let Some(pending) = &mut self.pending else { return };
         #[cfg(test)]
         tests::count_attempt(budget);
         let Some(tree) = parse::parse(&self.text, &self.lines, self.tree.as_ref(), budget) else {
             match budget {
-                Budget::Edit { .. } => behind.edits += 1,
+                Budget::Edit { .. } => pending.edits += 1,
                 Budget::Whole => {
-                    behind.edits = 0;
-                    behind.parse_after_edits =
-                        behind.parse_after_edits.saturating_mul(2).min(MAX_EDITS_BEHIND);
+                    pending.edits = 0;
+                    pending.parse_after_edits =
+                        pending.parse_after_edits.saturating_mul(2).min(MAX_EDITS_BEHIND);
                 }
             }
             return;
         };
         match &self.tree {
             Some(old) => {
-                let mut region = behind.region.clone();
+                let mut region = pending.region.clone();
                 for changed in old.changed_ranges(&tree) {
                     region.start = region.start.min(changed.start_byte);
                     region.end = region.end.max(changed.end_byte);
@@ -191,7 +202,7 @@ impl SourceIndex {
             }
         }
         self.tree = Some(tree);
-        self.behind = None;
+        self.pending = None;
     }
 
     /// Replaces the whole text, for clients that send no ranges, as one edit of the difference.

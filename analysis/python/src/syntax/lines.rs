@@ -20,7 +20,7 @@ pub fn fingerprint(text: &str) -> Vec<u32> {
 pub struct Lines {
     /// The start offset of each line; the first is 0, and there is always one.
     starts: Vec<usize>,
-    /// The checksums as of [`fingerprint`].
+    /// The checksum of each line, as [`fingerprint`] computes it.
     checksums: Vec<u32>,
     /// The length of the text in bytes.
     len: usize,
@@ -40,7 +40,7 @@ impl Lines {
         u32::try_from(self.starts.len()).unwrap_or(u32::MAX)
     }
 
-    /// The checksum of each line, as of [`fingerprint`].
+    /// The checksum of each line, as [`fingerprint`] computes it.
     pub fn checksums(&self) -> &[u32] {
         &self.checksums
     }

@@ -95,8 +95,8 @@ impl Outline {
     }
 
     /// Moves everything with an edit that replaced the bytes `old` by `new_len` bytes. `lines`
-    /// belong to the text after it, which had `lines_before` lines before. A statement that was
-    /// edited inside grows or shrinks.
+    /// are those of the text after it; the text before it had `lines_before` lines. A statement
+    /// that was edited inside grows or shrinks.
     pub(super) fn shift(
         &mut self,
         old: &Range<usize>,
@@ -224,7 +224,7 @@ fn set_lines(statement: &mut Statement, lines: &Lines) {
 
 /// A node that was entered.
 #[derive(Clone, Copy)]
-struct Open {
+struct OpenNode {
     /// The compound statement that it belongs to.
     statement: Option<usize>,
     scope: u32,
@@ -240,7 +240,7 @@ struct Walk<'a> {
     lines: &'a Lines,
     outline: Outline,
     /// One for each node between the root and the cursor, including the root.
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
 }
 
 impl Walk<'_> {
@@ -255,7 +255,7 @@ impl Walk<'_> {
         Walk {
             lines,
             outline: Outline { statements: Vec::new(), scopes: vec![file] },
-            open: vec![Open {
+            open: vec![OpenNode {
                 statement: None,
                 scope: 0,
                 header_known: true,
@@ -307,12 +307,12 @@ impl Walk<'_> {
                 false
             }
             Role::Container => {
-                self.open.push(Open { is_container: true, decorators_start: None, ..parent });
+                self.open.push(OpenNode { is_container: true, decorators_start: None, ..parent });
                 true
             }
             Role::Decorated => {
                 let decorators_start = Some(node.start_byte());
-                self.open.push(Open { decorators_start, is_container: true, ..parent });
+                self.open.push(OpenNode { decorators_start, is_container: true, ..parent });
                 true
             }
             Role::Statement(StatementKind::Simple) => {
@@ -328,7 +328,7 @@ impl Walk<'_> {
                     StatementKind::Class => self.scope(node, parent, ScopeKind::Class, statement),
                     _ => parent.scope,
                 };
-                self.open.push(Open {
+                self.open.push(OpenNode {
                     statement: Some(statement),
                     scope,
                     header_known: false,
@@ -345,7 +345,7 @@ impl Walk<'_> {
         self.open.pop();
     }
 
-    fn add(&mut self, node: Node<'_>, parent: Open, kind: StatementKind) -> usize {
+    fn add(&mut self, node: Node<'_>, parent: OpenNode, kind: StatementKind) -> usize {
         let start = parent.decorators_start.unwrap_or(node.start_byte());
         if !parent.header_known {
             // The colon is missing, or error recovery put it elsewhere.
@@ -381,7 +381,13 @@ impl Walk<'_> {
         }
     }
 
-    fn scope(&mut self, node: Node<'_>, parent: Open, kind: ScopeKind, statement: usize) -> u32 {
+    fn scope(
+        &mut self,
+        node: Node<'_>,
+        parent: OpenNode,
+        kind: ScopeKind,
+        statement: usize,
+    ) -> u32 {
         let name = node.field(Field::Name).map_or(0..0, |name| name.byte_range());
         let start = self.outline.statements.get(statement).map_or(0, |found| found.header.start);
         self.outline.scopes.push(Scope {
