@@ -30,7 +30,7 @@ pub struct LineMap {
 const BLANK: u32 = 0;
 
 impl LineMap {
-    /// Compares the checksums (see [`super::fingerprint`]) of the text that ran with those of the
+    /// Compares the checksums (see [`crate::fingerprint`]) of the text that ran with those of the
     /// current text.
     ///
     /// A diff finds the lines that stayed in order. Of the rest, a line that occurs exactly once on

@@ -3,7 +3,7 @@
 //! Scripts vary, so this checks what the file *does* when it is started, not how it is laid out.
 //! From the code that runs at the start, it follows calls by name to functions of the same file,
 //! and looks there for `backward()`, an optimizer's `step()`, or a library call that trains.
-//! [`reach`] follows calls to other files of the project.
+//! [`reach()`] follows calls to other files of the project.
 
 use crate::syntax::index::SourceIndex;
 
