@@ -1,10 +1,10 @@
-//! The commands that a package installs: `[project.scripts]` of `pyproject.toml`, `console_scripts` of
-//! `setup.cfg`.
+//! Finds the commands that a package installs: `[project.scripts]` in `pyproject.toml`,
+//! `console_scripts` in `setup.cfg`.
 
-use super::program::empty;
-use super::{Command, LONGEST_FILE, MOST_COMMANDS, Program, Written};
+use super::program::empty_command;
+use super::{Command, LONGEST_FILE, MAX_COMMANDS, Program, Written};
 
-/// The commands that a `pyproject.toml` or a `setup.cfg` says a package has.
+/// Returns the commands of a package from its `pyproject.toml` or `setup.cfg`.
 pub fn entry_points(text: &str) -> Vec<Written> {
     if text.len() > LONGEST_FILE {
         return Vec::new();
@@ -23,12 +23,12 @@ pub fn entry_points(text: &str) -> Vec<Written> {
             if !target.chars().all(is_name) || name.contains(char::is_control) {
                 return None;
             }
-            let command = Command { program: Program::Function(target), ..empty() };
+            let command = Command { program: Program::Function(target), ..empty_command() };
             let line = text.lines().position(|line| line.contains(&name) && line.contains(module));
             let line = line.and_then(|at| u32::try_from(at + 1).ok()).unwrap_or(1);
             Some(Written { command, line, name: Some(name), is_complete: true })
         })
-        .take(MOST_COMMANDS)
+        .take(MAX_COMMANDS)
         .collect()
 }
 
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_files() {
+    fn pyproject_and_setup_cfg() {
         let text = "[project]\nname = \"x\"\n[project.scripts]\ntrain-it = \"pkg.cli:main\"\nbad = \"pkg\"\n";
         expect![[r#"4: Function("pkg.cli:main") [] (train-it)"#]]
             .assert_eq(&shown(&entry_points(text)));

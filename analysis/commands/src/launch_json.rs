@@ -1,4 +1,4 @@
-//! The launch configurations of VS Code: `.vscode/launch.json`.
+//! Reads the launch configurations of VS Code: `.vscode/launch.json`.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::program::read_command;
-use super::{Command, LONGEST_FILE, MOST_COMMANDS, Program, Written};
+use super::{Command, LONGEST_FILE, MAX_COMMANDS, Program, Written};
 
-/// What stands for the workspace's folder in arguments and variables of a launch configuration.
+/// The placeholder for the workspace folder in arguments and variables of a launch configuration.
 pub const WORKSPACE_FOLDER: &str = "${workspaceFolder}";
 
 #[derive(Deserialize)]
@@ -17,17 +17,19 @@ struct Launch {
     configurations: Vec<Value>,
 }
 
-/// The Python programs of a `launch.json`: JSON with comments and commas at the end.
+/// Returns the Python programs of a `launch.json`: JSON with comments and trailing commas.
 pub fn launch_configurations(text: &str) -> Vec<Written> {
     if text.len() > LONGEST_FILE {
         return Vec::new();
     }
-    let Ok(launch) = serde_json::from_str::<Launch>(&plain_json(text)) else { return Vec::new() };
+    let Ok(launch) = serde_json::from_str::<Launch>(&without_comments(text)) else {
+        return Vec::new();
+    };
     launch
         .configurations
         .iter()
         .filter_map(|configuration| read(configuration, text))
-        .take(MOST_COMMANDS)
+        .take(MAX_COMMANDS)
         .collect()
 }
 
@@ -38,11 +40,11 @@ fn read(configuration: &Value, whole: &str) -> Option<Written> {
     }
     let mut words = vec!["python".to_owned()];
     match (text("program"), text("module")) {
-        (Some(program), _) => words.push(with_folder(&program.replace('\\', "/"))),
-        (None, Some(module)) => words.extend(["-m".to_owned(), with_folder(module)]),
+        (Some(program), _) => words.push(relative_to_workspace(&program.replace('\\', "/"))),
+        (None, Some(module)) => words.extend(["-m".to_owned(), relative_to_workspace(module)]),
         (None, None) => return None,
     }
-    // `${file}` is whatever is open.
+    // `${file}` is the currently open file.
     if words.iter().any(|word| word.contains("${")) {
         return None;
     }
@@ -54,10 +56,10 @@ fn read(configuration: &Value, whole: &str) -> Option<Written> {
                     Value::Number(_) | Value::Bool(_) => argument.to_string(),
                     _ => return None,
                 };
-                words.push(with_one_name(&argument));
+                words.push(normalized(&argument));
             }
         }
-        Some(Value::String(line)) => words.extend(line.split_whitespace().map(with_one_name)),
+        Some(Value::String(line)) => words.extend(line.split_whitespace().map(normalized)),
         _ => {}
     }
     let mut environment = BTreeMap::new();
@@ -67,13 +69,13 @@ fn read(configuration: &Value, whole: &str) -> Option<Written> {
             && !name.contains(['=', '\0'])
             && !value.contains('\0')
         {
-            let value = with_one_name(value);
-            if !has_unknown(&value) {
+            let value = normalized(value);
+            if !has_unknown_variable(&value) {
                 environment.insert(name.clone(), value);
             }
         }
     }
-    let folder = text("cwd").map(|folder| with_folder(&folder.replace('\\', "/")));
+    let folder = text("cwd").map(|folder| relative_to_workspace(&folder.replace('\\', "/")));
     let folder = folder.filter(|folder| !folder.contains("${"));
     if words.iter().any(|word| word.contains(char::is_control)) {
         return None;
@@ -82,31 +84,31 @@ fn read(configuration: &Value, whole: &str) -> Option<Written> {
     if !matches!(read.program, Program::Script(_) | Program::Module(_)) {
         return None;
     }
-    let is_complete = !words.iter().any(|word| has_unknown(word));
+    let is_complete = !words.iter().any(|word| has_unknown_variable(word));
     let arguments = if is_complete { read.arguments } else { Vec::new() };
-    // The Python is found as for any other run.
+    // The interpreter is found like for any other run.
     let command = Command { arguments, environment, folder, python: None, ..read };
-    let name = text("name").map(super::readable);
+    let name = text("name").map(super::printable_name);
     let line = text("name").map_or(1, |name| line_of(whole, name));
     Some(Written { command, line, name, is_complete })
 }
 
-/// A value with one name for the workspace's folder, and one separator.
-fn with_one_name(value: &str) -> String {
+/// Normalizes the names of the workspace folder and the path separators in a value.
+fn normalized(value: &str) -> String {
     value
         .replace("${workspaceRoot}", WORKSPACE_FOLDER)
         .replace("${pathSeparator}", "/")
         .replace("${workspaceFolder}\\", "${workspaceFolder}/")
 }
 
-/// Whether a value depends on what only the editor knows.
-fn has_unknown(value: &str) -> bool {
+/// Whether a value has a variable that only the editor knows.
+fn has_unknown_variable(value: &str) -> bool {
     value.replace(WORKSPACE_FOLDER, "").contains("${")
 }
 
-/// A path with the workspace's folder as `.`: paths of a configuration begin with it.
-fn with_folder(value: &str) -> String {
-    let mut value = with_one_name(value);
+/// Makes a path relative to the workspace folder.
+fn relative_to_workspace(value: &str) -> String {
+    let mut value = normalized(value);
     value = value.replace("${workspaceFolder}/", "./");
     let value = value.replace(WORKSPACE_FOLDER, ".");
     match value.strip_prefix("./") {
@@ -120,8 +122,8 @@ fn line_of(whole: &str, name: &str) -> u32 {
     at.and_then(|at| u32::try_from(at + 1).ok()).unwrap_or(1)
 }
 
-/// JSON without comments, and without commas in front of a closing bracket.
-fn plain_json(text: &str) -> String {
+/// Removes comments and trailing commas from JSON.
+fn without_comments(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     let mut in_string = false;
@@ -152,9 +154,9 @@ fn plain_json(text: &str) -> String {
                 }
             }
             (']' | '}', _) => {
-                let kept = result.trim_end().len();
-                if result.get(..kept).is_some_and(|text| text.ends_with(',')) {
-                    result.truncate(kept - 1);
+                let end = result.trim_end().len();
+                if result.get(..end).is_some_and(|text| text.ends_with(',')) {
+                    result.truncate(end - 1);
                 }
                 result.push(c);
             }

@@ -1,6 +1,7 @@
-//! How people start a program: a command that they type, and the commands that a project's files hold.
+//! Finds how a program is started: from a command that the user types, or from the commands in a
+//! project's files.
 //!
-//! Words and texts go in, values come out; nothing is run by reading.
+//! The input is words and text. Parsing runs nothing.
 
 mod entry_points;
 mod launch_json;
@@ -10,22 +11,24 @@ mod program;
 mod readme;
 mod script;
 mod shell;
+mod tools;
 
 use std::collections::BTreeMap;
 
 pub use entry_points::entry_points;
 pub use launch_json::{WORKSPACE_FOLDER, launch_configurations};
 pub use makefile::{in_makefile, make_target};
-pub use program::{Refusal, begins_a_program, read_command};
+pub use program::{Refusal, read_command};
 pub use readme::in_readme;
 pub use script::{in_shell_script, shell_script_with};
+pub use tools::begins_a_program;
 
 /// What a command starts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
-    /// A Python file, as it is written.
+    /// A Python file, as written.
     Script(String),
-    /// A module, as `python -m` takes it.
+    /// A module, as in `python -m`.
     Module(String),
     /// A function that an installed command calls: `package.module:function`.
     Function(String),
@@ -40,54 +43,54 @@ pub enum Program {
 /// A command that starts a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What it starts.
     pub program: Program,
-    /// The program's own arguments.
+    /// The arguments of the program itself.
     pub arguments: Vec<String>,
-    /// Variables that are set for it.
+    /// The environment variables that are set for it.
     pub environment: BTreeMap<String, String>,
-    /// The Python, as it is written: `python3.11`, `.venv/bin/python`.
+    /// The Python interpreter, as written: `python3.11`, `.venv/bin/python`.
     pub python: Option<String>,
-    /// Options of Python itself that change what runs: `-O`, `-X dev`.
+    /// Interpreter options that change what runs: `-O`, `-X dev`.
     pub python_options: Vec<String>,
-    /// What starts its processes, without the program: `torchrun --nproc-per-node 2`.
+    /// The launcher of its processes with its options, without the program: `torchrun
+    /// --nproc-per-node 2`.
     pub launcher: Vec<String>,
-    /// The folder to run in, relative to where the command stands.
+    /// The folder to run in, relative to the folder of the command's file.
     pub folder: Option<String>,
-    /// A tool that runs it in an environment of its choice: `uv run`, `conda run`.
+    /// A tool that runs it in an environment: `uv run`, `conda run`.
     pub environment_tool: Option<String>,
 }
 
-/// A command as a file of the project has it.
+/// A command in a file of the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The command. Where `is_complete` does not hold, it has no arguments.
+    /// The command. It has no arguments if `is_complete` is false.
     pub command: Command,
-    /// The line, counted from 1.
+    /// The 1-based line.
     pub line: u32,
-    /// What the file calls it: a target of a Makefile, a configuration of `launch.json`.
+    /// Its name in the file: a target of a Makefile, a configuration of `launch.json`.
     pub name: Option<String>,
-    /// Every word stands for itself: no placeholder, no variable that only a shell knows.
+    /// Whether every word is literal: no placeholder, and no variable that only a shell can expand.
     pub is_complete: bool,
 }
 
-/// Longer files are not read.
+/// The maximum size of a file that is read, in bytes.
 pub const LONGEST_FILE: usize = 256 << 10;
-/// At most so many commands of one file.
-const MOST_COMMANDS: usize = 200;
-/// Longer words are no argument that a person wrote.
-const LONGEST_ARGUMENT: usize = 4_096;
+/// The maximum number of commands read from a file.
+const MAX_COMMANDS: usize = 200;
+/// The maximum length of a word, in bytes. Nobody writes a longer argument.
+const MAX_ARGUMENT_BYTES: usize = 4_096;
 
-/// A name of a file's own, safe to print.
-fn readable(name: &str) -> String {
-    const LONGEST: usize = 60;
-    ridgeline_base::printable::one_line(name, LONGEST)
+/// Makes a name from a file safe to print.
+fn printable_name(name: &str) -> String {
+    const MAX_CHARS: usize = 60;
+    ridgeline_base::printable::one_line(name, MAX_CHARS)
 }
 
-/// What a shell's command starts, where it is a Python program.
-fn written(command: &shell::ShellCommand, name: Option<&str>) -> Option<Written> {
+/// Returns what a shell command starts, if it is a Python program.
+fn python_command(command: &shell::ShellCommand, name: Option<&str>) -> Option<Written> {
     let words: Vec<String> = command.words.iter().map(|word| word.text.clone()).collect();
-    if words.iter().any(|word| word.contains(char::is_control) || word.len() > LONGEST_ARGUMENT) {
+    if words.iter().any(|word| word.contains(char::is_control) || word.len() > MAX_ARGUMENT_BYTES) {
         return None;
     }
     let mut read = read_command(&words).ok()?;
@@ -96,7 +99,7 @@ fn written(command: &shell::ShellCommand, name: Option<&str>) -> Option<Written>
     else {
         return None;
     };
-    // Of a program that is not named for sure there is nothing to run.
+    // If the program itself is uncertain, there is nothing to run.
     let is_certain = |text: &str| {
         command.words.iter().filter(|word| word.text == text).all(|word| word.is_certain)
     };
@@ -111,7 +114,7 @@ fn written(command: &shell::ShellCommand, name: Option<&str>) -> Option<Written>
     for (name, value) in command.environment.iter().filter(|(_, value)| value.is_certain) {
         read.environment.entry(name.clone()).or_insert_with(|| value.text.clone());
     }
-    // A folder that is not known may be any.
+    // `None`: the folder is unknown.
     let folder = command.folder.as_deref()?;
     if !folder.is_empty() {
         read.folder = Some(format!("{folder}{}", read.folder.unwrap_or_default()));
@@ -124,7 +127,7 @@ fn written(command: &shell::ShellCommand, name: Option<&str>) -> Option<Written>
 fn shown(written: &[Written]) -> String {
     let one = |written: &Written| {
         let Written { command, line, name, is_complete } = written;
-        let mut text = format!("{line}: {}", command.shown_for_tests());
+        let mut text = format!("{line}: {}", command.display_for_tests());
         if let Some(name) = name {
             text.push_str(&format!(" ({name})"));
         }
@@ -138,7 +141,7 @@ fn shown(written: &[Written]) -> String {
 
 #[cfg(test)]
 impl Command {
-    fn shown_for_tests(&self) -> String {
+    fn display_for_tests(&self) -> String {
         let mut text = String::new();
         for (name, value) in &self.environment {
             text.push_str(&format!("{name}={value} "));

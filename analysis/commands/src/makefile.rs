@@ -1,11 +1,11 @@
-//! The programs that the recipes of a Makefile start.
+//! Finds the programs that the recipes of a Makefile start.
 
 use std::collections::BTreeMap;
 
-use super::shell::{Surroundings, commands};
-use super::{LONGEST_FILE, MOST_COMMANDS, Written, written};
+use super::shell::{InitialState, commands};
+use super::{LONGEST_FILE, MAX_COMMANDS, Written, python_command};
 
-/// The Python programs that a Makefile starts, each with its target.
+/// Returns the Python programs that a Makefile starts, with their targets.
 pub fn in_makefile(text: &str) -> Vec<Written> {
     if text.len() > LONGEST_FILE {
         return Vec::new();
@@ -20,7 +20,7 @@ pub fn in_makefile(text: &str) -> Vec<Written> {
                 continue;
             }
             if let Some((name, value)) = variable(line) {
-                let value = expanded(value, &variables);
+                let value = expand(value, &variables);
                 variables.insert(name, value);
             } else if let Some((names, _)) = line.split_once(':') {
                 target = names.split_whitespace().next().filter(|name| !name.starts_with('.'));
@@ -35,24 +35,24 @@ pub fn in_makefile(text: &str) -> Vec<Written> {
             whole.push(' ');
             whole.push_str(more.trim());
         }
-        let recipe = expanded(&whole, &variables);
-        for mut command in commands(&recipe, Surroundings::default()) {
+        let recipe = expand(&whole, &variables);
+        for mut command in commands(&recipe, InitialState::default()) {
             command.line = number;
-            found.extend(written(&command, target));
+            found.extend(python_command(&command, target));
         }
-        if found.len() >= MOST_COMMANDS {
+        if found.len() >= MAX_COMMANDS {
             break;
         }
     }
     found
 }
 
-/// Those of one target; of the first with a program where none is named.
+/// Returns the programs of one target. An empty target means the first one that has a program.
 pub fn make_target(text: &str, target: &str) -> Vec<Written> {
     let all = in_makefile(text);
     let first = all.first().and_then(|written| written.name.clone());
-    let wanted = if target.is_empty() { first } else { Some(target.to_owned()) };
-    all.into_iter().filter(|written| written.name == wanted).collect()
+    let name = if target.is_empty() { first } else { Some(target.to_owned()) };
+    all.into_iter().filter(|written| written.name == name).collect()
 }
 
 /// `NAME = value`, `NAME := value`, `NAME ?= value`.
@@ -63,9 +63,9 @@ fn variable(line: &str) -> Option<(&str, &str)> {
     is_name.then(|| (name, value.trim()))
 }
 
-/// A text with `$(NAME)` and `${NAME}` in place, and `$$` as the shell gets it.
-fn expanded(text: &str, variables: &BTreeMap<&str, String>) -> String {
-    const LONGEST: usize = 16 << 10;
+/// Expands `$(NAME)` and `${NAME}`, and replaces `$$` by `$`.
+fn expand(text: &str, variables: &BTreeMap<&str, String>) -> String {
+    const MAX_BYTES: usize = 16 << 10;
     let mut result = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -92,12 +92,12 @@ fn expanded(text: &str, variables: &BTreeMap<&str, String>) -> String {
         let name = from.get(2..end).unwrap_or_default();
         match variables.get(name) {
             Some(value) => result.push_str(value),
-            // Everywhere the same Python.
+            // Makefiles commonly use these names for the interpreter.
             None if matches!(name, "PYTHON" | "PY") => result.push_str("python"),
             None => result.push_str(&format!("${{{name}}}")),
         }
         rest = from.get(end + 1..).unwrap_or_default();
-        if result.len() > LONGEST {
+        if result.len() > MAX_BYTES {
             return result;
         }
     }

@@ -1,10 +1,10 @@
-//! Words that stand for something that the reader has to fill in.
+//! Recognizes placeholders that the reader has to fill in.
 
-/// Whether a word of a text for people stands for something else.
+/// Whether a word of documentation is a placeholder.
 pub(super) fn is_placeholder(word: &str) -> bool {
     let lower = word.to_lowercase();
     let value = lower.rsplit('=').next().unwrap_or_default();
-    is_sure_placeholder(word)
+    is_certain_placeholder(word)
         || value.starts_with('[')
             && value.ends_with(']')
             && value.contains(|c: char| c == ' ' || c.is_alphabetic())
@@ -14,8 +14,8 @@ pub(super) fn is_placeholder(word: &str) -> bool {
         || matches!(value, "..." | "…" | "xxx" | "path" | "/data" | "dir" | "/path")
 }
 
-/// Whether a word stands for something else even between quotes, where brackets and dots are text.
-pub(super) fn is_sure_placeholder(word: &str) -> bool {
+/// Whether a word is a placeholder even in quotes, where brackets and dots are literal.
+pub(super) fn is_certain_placeholder(word: &str) -> bool {
     let lower = word.to_lowercase();
     ["/path/to", "path/to/", "path_to", "path-to", "your_", "your-", "/your/", "<", "{{"]
         .iter()
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_reader_fills_in() {
+    fn placeholders() {
         for word in
             ["/path/to/data", "--data=PATH_TO_DATA", "[options]", "[--gpu", "...", "YOUR_KEY"]
         {

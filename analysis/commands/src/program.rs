@@ -1,12 +1,17 @@
-//! Which program a command's words start, past everything that people write in front of it.
+//! Finds which program a command starts, and skips everything in front of it.
 
 use super::shell::assignment;
+use super::tools::{
+    DEBUGGERS_AND_PROFILERS, ENVIRONMENT_TOOLS, LAUNCHER_FLAGS, LAUNCHER_MODULES,
+    PROCESS_LAUNCHERS, SCRIPT_LAUNCHERS, TOOL_OPTIONS_WITH_VALUE, WRAPPERS, WRAPPERS_WITH_OPTIONS,
+    base_name, begins_a_program, is_python, is_python_file,
+};
 use super::{Command, Program};
 
 /// Why a command starts nothing that can be profiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What is in the way.
+    /// The reason.
     pub what: String,
     /// What to do instead.
     pub next: String,
@@ -16,126 +21,16 @@ fn refusal(what: impl Into<String>, next: impl Into<String>) -> Refusal {
     Refusal { what: what.into(), next: next.into() }
 }
 
-/// Commands that run the rest of the line as it is.
-const PASS_ON: [&str; 9] =
-    ["exec", "nohup", "time", "command", "sudo", "unbuffer", "caffeinate", "xvfb-run", "winpty"];
-/// The same, with options and values of their own in front of the program.
-const PASS_ON_WITH_VALUES: [&str; 7] =
-    ["nice", "ionice", "taskset", "numactl", "timeout", "chrt", "stdbuf"];
-/// Tools that run a command in an environment: `uv run`, `poetry run`.
-const ENVIRONMENT_TOOLS: [&str; 10] =
-    ["uv", "poetry", "pdm", "pipenv", "hatch", "rye", "pixi", "conda", "mamba", "micromamba"];
-/// Options of those tools that a value follows.
-const TOOL_VALUES: [&str; 27] = [
-    "--with",
-    "--with-editable",
-    "--with-requirements",
-    "--extra",
-    "--group",
-    "--only-group",
-    "--package",
-    "--index",
-    "--default-index",
-    "--env-file",
-    "--python",
-    "-p",
-    "--project",
-    "--directory",
-    "-C",
-    "-n",
-    "--name",
-    "--prefix",
-    "--cwd",
-    "-e",
-    "--environment",
-    "--manifest-path",
-    "-P",
-    "--find-links",
-    "--refresh-package",
-    "--python-platform",
-    "--no-group",
-];
-/// Starters of many processes that take any command: the words in front of the Python are theirs.
-const RANK_STARTERS: [&str; 5] = ["srun", "mpirun", "mpiexec", "horovodrun", "ssh"];
-/// Launchers that take a script.
-const SCRIPT_LAUNCHERS: [&str; 4] = ["torchrun", "deepspeed", "accelerate-launch", "composer"];
-/// Modules that launch a script, as `python -m` takes them.
-const LAUNCHER_MODULES: [&str; 5] = [
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "accelerate.commands.launch",
-    "accelerate.commands.accelerate_cli",
-    "deepspeed.launcher.runner",
-];
-/// Options of launchers that no value follows.
-const LAUNCHER_FLAGS: [&str; 28] = [
-    "--standalone",
-    "--module",
-    "-m",
-    "--no-python",
-    "--no_python",
-    "--run-path",
-    "--run_path",
-    "--virtual-local-rank",
-    "--use-env",
-    "--use_env",
-    "--multi-gpu",
-    "--multi_gpu",
-    "--cpu",
-    "--tpu",
-    "--xpu",
-    "--use_xpu",
-    "--use-deepspeed",
-    "--use_deepspeed",
-    "--use_fsdp",
-    "--use-fsdp",
-    "--use_megatron_lm",
-    "--quiet",
-    "-q",
-    "--debug",
-    "--same_network",
-    "--no_local_rank",
-    "--force_multi",
-    "--ipex",
-];
-/// Debuggers and profilers that run a script in their own way, as `python -m` takes them.
-const RUNNERS: [&str; 11] = [
-    "pdb",
-    "ipdb",
-    "pudb",
-    "cProfile",
-    "profile",
-    "trace",
-    "debugpy",
-    "scalene",
-    "memray",
-    "viztracer",
-    "pyinstrument",
-];
-
-/// Reads a command's words, as a shell hands them to a program.
+/// Parses the words of a command, as a shell passes them to a program.
 ///
-/// # Errors
-/// Why there is no program to run.
+/// # Errors Returns the reason if there is no program to run.
 pub fn read_command(words: &[String]) -> Result<Command, Refusal> {
-    let mut reader = Reader { words, at: 0, command: empty() };
+    let mut reader = Reader { words, at: 0, command: empty_command() };
     reader.read()?;
     Ok(reader.command)
 }
 
-/// Whether words begin as a command does, rather than as the arguments of a program that is known already.
-pub fn begins_a_program(word: &str) -> bool {
-    let name = base_name(word);
-    is_python(name)
-        || is_python_file(word)
-        || ENVIRONMENT_TOOLS.contains(&name)
-        || SCRIPT_LAUNCHERS.contains(&name)
-        || RANK_STARTERS.contains(&name)
-        || matches!(name, "accelerate" | "env" | "bash" | "sh" | "zsh" | "make")
-        || word.ends_with(".sh")
-}
-
-pub(super) fn empty() -> Command {
+pub(super) fn empty_command() -> Command {
     Command {
         program: Program::Other(String::new()),
         arguments: Vec::new(),
@@ -178,7 +73,7 @@ impl Reader<'_> {
             let name = base_name(&word);
             if is_python_file(&word) {
                 self.at += 1;
-                return self.starts(Program::Script(word));
+                return self.set_program(Program::Script(word));
             }
             if is_python(name) {
                 return self.python();
@@ -186,27 +81,27 @@ impl Reader<'_> {
             match name {
                 "env" => {
                     self.at += 1;
-                    self.options(&["-u", "--unset", "-C", "--chdir", "-S"]);
+                    self.skip_options(&["-u", "--unset", "-C", "--chdir", "-S"]);
                 }
-                _ if PASS_ON.contains(&name) => {
+                _ if WRAPPERS.contains(&name) => {
                     self.at += 1;
-                    self.options(&["-s", "-n", "-e", "-u"]);
+                    self.skip_options(&["-s", "-n", "-e", "-u"]);
                 }
-                _ if PASS_ON_WITH_VALUES.contains(&name) => {
+                _ if WRAPPERS_WITH_OPTIONS.contains(&name) => {
                     self.at += 1;
                     self.skip_to_program(name)?;
                 }
                 _ if ENVIRONMENT_TOOLS.contains(&name) => {
                     if let Some(module) = self.environment_tool(name)? {
-                        return self.module_or_more(module);
+                        return self.module_program(module);
                     }
                 }
-                _ if RANK_STARTERS.contains(&name) => {
+                _ if PROCESS_LAUNCHERS.contains(&name) => {
                     let from = self.at;
                     self.at += 1;
                     self.skip_to_program(name)?;
-                    let starter = self.words.get(from..self.at).unwrap_or_default();
-                    self.command.launcher.extend(starter.iter().cloned());
+                    let launcher = self.words.get(from..self.at).unwrap_or_default();
+                    self.command.launcher.extend(launcher.iter().cloned());
                 }
                 "accelerate" | "lightning" | "fabric" | "colossalai" => {
                     return self.subcommand(name);
@@ -214,15 +109,15 @@ impl Reader<'_> {
                 _ if SCRIPT_LAUNCHERS.contains(&name) => {
                     self.command.launcher.push(word);
                     self.at += 1;
-                    return self.launched();
+                    return self.launched_program();
                 }
                 "ipython" => {
                     self.at += 1;
-                    self.options(&["--profile"]);
+                    self.skip_options(&["--profile"]);
                 }
                 "bash" | "sh" | "zsh" | "dash" => {
                     self.at += 1;
-                    self.options(&["-o"]);
+                    self.skip_options(&["-o"]);
                     if self.words.get(self.at.saturating_sub(1)).is_some_and(|it| it.ends_with('c'))
                     {
                         return Err(refusal(
@@ -233,13 +128,13 @@ impl Reader<'_> {
                     let script = self
                         .take()
                         .ok_or_else(|| refusal(format!("`{name}` is given no script"), EXAMPLE))?;
-                    return self.starts(Program::Shell(script));
+                    return self.set_program(Program::Shell(script));
                 }
                 "make" => {
                     self.at += 1;
-                    self.options(&["-C", "-f", "-j"]);
+                    self.skip_options(&["-C", "-f", "-j"]);
                     let target = self.take().unwrap_or_default();
-                    return self.starts(Program::MakeTarget(target));
+                    return self.set_program(Program::MakeTarget(target));
                 }
                 "docker" | "podman" | "apptainer" | "singularity" | "kubectl" | "sbatch"
                 | "jupyter" => {
@@ -250,7 +145,7 @@ impl Reader<'_> {
                 }
                 _ => {
                     self.at += 1;
-                    return self.starts(if word.ends_with(".sh") {
+                    return self.set_program(if word.ends_with(".sh") {
                         Program::Shell(word)
                     } else {
                         Program::Other(word)
@@ -260,14 +155,14 @@ impl Reader<'_> {
         }
     }
 
-    fn starts(&mut self, program: Program) -> Result<(), Refusal> {
+    fn set_program(&mut self, program: Program) -> Result<(), Refusal> {
         self.command.program = program;
         self.command.arguments = self.words.get(self.at..).unwrap_or_default().to_vec();
         Ok(())
     }
 
-    /// Skips options, with the values of some.
-    fn options(&mut self, with_values: &[&str]) {
+    /// Skips options, and the values of those in `with_values`.
+    fn skip_options(&mut self, with_values: &[&str]) {
         while let Some(word) = self.word().filter(|word| word.starts_with('-')) {
             let has_value = with_values.contains(&word);
             self.at += if has_value { 2 } else { 1 };
@@ -289,7 +184,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Goes past `uv run` and its options; gives the module of `uv run -m module`.
+    /// Skips `uv run` and its options. Returns the module of `uv run -m module`.
     fn environment_tool(&mut self, name: &str) -> Result<Option<String>, Refusal> {
         self.at += 1;
         let mut folder = None;
@@ -300,8 +195,8 @@ impl Reader<'_> {
             if matches!(word.as_str(), "run" | "shell" | "x") {
                 break;
             }
-            if let Some(inside) = self.tool_option(&word) {
-                folder = inside.or(folder);
+            if let Some(folder_option) = self.tool_option(&word) {
+                folder = folder_option.or(folder);
             } else {
                 return Err(refusal(
                     format!("`{name} {word}` does not run a program"),
@@ -327,14 +222,15 @@ impl Reader<'_> {
         Ok(None)
     }
 
-    /// Takes an option of such a tool; `Some(Some(folder))` where it says in which folder to run.
+    /// Reads an option of such a tool. Returns `Some(Some(folder))` if it sets the folder to run
+    /// in.
     fn tool_option(&mut self, word: &str) -> Option<Option<String>> {
         if !word.starts_with('-') {
             return None;
         }
         let (option, value) = match word.split_once('=') {
             Some((option, value)) => (option, Some(value.to_owned())),
-            None if TOOL_VALUES.contains(&word) => (word, self.take()),
+            None if TOOL_OPTIONS_WITH_VALUE.contains(&word) => (word, self.take()),
             None => (word, None),
         };
         match option {
@@ -352,18 +248,18 @@ impl Reader<'_> {
             ("accelerate", "launch") => {
                 self.command.launcher.extend(["accelerate".to_owned(), "launch".to_owned()]);
                 self.at += 2;
-                self.launched()
+                self.launched_program()
             }
             (_, "run") => {
                 self.at += 2;
                 if word_at(self.words, self.at) == "model" {
                     self.at += 1;
                 }
-                self.launched()
+                self.launched_program()
             }
             _ => {
                 self.at += 1;
-                self.starts(Program::Other(name.to_owned()))
+                self.set_program(Program::Other(name.to_owned()))
             }
         }
     }
@@ -387,7 +283,7 @@ impl Reader<'_> {
                 ));
             }
             let letters: Vec<char> = word.chars().skip(1).collect();
-            // Windows' `py -3.11`.
+            // `py -3.11` on Windows.
             if letters.first().is_some_and(char::is_ascii_digit) {
                 continue;
             }
@@ -400,7 +296,7 @@ impl Reader<'_> {
                     'm' => {
                         let module = value(self);
                         self.set_python(python);
-                        return self.module_or_more(module);
+                        return self.module_program(module);
                     }
                     'c' => {
                         return Err(refusal(
@@ -428,16 +324,16 @@ impl Reader<'_> {
         }
         self.set_python(python.clone());
         let Some(script) = self.take() else { return Err(no_program(&python, "")) };
-        self.starts(Program::Script(script))
+        self.set_program(Program::Script(script))
     }
 
     fn set_python(&mut self, python: String) {
-        // Behind `srun` and the like, ranks are started with the Python that is found.
+        // After `srun` and the like, ranks start with the Python interpreter that is found here.
         self.command.python = Some(python);
     }
 
-    /// A module, or what follows one that runs something else.
-    fn module_or_more(&mut self, module: String) -> Result<(), Refusal> {
+    /// Reads the module, or the program after a module that runs another one.
+    fn module_program(&mut self, module: String) -> Result<(), Refusal> {
         if LAUNCHER_MODULES.contains(&module.as_str()) {
             let words = ["python", "-m", &module].map(str::to_owned);
             self.command.launcher.extend(words);
@@ -445,9 +341,9 @@ impl Reader<'_> {
                 let launch = self.take();
                 self.command.launcher.extend(launch);
             }
-            return self.launched();
+            return self.launched_program();
         }
-        if RUNNERS.contains(&module.as_str()) {
+        if DEBUGGERS_AND_PROFILERS.contains(&module.as_str()) {
             let rest = self.words.get(self.at..).unwrap_or_default();
             let target = rest.iter().position(|word| word == "-m" || is_python_file(word));
             let Some(ahead) = target else {
@@ -457,18 +353,18 @@ impl Reader<'_> {
             let word = self.take().unwrap_or_default();
             if word == "-m" {
                 let module = self.take().unwrap_or_default();
-                return self.starts(Program::Module(module));
+                return self.set_program(Program::Module(module));
             }
-            return self.starts(Program::Script(word));
+            return self.set_program(Program::Script(word));
         }
         if module.is_empty() {
             return Err(refusal("`-m` is given no module", EXAMPLE));
         }
-        self.starts(Program::Module(module))
+        self.set_program(Program::Module(module))
     }
 
-    /// A launcher's own options, then the program.
-    fn launched(&mut self) -> Result<(), Refusal> {
+    /// Reads the options of a launcher, then the program.
+    fn launched_program(&mut self) -> Result<(), Refusal> {
         let mut is_module = false;
         while let Some(word) = self.word().filter(|word| word.starts_with('-')).map(str::to_owned) {
             self.at += 1;
@@ -477,7 +373,7 @@ impl Reader<'_> {
                 continue;
             }
             if matches!(word.as_str(), "--no-python" | "--no_python") {
-                // The program brings its Python: `torchrun --no-python python train.py`.
+                // The program includes its interpreter: `torchrun --no-python python train.py`.
                 return self.read();
             }
             let following = self.word().unwrap_or_default();
@@ -503,7 +399,7 @@ impl Reader<'_> {
             self.at -= 1;
             return self.python();
         }
-        self.starts(if is_module { Program::Module(target) } else { Program::Script(target) })
+        self.set_program(if is_module { Program::Module(target) } else { Program::Script(target) })
     }
 }
 
@@ -516,25 +412,6 @@ fn no_program(python: &str, option: &str) -> Refusal {
 
 fn word_at(words: &[String], at: usize) -> &str {
     words.get(at).map(String::as_str).unwrap_or_default()
-}
-
-/// `python3.11` of `/opt/bin/python3.11`, and of `C:\Python\python3.11.exe`.
-fn base_name(word: &str) -> &str {
-    let name = word.rsplit(['/', '\\']).next().unwrap_or(word);
-    name.strip_suffix(".exe").unwrap_or(name)
-}
-
-fn is_python(name: &str) -> bool {
-    let rest = ["python", "pypy"].iter().find_map(|prefix| name.strip_prefix(prefix));
-    name == "py"
-        || rest.is_some_and(|it| {
-            it.trim_end_matches(['w', 't']).chars().all(|c| c.is_ascii_digit() || c == '.')
-        })
-}
-
-fn is_python_file(word: &str) -> bool {
-    let word = word.to_ascii_lowercase();
-    !word.starts_with('-') && (word.ends_with(".py") || word.ends_with(".pyw"))
 }
 
 #[cfg(test)]

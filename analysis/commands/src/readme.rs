@@ -1,9 +1,9 @@
-//! The commands that a README tells its readers to type.
+//! Finds the commands in a README.
 
-use super::shell::{Surroundings, commands};
-use super::{LONGEST_FILE, MOST_COMMANDS, Written, written};
+use super::shell::{InitialState, commands};
+use super::{LONGEST_FILE, MAX_COMMANDS, Written, python_command};
 
-/// What the fences of commands call their language; a fence may have none.
+/// Languages of code blocks that contain commands; a code block may have none.
 const SHELLS: [&str; 13] = [
     "",
     "bash",
@@ -20,7 +20,7 @@ const SHELLS: [&str; 13] = [
     "powershell",
 ];
 
-/// The Python programs that the code blocks of a README start.
+/// Returns the Python programs that the code blocks of a README start.
 pub fn in_readme(text: &str) -> Vec<Written> {
     if text.len() > LONGEST_FILE {
         return Vec::new();
@@ -42,25 +42,25 @@ pub fn in_readme(text: &str) -> Vec<Written> {
             _ => {
                 found.extend(block.take().into_iter().flat_map(Block::commands));
                 let mark = ["```", "~~~"].into_iter().find(|mark| trimmed.starts_with(mark));
-                // Some close it on the same line.
+                // Some close the block on the same line.
                 let is_open = |mark: &&str| !trimmed.trim_start_matches(*mark).contains(*mark);
                 if let Some(mark) = mark.filter(is_open) {
                     let fence: String =
                         trimmed.chars().take_while(|c| mark.starts_with(*c)).collect();
                     let language = trimmed.trim_start_matches(fence.as_str()).trim();
                     let language = language.split([' ', '{', ',']).next().unwrap_or_default();
-                    let reads = SHELLS.contains(&language.to_ascii_lowercase().as_str());
+                    let is_shell = SHELLS.contains(&language.to_ascii_lowercase().as_str());
                     let lines = Vec::new();
-                    block = Some(Block { fence: Some(fence), first: number + 1, reads, lines });
+                    block = Some(Block { fence: Some(fence), first: number + 1, is_shell, lines });
                 } else if line.starts_with("    ") || line.starts_with('\t') {
                     let lines = vec![line.to_owned()];
-                    block = Some(Block { fence: None, first: number, reads: true, lines });
+                    block = Some(Block { fence: None, first: number, is_shell: true, lines });
                 } else {
                     found.extend(inline(line, number));
                 }
             }
         }
-        if found.len() >= MOST_COMMANDS {
+        if found.len() >= MAX_COMMANDS {
             return found;
         }
     }
@@ -71,7 +71,7 @@ pub fn in_readme(text: &str) -> Vec<Written> {
 struct Block {
     fence: Option<String>,
     first: u32,
-    reads: bool,
+    is_shell: bool,
     lines: Vec<String>,
 }
 
@@ -81,10 +81,10 @@ impl Block {
     }
 
     fn commands(self) -> Vec<Written> {
-        if !self.reads {
+        if !self.is_shell {
             return Vec::new();
         }
-        // Where some lines have a prompt, the others are what was printed.
+        // If some lines have a prompt, the others are output.
         let has_prompts = self.lines.iter().any(|line| without_prompt(line).is_some());
         let mut continues = false;
         let mut text = String::new();
@@ -99,22 +99,22 @@ impl Block {
             text.push('\n');
         }
         let first = self.first.saturating_sub(1);
-        let found = commands(&text, Surroundings::default());
+        let found = commands(&text, InitialState::default());
         found
             .into_iter()
             .filter_map(|mut command| {
                 command.line += first;
-                written(&command, None)
+                python_command(&command, None)
             })
             .collect()
     }
 }
 
-/// What follows `$ `, `> `, `(venv) $ `, `user@host:~$ `.
+/// Returns the text after `$ `, `> `, `(venv) $ `, `user@host:~$ `.
 fn without_prompt(line: &str) -> Option<&str> {
-    const LONGEST: usize = 40;
+    const MAX_BYTES: usize = 40;
     let line = line.trim_start();
-    let at = line.find(['$', '%', '❯', '➜']).filter(|at| *at < LONGEST)?;
+    let at = line.find(['$', '%', '❯', '➜']).filter(|at| *at < MAX_BYTES)?;
     let (before, rest) = line.split_at(at);
     let rest = rest.get(rest.chars().next()?.len_utf8()..)?;
     let is_prompt = before.is_empty()
@@ -123,19 +123,19 @@ fn without_prompt(line: &str) -> Option<&str> {
     (is_prompt && rest.starts_with(' ')).then(|| rest.trim())
 }
 
-/// `` `python train.py` `` within a sentence.
+/// `` `python train.py` `` in a sentence.
 fn inline(line: &str, number: u32) -> Vec<Written> {
-    const LONGEST: usize = 2_000;
-    if line.len() > LONGEST {
+    const MAX_BYTES: usize = 2_000;
+    if line.len() > MAX_BYTES {
         return Vec::new();
     }
     let spans = line.split('`').skip(1).step_by(2);
     spans
         .filter(|span| span.contains(' '))
-        .flat_map(|span| commands(span, Surroundings::default()))
+        .flat_map(|span| commands(span, InitialState::default()))
         .filter_map(|mut command| {
             command.line = number;
-            written(&command, None)
+            python_command(&command, None)
         })
         .collect()
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_of_one_line() {
+    fn fence_on_one_line() {
         check(
             "# Usage\n\n```python train.py```\n\n```\npython b.py\n```\n",
             expect![[r#"
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reader_fills_in() {
+    fn placeholders() {
         check(
             "```\npython main.py --data <path> [--cuda]\npython a.py --data /path/to/x\n\
              python b.py --image </a/path> --out <out>\npython c.py </dev/null >log\n\

@@ -1,27 +1,27 @@
-//! The programs that a shell script starts.
+//! Finds the programs that a shell script starts.
 
 use std::collections::BTreeMap;
 
-use super::shell::{Surroundings, commands};
-use super::{LONGEST_FILE, MOST_COMMANDS, Written, written};
+use super::shell::{InitialState, commands};
+use super::{LONGEST_FILE, MAX_COMMANDS, Written, python_command};
 
-/// The Python programs that a shell script starts, by itself.
+/// Returns the Python programs that a shell script starts when it has no arguments.
 pub fn in_shell_script(text: &str) -> Vec<Written> {
     if text.len() > LONGEST_FILE {
         return Vec::new();
     }
-    let found = commands(text, Surroundings { positional: Some(&[]), variables: BTreeMap::new() });
-    found.iter().filter_map(|command| written(command, None)).take(MOST_COMMANDS).collect()
+    let found = commands(text, InitialState { positional: Some(&[]), variables: BTreeMap::new() });
+    found.iter().filter_map(|command| python_command(command, None)).take(MAX_COMMANDS).collect()
 }
 
-/// The same, for a script that is given these arguments.
+/// Returns the Python programs that a shell script starts with these arguments.
 pub fn shell_script_with(text: &str, arguments: &[String]) -> Vec<Written> {
     if text.len() > LONGEST_FILE {
         return Vec::new();
     }
-    let surroundings = Surroundings { positional: Some(arguments), variables: BTreeMap::new() };
-    let found = commands(text, surroundings);
-    found.iter().filter_map(|command| written(command, None)).take(MOST_COMMANDS).collect()
+    let initial = InitialState { positional: Some(arguments), variables: BTreeMap::new() };
+    let found = commands(text, initial);
+    found.iter().filter_map(|command| python_command(command, None)).take(MAX_COMMANDS).collect()
 }
 
 #[cfg(test)]

@@ -1,55 +1,58 @@
-//! Reads lines of a shell as far as they start programs: words, quotes, simple variables, `cd`.
+//! Parses the subset of shell syntax that is needed to find started programs: words, quotes, simple
+//! variables, `cd`.
 //!
-//! It runs nothing and knows no program. What only a shell can know (a command's output, a file name
-//! pattern) makes a word uncertain.
+//! It runs nothing and knows no programs. A word is uncertain if it depends on something that only
+//! a shell can know, such as the output of a command or a glob.
 
 use std::collections::BTreeMap;
 
-use super::placeholder::{is_placeholder, is_sure_placeholder};
+use super::placeholder::{is_certain_placeholder, is_placeholder};
 
-/// Longer scripts are not read further.
-const MOST_COMMANDS: usize = 500;
-const MOST_WORDS: usize = 1_000;
-/// A variable that holds itself twice would double with every line.
-const LONGEST_WORD: usize = 8_192;
+/// The maximum number of commands read from a script.
+const MAX_COMMANDS: usize = 500;
+const MAX_WORDS: usize = 1_000;
+/// The maximum length of a word. A variable that contains itself twice would double with every
+/// line.
+const MAX_WORD_BYTES: usize = 8_192;
 
 /// A word of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Word {
     pub(super) text: String,
-    /// A shell would give the program exactly this text.
+    /// Whether a shell would pass exactly this text to the program.
     pub(super) is_certain: bool,
 }
 
-/// A command with its variables set in front.
+/// A command and the variables that are set for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShellCommand {
     pub(super) words: Vec<Word>,
-    /// In front of the command, or exported before it.
+    /// Set in front of the command, or exported before it.
     pub(super) environment: BTreeMap<String, Word>,
-    /// Where `cd` led before it, relative to where the script starts. Nothing where that is not known.
+    /// The folder after earlier `cd` commands, relative to where the script starts; `None` if it is
+    /// unknown.
     pub(super) folder: Option<String>,
-    /// Counted from 1.
+    /// 1-based.
     pub(super) line: u32,
 }
 
-/// What a shell knows before it reads a script.
+/// What is known when a script starts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Surroundings<'a> {
-    /// `$1`, `$2`, …; nothing where they are not known.
+pub(super) struct InitialState<'a> {
+    /// `$1`, `$2`, …; `None` if they are unknown.
     pub(super) positional: Option<&'a [String]>,
     pub(super) variables: BTreeMap<String, Word>,
 }
 
-/// The commands of a text.
-pub(super) fn commands(text: &str, surroundings: Surroundings<'_>) -> Vec<ShellCommand> {
+/// Returns the commands of a script.
+pub(super) fn commands(text: &str, initial: InitialState<'_>) -> Vec<ShellCommand> {
     let mut shell = Shell {
         rest: text.chars().collect(),
         at: 0,
         line: 1,
-        variables: surroundings.variables,
+        variables: initial.variables,
         exported: BTreeMap::new(),
-        positional: surroundings.positional,
+        positional: initial.positional,
         folder: Some(String::new()),
         heredoc: None,
         found: Vec::new(),
@@ -66,7 +69,7 @@ struct Shell<'a> {
     exported: BTreeMap<String, Word>,
     positional: Option<&'a [String]>,
     folder: Option<String>,
-    /// The word that ends the text which follows this line.
+    /// The word that ends the here-document after this line.
     heredoc: Option<String>,
     found: Vec<ShellCommand>,
 }
@@ -86,7 +89,7 @@ impl Shell<'_> {
     }
 
     fn read(&mut self) {
-        while self.peek(0).is_some() && self.found.len() < MOST_COMMANDS {
+        while self.peek(0).is_some() && self.found.len() < MAX_COMMANDS {
             self.read_command();
         }
     }
@@ -113,7 +116,7 @@ impl Shell<'_> {
                     break;
                 }
                 Some(';' | '&' | '|' | '(' | ')') => {
-                    // `&>` sends output elsewhere.
+                    // `&>` redirects output.
                     if self.peek(0) == Some('&') && self.peek(1) == Some('>') {
                         self.skip(1);
                         self.skip_redirection();
@@ -137,14 +140,14 @@ impl Shell<'_> {
                         continue;
                     }
                     let more = self.read_word();
-                    if words.len() < MOST_WORDS {
+                    if words.len() < MAX_WORDS {
                         words.extend(more);
                     }
                 }
             }
         }
         if let Some(line) = line {
-            self.take(words, line);
+            self.record(words, line);
         }
     }
 
@@ -154,17 +157,17 @@ impl Shell<'_> {
         }
     }
 
-    /// `<path>` in a text for people; `< path` is where a program reads from.
+    /// `<path>` in documentation is a placeholder; `< path` redirects the input.
     fn placeholder(&mut self) -> Option<Word> {
-        const LONGEST: usize = 60;
+        const MAX_CHARS: usize = 60;
         let begins_name = |c: char| c.is_alphanumeric() || c == '/';
         if self.peek(0) != Some('<') || !self.peek(1).is_some_and(begins_name) {
             return None;
         }
-        let inside = self.rest.get(self.at..)?.iter().take(LONGEST);
+        let inside = self.rest.get(self.at..)?.iter().take(MAX_CHARS);
         let inside: String = inside.take_while(|c| !matches!(c, '\n' | '>')).collect();
         let length = inside.chars().count();
-        // `</dev/null >log` is no placeholder.
+        // `</dev/null >log` is not a placeholder.
         let is_file = inside.starts_with("</") && inside.contains(char::is_whitespace);
         if self.peek(length) != Some('>') || is_file {
             return None;
@@ -182,14 +185,14 @@ impl Shell<'_> {
             self.skip(1);
         }
         if self.peek(0).is_some_and(|c| c != '\n') {
-            let ends = self.read_word();
+            let words = self.read_word();
             if is_heredoc {
-                self.heredoc = ends.into_iter().next().map(|word| word.text);
+                self.heredoc = words.into_iter().next().map(|word| word.text);
             }
         }
     }
 
-    /// Skips the text that a command reads from its own script.
+    /// Skips the here-document of a command.
     fn skip_heredoc(&mut self) {
         let Some(end) = self.heredoc.take() else { return };
         while self.peek(0).is_some() {
@@ -203,10 +206,10 @@ impl Shell<'_> {
         }
     }
 
-    /// One word, or those that a variable without quotes gives.
+    /// Reads a word, or several if an unquoted variable expands to several.
     fn read_word(&mut self) -> Vec<Word> {
         let mut word = Word { text: String::new(), is_certain: true };
-        let mut several: Option<Vec<Word>> = None;
+        let mut expanded: Option<Vec<Word>> = None;
         let mut is_quoted = false;
         while let Some(c) = self.peek(0) {
             match c {
@@ -228,7 +231,7 @@ impl Shell<'_> {
                 '"' => {
                     is_quoted = true;
                     self.skip(1);
-                    several = self.read_double_quoted(&mut word).or(several);
+                    expanded = self.read_double_quoted(&mut word).or(expanded);
                 }
                 '\\' => {
                     self.skip(1);
@@ -241,13 +244,13 @@ impl Shell<'_> {
                     let starts_word = word.text.is_empty();
                     let value = self.read_variable(&mut word);
                     if let Some(value) = value {
-                        // Without quotes a shell takes a value apart.
+                        // A shell splits the value of an unquoted variable.
                         let splits = value.is_certain
                             && starts_word
                             && value.text.contains(char::is_whitespace);
                         if splits {
                             let parts = value.text.split_whitespace();
-                            several = Some(
+                            expanded = Some(
                                 parts
                                     .map(|it| Word { text: it.to_owned(), ..value.clone() })
                                     .collect(),
@@ -257,7 +260,7 @@ impl Shell<'_> {
                             word.text.push_str(&value.text);
                         }
                     } else if word.text.is_empty() && self.at_all_positional() {
-                        several = Some(self.all_positional());
+                        expanded = Some(self.all_positional());
                     }
                 }
                 '`' => {
@@ -275,17 +278,20 @@ impl Shell<'_> {
                     self.skip(1);
                 }
             }
-            if word.text.len() > LONGEST_WORD {
+            if word.text.len() > MAX_WORD_BYTES {
                 word.is_certain = false;
                 word.text.clear();
             }
         }
-        word.is_certain &=
-            !if is_quoted { is_sure_placeholder(&word.text) } else { is_placeholder(&word.text) };
-        match several {
+        word.is_certain &= !if is_quoted {
+            is_certain_placeholder(&word.text)
+        } else {
+            is_placeholder(&word.text)
+        };
+        match expanded {
             Some(words) if word.text.is_empty() => words,
             _ if word.text.is_empty() && !is_quoted => {
-                // `$UNKNOWN` may be nothing at all.
+                // `$UNKNOWN` may expand to nothing.
                 if word.is_certain { Vec::new() } else { vec![word] }
             }
             _ => vec![word],
@@ -293,7 +299,7 @@ impl Shell<'_> {
     }
 
     fn read_double_quoted(&mut self, word: &mut Word) -> Option<Vec<Word>> {
-        let mut several = None;
+        let mut expanded = None;
         while let Some(c) = self.peek(0) {
             match c {
                 '"' => {
@@ -313,7 +319,7 @@ impl Shell<'_> {
                         word.is_certain &= value.is_certain;
                         word.text.push_str(&value.text);
                     } else if self.at_all_positional() {
-                        several = Some(self.all_positional());
+                        expanded = Some(self.all_positional());
                     }
                 }
                 '`' => {
@@ -327,7 +333,7 @@ impl Shell<'_> {
                 }
             }
         }
-        several
+        expanded
     }
 
     fn at_all_positional(&self) -> bool {
@@ -340,8 +346,8 @@ impl Shell<'_> {
         known.iter().map(|text| Word { text: text.clone(), is_certain: true }).collect()
     }
 
-    /// What stands for `$name`, `${name}`, `${name:-else}` or `$(command)`. Nothing, and nothing read, at
-    /// `$@`.
+    /// Expands `$name`, `${name}`, `${name:-else}` or `$(command)`. At `$@`, returns `None` and
+    /// reads nothing.
     fn read_variable(&mut self, word: &mut Word) -> Option<Word> {
         if self.at_all_positional() {
             return None;
@@ -410,8 +416,8 @@ impl Shell<'_> {
         self.variables.get(name).cloned()
     }
 
-    fn take(&mut self, mut words: Vec<Word>, line: u32) {
-        // `for seed in 1 2; do …`: the first time around.
+    fn record(&mut self, mut words: Vec<Word>, line: u32) {
+        // `for seed in 1 2; do …`: use the first iteration.
         let text = |at: usize| words.get(at).map(|word| word.text.as_str());
         if text(0) == Some("for") && text(2) == Some("in") {
             if let (Some(name), Some(value)) = (text(1), words.get(3)) {
@@ -465,7 +471,7 @@ impl Shell<'_> {
     }
 }
 
-/// `NAME=value`.
+/// Splits `NAME=value`.
 pub(super) fn assignment(word: &str) -> Option<(&str, &str)> {
     let (name, value) = word.split_once('=')?;
     let is_name = !name.is_empty()

@@ -1,4 +1,4 @@
-//! Where a loader's data set is made, as the text shows it, where a library's code makes its samples.
+//! Finds where the text creates a loader's dataset, if a library's code produces its samples.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -9,24 +9,24 @@ use ridgeline_python::semantics::functions::callable;
 use ridgeline_python::semantics::module::last_name;
 use ridgeline_python::semantics::trace::Place;
 
-/// Names that are followed one into another.
-const DEEPEST: u32 = 8;
-/// Of torch's data sets those that hand on what another one gives.
-const HAND_ON: [&str; 3] = ["Subset", "random_split", "ConcatDataset"];
+/// The maximum number of names followed from one to the next.
+const MAX_DEPTH: u32 = 8;
+/// The datasets of torch that pass on samples of another dataset.
+const WRAPPERS: [&str; 3] = ["Subset", "random_split", "ConcatDataset"];
 
-/// The call that makes the data set of a loader. Nothing where a class of the program or torch does, and
-/// where it is not followed.
-pub(crate) fn of_library<'a>(
+/// Returns the call that creates the dataset of a loader. Returns `None` if the program or torch
+/// defines the dataset, or if it cannot be followed.
+pub(crate) fn library_dataset<'a>(
     program: &Program<'a>,
     module: usize,
     loader: Node<'a>,
 ) -> Option<Node<'a>> {
     let arguments = program.arguments(module, loader)?;
     let dataset = arguments.named("dataset").or(arguments.positional.first().copied())?;
-    follow(program, module, dataset, DEEPEST)
+    follow(program, module, dataset, MAX_DEPTH)
 }
 
-/// The value of a variable where it stands: what its last assignment before gives it.
+/// The value of a variable at this place: of its last assignment before it.
 pub(crate) fn value_of<'a>(
     program: &Program<'a>,
     module: usize,
@@ -36,8 +36,8 @@ pub(crate) fn value_of<'a>(
     let name = written(text, variable);
     let function = text.function_at(variable.start_byte());
     let mut before = text.assignments.iter().filter(|one| {
-        let is_ours = one.function == function || one.function.is_none();
-        one.target == name && is_ours && one.value.end <= variable.start_byte()
+        let is_visible = one.function == function || one.function.is_none();
+        one.target == name && is_visible && one.value.end <= variable.start_byte()
     });
     text.node(&before.next_back()?.value)
 }
@@ -62,8 +62,8 @@ fn follow<'a>(
             let whole = program.absolute(module, &name);
             if whole.starts_with("torch.") {
                 let first = program.arguments(module, node)?.positional.first().copied()?;
-                let hands_on = HAND_ON.contains(&last_name(&whole));
-                return follow(program, module, first, depth).filter(|_| hands_on);
+                let is_wrapper = WRAPPERS.contains(&last_name(&whole));
+                return follow(program, module, first, depth).filter(|_| is_wrapper);
             }
             let root = name.split('.').next().unwrap_or_default();
             if text.names.iter().any(|(here, ..)| here == root) {
@@ -83,7 +83,7 @@ mod tests {
     use crate::harness::with_program;
     use ridgeline_optimize::rewrite::loader::loaders;
 
-    /// The line on which the data set of a program's loader is made by a library.
+    /// Checks the line on which a library creates the dataset of a program's loader.
     #[track_caller]
     fn check(body: &str, expected: Option<u32>) {
         let text = format!(
@@ -93,14 +93,14 @@ mod tests {
         );
         let found = with_program(&text, |program| {
             let loaders = loaders(program).expect("a loader");
-            let made = of_library(program, 0, loaders[0].call);
-            made.map(|made| program.module(0).line(made.start_byte()))
+            let dataset = library_dataset(program, 0, loaders[0].call);
+            dataset.map(|dataset| program.module(0).line(dataset.start_byte()))
         });
         assert_eq!(found, expected, "{text}");
     }
 
     #[test]
-    fn data_sets_of_libraries() {
+    fn library_datasets_are_found() {
         check("data = datasets.ImageFolder('x', transform=None)", Some(6));
         check("whole = datasets.CIFAR10('x')\ndata = Subset(whole, range(9))", Some(6));
         check("whole = datasets.CIFAR10('x')\ndata, rest = random_split(whole, [9, 1])", Some(6));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_s_own_and_torch_s_are_none() {
+    fn own_and_torch_datasets_are_skipped() {
         check("data = Own()", None);
         check("data = TensorDataset(x, y)", None);
         check("data = Subset(Own(), range(9))", None);

@@ -1,4 +1,4 @@
-//! [`Evidence`]: what rules look at. One measured iteration, by line, and the text that ran.
+//! [`Evidence`]: the input of the rules. One measured iteration, by line, and the text that ran.
 
 use std::collections::BTreeMap;
 
@@ -19,47 +19,48 @@ use ridgeline_recording::manifest::Manifest;
 
 use super::finding::Place;
 
-/// What one operator did for one line in one part of the iteration.
+/// The work of one operator for one line in one phase of the iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
-    /// Calls in the iteration.
+    /// Number of calls in the iteration.
     pub calls: u32,
-    /// Nanoseconds of the host within it.
+    /// Host time inside it, in nanoseconds.
     pub host_ns: f64,
-    /// Nanoseconds of the host waiting for a GPU within it.
+    /// Time that the host waited for a GPU inside it, in nanoseconds.
     pub wait_ns: f64,
-    /// Kernels, copies and fills that it launched.
+    /// Number of kernels, copies and fills that it launched.
     pub kernels: u32,
-    /// Their nanoseconds.
+    /// Duration of those kernels, copies and fills, in nanoseconds.
     pub kernel_ns: f64,
 }
 
 impl Work {
-    /// Nanoseconds where the work is done: on the GPU where there was any, else on the host.
+    /// The time where the work is done, in nanoseconds: on the GPU if it launched anything,
+    /// otherwise on the host.
     pub(crate) fn time_ns(&self) -> f64 {
         if self.kernels > 0 { self.kernel_ns } else { self.host_ns }
     }
 }
 
-/// A line, the part of the iteration, and the operator: index into [`Graph::operators`].
+/// A line, the phase of the iteration, and the operator as an index into [`Graph::operators`].
 pub(crate) type Key = (FileId, u32, Phase, u32);
 
-/// Everything that rules look at.
 pub(crate) struct Evidence<'a> {
     /// Graph, profile, manifest and device.
     pub subject: &'a Subject,
-    /// Single operators as the machine runs them otherwise.
+    /// Single operators, as measured in other variants on this machine.
     pub probes: &'a Probes,
-    /// The texts, as they are today.
+    /// The current source text.
     pub program: &'a Program<'a>,
-    /// The outermost operators by line.
+    /// The work of the outermost operators, by line.
     pub work: &'a BTreeMap<Key, Work>,
-    /// By [`FileId`]: the text's place in [`Program::modules`] and where its lines are today.
+    /// By [`FileId`]: the file's index in [`Program::modules`], and the map from its lines to the
+    /// current text.
     texts: Vec<Option<(usize, LineMap)>>,
 }
 
 impl<'a> Evidence<'a> {
-    /// `work` is what the graph's operators did, by [`work`].
+    /// `work` is the result of [`work`] for the subject's graph.
     pub(crate) fn new(
         subject: &'a Subject,
         probes: &'a Probes,
@@ -79,52 +80,52 @@ impl<'a> Evidence<'a> {
         Evidence { subject, probes, program, work, texts }
     }
 
-    /// The iteration as tasks.
+    /// The iteration as a graph of tasks.
     pub(crate) fn graph(&self) -> &'a Graph {
         &self.subject.recorded.graph
     }
 
-    /// What the iteration costs.
     pub(crate) fn profile(&self) -> &'a Profile {
         &self.subject.profile
     }
 
-    /// What the agent told, where it recorded.
+    /// The agent's manifest, if the agent recorded.
     pub(crate) fn manifest(&self) -> Option<&'a Manifest> {
         self.subject.manifest.as_ref()
     }
 
-    /// An operator of [`Evidence::work`].
+    /// The operator of a key in [`Evidence::work`].
     pub(crate) fn operator(&self, key: &Key) -> Option<&'a Operator> {
         self.graph().operators.get(key.3 as usize)
     }
 
-    /// Whether a GPU ran it.
+    /// Whether the iteration ran on a GPU.
     pub(crate) fn on_gpu(&self) -> bool {
         self.profile().device.kind != "cpu"
     }
 
-    /// Nanoseconds of an iteration.
+    /// Iteration time in nanoseconds.
     pub(crate) fn iteration_ns(&self) -> f64 {
         self.profile().iteration.time_ns
     }
 
-    /// A place, as findings name it.
+    /// Converts a line to the form that findings use.
     pub(crate) fn place(&self, file: FileId, line: u32) -> Place {
         let path = self.profile().files.get(file.0 as usize).map(|file| file.path.clone());
         Place { path: path.unwrap_or_default(), line }
     }
 
-    /// The text in which a line that ran is (its place in [`Program::modules`]) and its line today.
-    /// Nothing where the line has changed since.
-    pub(crate) fn today(&self, file: FileId, line: u32) -> Option<(usize, u32)> {
+    /// Maps a line that ran to its file's index in [`Program::modules`] and the line in the current
+    /// text. Returns `None` if the line has changed since.
+    pub(crate) fn current_line(&self, file: FileId, line: u32) -> Option<(usize, u32)> {
         let (module, map) = self.texts.get(file.0 as usize)?.as_ref()?;
         let place = map.place(line).filter(|place| !place.changed)?;
         Some((*module, place.line))
     }
 
-    /// The line that ran for a line of today's text. Nothing where it has changed since.
-    pub(crate) fn ran(&self, module: usize, line: u32) -> Option<(FileId, u32)> {
+    /// Maps a line of the current text to the line that ran. Returns `None` if it has changed
+    /// since.
+    pub(crate) fn recorded_line(&self, module: usize, line: u32) -> Option<(FileId, u32)> {
         let (file, (_, map)) = self.texts.iter().enumerate().find_map(|(file, text)| {
             text.as_ref().filter(|(at, _)| *at == module).map(|text| (file, text))
         })?;
@@ -133,8 +134,8 @@ impl<'a> Evidence<'a> {
         is_same.then_some((FileId(u32::try_from(file).ok()?), ran))
     }
 
-    /// Nanoseconds by which an iteration is shorter when the graph is changed; 0 where it cannot be
-    /// run then.
+    /// The time that a change of the graph saves per iteration, in nanoseconds; 0 if the changed
+    /// graph cannot be simulated.
     pub(crate) fn saved(&self, change: impl FnOnce(&mut Graph)) -> f64 {
         let mut changed = self.graph().clone();
         change(&mut changed);
@@ -144,67 +145,69 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// What a what-if and a line's memory say.
+/// What-ifs and the memory of a line.
 impl Evidence<'_> {
-    /// Whether the graph takes as long as the iteration took: what is worked out from one that does
-    /// not is a guess.
+    /// Whether the simulated iteration is as long as the measured one. If it is not, everything
+    /// derived from the graph is a guess.
     pub(crate) fn is_replayed(&self) -> bool {
         self.subject.recorded.replay_error.abs() <= TRUSTED_REPLAY
     }
 
-    /// Nanoseconds by which an iteration is shorter with an optimization of the what-ifs; nothing
-    /// where it does not apply.
+    /// The time that a what-if optimization saves per iteration, in nanoseconds. Returns `None` if
+    /// it does not apply.
     pub(crate) fn saved_by(&self, optimization: &str, bound: Bound) -> Option<f64> {
-        let one = study::optimization(optimization)?;
+        let found = study::optimization(optimization)?;
         let facts = self.facts_for(optimization)?;
         let mut applies = false;
-        let saved = self.saved(|graph| applies = one.apply(graph, &facts, bound).is_ok());
+        let saved = self.saved(|graph| applies = found.apply(graph, &facts, bound).is_ok());
         applies.then_some(saved)
     }
 
-    /// What one line costs; nothing where it did not run in the profiled iterations.
+    /// Returns the cost of one line, or `None` if it did not run in the profiled iterations.
     pub(crate) fn line(&self, file: FileId, line: u32) -> Option<&LineCost> {
         let lines = self.profile().lines.get(file.0 as usize)?;
         lines.iter().find(|cost| cost.line == line)
     }
 
-    /// What of some blocks was made in the iteration and outlives it, and is no gradient, weight, batch or
-    /// state of the optimizer. Nothing where the recording does not tell of memory.
-    pub(crate) fn left_behind(&self, is_here: impl Fn(&Block) -> bool) -> Option<Left> {
+    /// The memory of the selected blocks that is allocated in the iteration and outlives it, except
+    /// gradients, weights, batches and optimizer state. Returns `None` if the recording has no
+    /// memory events.
+    pub(crate) fn retained_bytes(&self, is_here: impl Fn(&Block) -> bool) -> Option<Retained> {
         let memory = &self.graph().memory;
-        let is_loose = |kind: BlockKind| {
+        let is_retainable = |kind: BlockKind| {
             matches!(kind, BlockKind::Activations | BlockKind::Temporaries | BlockKind::Other)
         };
-        let stays = memory.blocks.iter().filter(|block| block.freed.is_none());
-        let stays = stays.filter(|block| is_loose(block.kind));
+        let retained = memory.blocks.iter().filter(|block| block.freed.is_none());
+        let retained = retained.filter(|block| is_retainable(block.kind));
         let (new, old): (Vec<&Block>, Vec<&Block>) =
-            stays.partition(|block| block.allocated.is_some());
+            retained.partition(|block| block.allocated.is_some());
         let (here, elsewhere): (Vec<&Block>, Vec<&Block>) =
             new.into_iter().partition(|block| is_here(block));
         let sizes: Vec<f64> = here.iter().map(|block| block.bytes).collect();
-        let each = sizes.iter().sum();
-        let alike = |blocks: &[&Block]| -> f64 {
+        let this_iteration = sizes.iter().sum();
+        let total_of_same_sizes = |blocks: &[&Block]| -> f64 {
             let bytes = blocks.iter().map(|block| block.bytes);
             bytes.filter(|bytes| sizes.contains(bytes)).sum()
         };
-        // What other lines leave takes the place of what they left before.
-        let before = (alike(&old) - alike(&elsewhere)).max(0.0);
-        memory.is_known.then_some(Left { each, all: each + before })
+        // What other lines retain replaces what they retained in earlier iterations.
+        let before = (total_of_same_sizes(&old) - total_of_same_sizes(&elsewhere)).max(0.0);
+        memory.is_known.then_some(Retained { this_iteration, total: this_iteration + before })
     }
 }
 
-/// Bytes that a line leaves behind.
+/// Memory that a line retains beyond the iteration, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Left {
-    /// In the measured iteration.
-    pub each: f64,
-    /// With what was there before and is of the same sizes: what earlier iterations left.
-    pub all: f64,
+pub(crate) struct Retained {
+    /// Retained by the measured iteration.
+    pub this_iteration: f64,
+    /// Including blocks of the same sizes from before the iteration, which earlier iterations
+    /// retained.
+    pub total: f64,
 }
 
-/// The graph's tasks by line and operator.
+/// Sums the graph's tasks by line, phase and operator.
 pub(crate) fn work(graph: &Graph) -> BTreeMap<Key, Work> {
-    // A map without an order is quicker, and there are many more tasks than lines.
+    // A hash map is faster, and there are many more tasks than lines.
     let mut found: HashMap<Key, (Work, Option<u32>)> = HashMap::default();
     for task in graph.tasks.iter().filter(|task| !task.is_removed) {
         let Some(key) = key(task) else { continue };

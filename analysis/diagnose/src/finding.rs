@@ -1,63 +1,63 @@
-//! [`Finding`]: what a rule found, where, what it costs, and what to do.
+//! [`Finding`]: a problem, its location, its cost, and its fix.
 
 use ridgeline_optimize::rewrite::EditKind;
 
-/// A line of a text.
+/// A line of a source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// Relative to the project's root with `/` between.
+    /// Relative to the project's root, with `/` as separator.
     pub path: String,
-    /// Counted from 1; of a measured finding in the text that ran.
+    /// 1-based. For a measured finding, the line in the text that ran.
     pub line: u32,
 }
 
-/// What a finding costs in one iteration.
+/// The cost of a finding in one iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Nanoseconds of an iteration that would be saved, as far as was measured.
+    /// Time that a fix would save, in nanoseconds per iteration, as far as it was measured.
     pub time_ns: f64,
-    /// Bytes of the peak that would be saved.
+    /// Peak memory that a fix would save, in bytes.
     pub bytes: f64,
-    /// It was worked out by a what-if rather than read off: shown with a `~`.
+    /// Whether a what-if simulated it. Such a cost is shown with a `~`.
     pub is_predicted: bool,
 }
 
 impl Cost {
-    /// Nanoseconds that were measured.
+    /// A measured time, in nanoseconds.
     pub fn time(time_ns: f64) -> Cost {
         Cost { time_ns, ..Cost::default() }
     }
 
-    /// Bytes that were measured.
+    /// Measured memory, in bytes.
     pub fn bytes(bytes: f64) -> Cost {
         Cost { bytes, ..Cost::default() }
     }
 
-    /// The same, worked out by a what-if.
+    /// Marks the cost as simulated by a what-if.
     pub fn predicted(self) -> Cost {
         Cost { is_predicted: true, ..self }
     }
 }
 
-/// What a rule found.
+/// A problem that a rule found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finding {
     /// The rule's name: `hidden-sync`.
     pub rule: &'static str,
-    /// Where it is.
     pub at: Place,
-    /// Other lines that belong to it, each with what it has to do with it: `the validation loop`.
+    /// Other lines that belong to it, each with its role: `the validation loop`.
     pub related: Vec<(Place, String)>,
-    /// What it is, in a sentence without its cost and without a full stop: `.item() waits for the GPU`.
+    /// The problem in one sentence, without its cost and without a full stop: `.item() waits for
+    /// the GPU`.
     pub message: String,
-    /// Why that costs something, and what to do: one to three sentences that a person understands who
-    /// is no expert.
+    /// Why it has a cost and what to do about it: one to three sentences that a non-expert
+    /// understands.
     pub why: String,
-    /// What it costs; nothing where that is not known.
+    /// `None` if the cost is unknown.
     pub cost: Option<Cost>,
-    /// A recording shows it, and not the text alone.
+    /// Whether a recording shows it, rather than only the source text.
     pub is_measured: bool,
-    /// The edit that mends it, where a small one is safe. The server tries it on today's text; it may
-    /// be refused there.
+    /// The edit that fixes it, if there is a small, safe one. The server applies it to the current
+    /// text, where it may be refused.
     pub fix: Option<EditKind>,
 }

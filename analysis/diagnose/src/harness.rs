@@ -1,5 +1,5 @@
-//! Programs and iterations by hand, for the tests of rules. A line is named by its last comment:
-//! `loss.item()  # sync` is the line `sync`.
+//! Hand-written programs and iterations for the tests of rules. A line is named by the comment at
+//! its end: `loss.item()  # sync` is the line `sync`.
 
 mod iteration;
 
@@ -27,7 +27,7 @@ use ridgeline_recording::manifest::{Location, Manifest};
 pub(crate) use iteration::{float, of_type, operator};
 
 /// A line of a file.
-pub(crate) type At = (FileId, u32);
+pub(crate) type FileLine = (FileId, u32);
 
 /// A program and what one iteration of it did.
 pub(crate) struct Case {
@@ -37,14 +37,14 @@ pub(crate) struct Case {
     pub profile: Profile,
     pub device: Result<DeviceSpec, String>,
     pub probes: Probes,
-    /// The module that calls belong to.
+    /// The module that the next calls belong to.
     module: Option<u32>,
-    /// Calls so far.
+    /// Number of calls so far.
     calls: u32,
 }
 
 impl Case {
-    /// A program of one file `train.py`, which a processor ran.
+    /// A program with one file, `train.py`, that ran on a CPU.
     pub(crate) fn new(text: &str) -> Case {
         let mut case = Case {
             texts: HashMap::new(),
@@ -61,7 +61,7 @@ impl Case {
         case
     }
 
-    /// Another file, or another text of one.
+    /// Adds a file, or replaces its text.
     pub(crate) fn file(&mut self, path: &str, text: &str) -> &mut Case {
         self.texts.insert(path.to_owned(), text.into());
         let facts = FileFacts { path: path.to_owned(), fingerprint: fingerprint(text) };
@@ -75,7 +75,7 @@ impl Case {
         self
     }
 
-    /// Lets a GPU have run it, one with TF32.
+    /// Runs the program on a GPU with TF32.
     pub(crate) fn on_gpu(mut self) -> Case {
         self.profile.device.kind = "cuda".to_owned();
         self.device = Ok(testing::gpu("8.0"));
@@ -84,11 +84,11 @@ impl Case {
 
     /// The line with a mark.
     #[track_caller]
-    pub(crate) fn line(&self, mark: &str) -> At {
-        let wanted = format!("# {mark}");
+    pub(crate) fn line(&self, mark: &str) -> FileLine {
+        let suffix = format!("# {mark}");
         for (file, facts) in (0_u32..).zip(&self.profile.files) {
             let text = &self.texts[&facts.path];
-            let found = (1_u32..).zip(text.lines()).find(|(_, line)| line.ends_with(&wanted));
+            let found = (1_u32..).zip(text.lines()).find(|(_, line)| line.ends_with(&suffix));
             if let Some((line, _)) = found {
                 return (FileId(file), line);
             }
@@ -96,14 +96,14 @@ impl Case {
         panic!("no line is marked {mark}");
     }
 
-    /// The same, as a manifest has it.
+    /// The line with a mark, as in a manifest.
     #[track_caller]
     pub(crate) fn location(&self, mark: &str) -> Location {
         let (file, line) = self.line(mark);
         Location { file: file.0, line }
     }
 
-    /// Lets a line have run so often in an iteration.
+    /// Records how often a line ran in an iteration.
     #[track_caller]
     pub(crate) fn ran(&mut self, mark: &str, calls: f64) -> &mut LineCost {
         let (file, line) = self.line(mark);
@@ -112,13 +112,13 @@ impl Case {
         lines.last_mut().expect("it was just added")
     }
 
-    /// Changes what the agent told.
-    pub(crate) fn told(mut self, change: impl FnOnce(&mut Manifest)) -> Case {
+    /// Changes the agent's manifest.
+    pub(crate) fn with_manifest(mut self, change: impl FnOnce(&mut Manifest)) -> Case {
         change(&mut self.manifest);
         self
     }
 
-    /// The iteration, as rules are given it.
+    /// The iteration in the form that rules take.
     pub(crate) fn subject(&self) -> Subject {
         let schedule = simulate::steady(&self.graph).unwrap_or_default();
         let measured_ns = schedule.iteration_ns;
@@ -140,7 +140,7 @@ impl Case {
         Subject { recorded, profile: Arc::new(profile), manifest, device }
     }
 
-    /// What a rule finds in the measured iteration.
+    /// Returns what a rule finds in the measured iteration.
     pub(crate) fn measured(&self, rule: &dyn Rule) -> Vec<Finding> {
         let subject = self.subject();
         let work = work(&subject.recorded.graph);
@@ -149,12 +149,12 @@ impl Case {
         })
     }
 
-    /// What a rule finds in the text alone.
+    /// Returns what a rule finds in the source text.
     pub(crate) fn unmeasured(&self, rule: &dyn Rule) -> Vec<Finding> {
         with_files(&self.texts, |program| rule.unmeasured(program))
     }
 
-    /// Holds the one finding of a rule to its line, and gives it.
+    /// Checks that a rule finds one problem, at this line, and returns it.
     #[track_caller]
     pub(crate) fn finds(&self, rule: &dyn Rule, mark: &str) -> Finding {
         let mut found = self.measured(rule);
@@ -164,7 +164,7 @@ impl Case {
         found
     }
 
-    /// Holds a rule to finding nothing, measured or not.
+    /// Checks that a rule finds nothing, measured or not.
     #[track_caller]
     pub(crate) fn finds_nothing(&self, rule: &dyn Rule) {
         assert_eq!(self.measured(rule), []);
@@ -172,18 +172,18 @@ impl Case {
     }
 }
 
-/// The lines that a rule finds in a text alone, counted from 1.
+/// The 1-based lines that a rule finds in a source text.
 pub(crate) fn lines_in(rule: &dyn Rule, text: &str) -> Vec<u32> {
     Case::new(text).unmeasured(rule).into_iter().map(|found| found.at.line).collect()
 }
 
-/// A program of one file.
-pub(crate) fn with_program<T>(text: &str, ask: impl FnOnce(&Program<'_>) -> T) -> T {
-    with_files(&HashMap::from([("train.py".to_owned(), Arc::from(text))]), ask)
+/// Calls `query` with a program of one file.
+pub(crate) fn with_program<T>(text: &str, query: impl FnOnce(&Program<'_>) -> T) -> T {
+    with_files(&HashMap::from([("train.py".to_owned(), Arc::from(text))]), query)
 }
 
-fn with_files<T>(texts: &HashMap<String, Arc<str>>, ask: impl FnOnce(&Program<'_>) -> T) -> T {
+fn with_files<T>(texts: &HashMap<String, Arc<str>>, query: impl FnOnce(&Program<'_>) -> T) -> T {
     let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
     let modules = Modules::read(texts, &entry);
-    ask(&Program::new(&modules, texts, &entry))
+    query(&Program::new(&modules, texts, &entry))
 }

@@ -1,31 +1,31 @@
-//! Findings: what is slow or wasteful, why, at which line, and how to mend it.
+//! Findings: what is slow or wasteful, at which line, why, and how to fix it.
 //!
-//! A [`rule`] looks at the [`evidence`] of one measured iteration, or at the text alone, and gives
-//! [`finding`]s. A rule is a file in [`rules`], and has a page in `docs/findings`. One false alarm
-//! costs more trust than ten findings earn: a rule that is not sure says nothing.
+//! A [`rule`] inspects the [`evidence`] from one measured iteration, or only the source text, and
+//! returns [`finding`]s. Each rule is a file in [`rules`] and has a page in `docs/findings`. One
+//! false alarm costs more trust than ten findings earn: a rule that is not sure reports nothing.
 
+pub(crate) mod autograd_flow;
 mod branches;
-pub(crate) mod carried;
+mod cost_limit;
+pub(crate) mod data_loaders;
 mod dataset;
-pub(crate) mod evaluation;
 pub(crate) mod evidence;
 pub mod finding;
 #[cfg(test)]
 pub(crate) mod harness;
-pub(crate) mod loading;
+pub(crate) mod host_spans;
+pub(crate) mod line_sums;
+pub(crate) mod loop_cost;
 pub(crate) mod loops;
 pub mod pages;
 mod parameter_loops;
-mod plausible;
-pub(crate) mod reading;
-pub(crate) mod rounds;
+mod per_sample_loops;
 pub(crate) mod rule;
 pub(crate) mod rules;
-mod samples;
 pub mod severity;
 pub mod silence;
+pub(crate) mod source_queries;
 pub(crate) mod switched_off;
-pub(crate) mod tally;
 pub mod today;
 pub(crate) mod validation;
 pub(crate) mod waits;
@@ -33,9 +33,9 @@ pub(crate) mod what_if;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cost_limit::limit_cost;
 use evidence::Evidence;
 use finding::Finding;
-use plausible::plausible;
 use ridgeline_graph::calls::calls;
 use ridgeline_optimize::facts::Probes;
 use ridgeline_optimize::probe_list::Wanted;
@@ -44,12 +44,12 @@ use ridgeline_optimize::study::Subject;
 use ridgeline_python::semantics::project::Modules;
 use ridgeline_python::semantics::{Entry, Project};
 
-/// Below so many tasks another thread is not worth starting.
-const WORTH_A_THREAD: usize = 20_000;
+/// A graph with fewer tasks is not worth a second thread.
+const MIN_TASKS_FOR_THREADS: usize = 20_000;
 
-/// The findings of a measured iteration, the costliest first. `project` has the texts, as they ran or
-/// as they are today: a rule that reads a line whose text has changed since says nothing about it.
-/// What no probe tells goes by the cost model.
+/// Returns the findings of a measured iteration, the costliest first. `project` has the source
+/// text, as it ran or as it is now: a rule reports nothing about a line that has changed since.
+/// Costs that no probe measured come from the cost model.
 pub fn diagnose(
     subject: &Subject,
     probes: &Probes,
@@ -57,18 +57,19 @@ pub fn diagnose(
     entry: &Entry,
 ) -> Vec<Finding> {
     let graph = &subject.recorded.graph;
-    let is_large = graph.tasks.len() >= WORTH_A_THREAD;
+    let is_large = graph.tasks.len() >= MIN_TASKS_FOR_THREADS;
     let read = || Modules::read(project, entry);
-    let sum_up = || {
-        // Kept for the rules that ask a what-if.
+    let sum_work = || {
+        // Computes and caches the calls, for the rules that run a what-if.
         calls(graph);
         evidence::work(graph)
     };
-    let (modules, work) = beside(is_large, read, sum_up);
-    // Rules that ask a what-if take long and others nothing: who is done takes the next one.
+    let (modules, work) = join(is_large, read, sum_work);
+    // Rules that run a what-if take long, the others almost no time: each thread takes the next
+    // rule when it is done.
     let next = AtomicUsize::new(0);
-    let look = || {
-        // What a program is asked it remembers, so that each thread has its own.
+    let run_rules = || {
+        // A `Program` caches its answers and is not shared: each thread has one.
         let program = Program::new(&modules, project, entry);
         let evidence = Evidence::new(subject, probes, &program, &work);
         let mut found = Vec::new();
@@ -77,54 +78,59 @@ pub fn diagnose(
             let Some(rule) = rules::ALL.get(at) else { return found };
             let measured = rule.measured(&evidence).into_iter();
             let measured = measured.map(|finding| Finding { is_measured: true, ..finding });
-            let measured = measured.map(|finding| plausible(finding, &subject.profile));
+            let measured = measured.map(|finding| limit_cost(finding, &subject.profile));
             found.extend(measured.map(|finding| (at, finding)));
         }
     };
-    let (mut found, others) = beside(is_large, look, look);
+    let (mut found, others) = join(is_large, run_rules, run_rules);
     found.extend(others);
-    found.sort_by(|(one_rule, one), (other_rule, other)| {
+    found.sort_by(|(a_rule, one), (b_rule, other)| {
         let weight = |finding: &Finding| severity::weight(finding, &subject.profile);
-        weight(other).total_cmp(&weight(one)).then(one_rule.cmp(other_rule))
+        weight(other).total_cmp(&weight(one)).then(a_rule.cmp(b_rule))
     });
     found.into_iter().map(|(_, finding)| finding).collect()
 }
 
-/// Does both, on two threads where that is worth it.
-fn beside<A, B: Send>(
-    is_worth_it: bool,
-    here: impl FnOnce() -> A,
-    there: impl FnOnce() -> B + Send,
+/// Runs both closures, on two threads if that is worth it.
+fn join<A, B: Send>(
+    in_parallel: bool,
+    first: impl FnOnce() -> A,
+    second: impl FnOnce() -> B + Send,
 ) -> (A, B) {
-    if !is_worth_it {
-        return (here(), there());
+    if !in_parallel {
+        return (first(), second());
     }
     std::thread::scope(|scope| {
-        let there = scope.spawn(there);
-        let here = here();
-        (here, there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        let second = scope.spawn(second);
+        let first = first();
+        (first, second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }
 
-/// Which operators to run by themselves, so that the costs of these findings are known better.
+/// Returns the operators to probe in isolation, to refine the costs of these findings.
 pub fn wanted(findings: &[Finding]) -> Wanted {
-    let says = |rules: &[&str]| findings.iter().any(|finding| rules.contains(&finding.rule));
+    let has_finding_of =
+        |rules: &[&str]| findings.iter().any(|finding| rules.contains(&finding.rule));
     Wanted {
         types: false,
-        layouts: says(&["channels-last-missed"]),
-        switches: says(&["fp32-without-tf32", "cudnn-benchmark-off", "cudnn-benchmark-changing"]),
-        stand_ins: says(&["attention-written-out", "tensor-core-sizes"]),
-        optimizers: says(&["unfused-optimizer"]),
-        cells: says(&["python-loop"]),
+        layouts: has_finding_of(&["channels-last-missed"]),
+        switches: has_finding_of(&[
+            "fp32-without-tf32",
+            "cudnn-benchmark-off",
+            "cudnn-benchmark-changing",
+        ]),
+        stand_ins: has_finding_of(&["attention-written-out", "tensor-core-sizes"]),
+        optimizers: has_finding_of(&["unfused-optimizer"]),
+        cells: has_finding_of(&["python-loop"]),
     }
 }
 
-/// What the text alone shows, without a measurement.
+/// Returns the findings of the source text, without a measurement.
 pub fn read(project: &dyn Project, entry: &Entry) -> Vec<Finding> {
     read_until(project, entry, &|| false)
 }
 
-/// The same; it is cut short where `stop` says so.
+/// Like [`read`], but stops early when `stop` returns true.
 pub fn read_until(project: &dyn Project, entry: &Entry, stop: &dyn Fn() -> bool) -> Vec<Finding> {
     let modules = Modules::read(project, entry);
     if stop() {
@@ -135,19 +141,19 @@ pub fn read_until(project: &dyn Project, entry: &Entry, stop: &dyn Fn() -> bool)
     rules.flat_map(|rule| rule.unmeasured(&program)).collect()
 }
 
-/// Whether a measurement that finds nothing at a line shows that the text's finding of this rule there
-/// is none, also where the line did not run.
+/// Whether a measurement that finds nothing at a line overrides this rule's source-text finding
+/// there, even if the line did not run.
 pub fn measurement_decides(rule: &str) -> bool {
     let known = rules::ALL.iter().find(|one| one.name() == rule);
     known.is_none_or(|known| known.measurement_decides())
 }
 
-/// Whether a rule's fault makes results wrong or lets memory grow until it runs out.
+/// Whether the problem makes results wrong or lets memory grow until it runs out.
 pub fn affects_correctness(rule: &str) -> bool {
     rules::ALL.iter().any(|known| known.name() == rule && known.affects_correctness())
 }
 
-/// The rules' names with what each looks for, in the order in which they are listed.
+/// The names and titles of the rules, in the order in which they are listed.
 pub fn rules() -> Vec<(&'static str, &'static str)> {
     rules::ALL.iter().map(|rule| (rule.name(), rule.title())).collect()
 }

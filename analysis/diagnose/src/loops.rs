@@ -1,4 +1,4 @@
-//! Loops of Python that one call could do the work of: what the text says of a `for`.
+//! Python loops that a single call could replace, by the text of a `for`.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use tree_sitter::Node;
 
 use super::branches;
-use super::parameter_loops::{changes_one_by_one, goes_over_parameters};
+use super::parameter_loops::{iterates_over_parameters, updates_each_parameter};
 use ridgeline_optimize::rewrite::mend::layers::layer;
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_optimize::rewrite::syntax::{
@@ -16,32 +16,32 @@ use ridgeline_optimize::rewrite::syntax::{
 use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::{Module, last_name};
 
-/// How the rounds of a loop hang together.
+/// How the iterations of a loop depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rounds {
-    /// No round needs what another one made.
+pub(crate) enum LoopKind {
+    /// No iteration needs a value from another one.
     Independent,
-    /// The same, and each goes its own way at an `if`.
+    /// Independent, but iterations may take different branches of an `if`.
     Branching,
-    /// Each round hands its state to the next through `nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell`, or through
-    /// an `nn.LSTM`, `nn.GRU` or `nn.RNN` that it gives a step, and what they are given besides is there
-    /// before the loop, or comes from one of them before.
+    /// Each iteration passes its state to the next through `nn.LSTMCell`, `nn.GRUCell` or
+    /// `nn.RNNCell`, or through an `nn.LSTM`, `nn.GRU` or `nn.RNN` that gets a single step. Their
+    /// other inputs exist before the loop, or come from an earlier cell.
     Cell,
-    /// Each round changes one parameter.
+    /// Each iteration changes one parameter.
     Parameters,
 }
 
-/// A `for`, or a comprehension, whose rounds are of one of these kinds.
+/// A `for` loop or a comprehension of one of these kinds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loop<'a> {
-    /// The text, as a place in [`Program::modules`].
+    /// The module's index in [`Program::modules`].
     pub module: usize,
     pub node: Node<'a>,
-    pub rounds: Rounds,
+    pub kind: LoopKind,
 }
 
-/// Statements within which no loop is followed.
-const UNCLEAR: [&str; 10] = [
+/// A loop that contains one of these is not analyzed.
+const UNSUPPORTED: [&str; 10] = [
     "for_statement",
     "while_statement",
     "try_statement",
@@ -54,15 +54,16 @@ const UNCLEAR: [&str; 10] = [
     "named_expression",
 ];
 
-/// Calls by which a loop trains, or depends on what was computed.
-const TRAINS: [&str; 8] =
+/// Calls by which a loop trains, or depends on computed values.
+const TRAINING_CALLS: [&str; 8] =
     ["backward", "grad", "step", "zero_grad", "item", "next", "print", "all_reduce"];
 
-/// Calls of NumPy and torch that draw at random, besides those that begin with `rand`: each round draws
-/// for itself.
-const DRAWS: [&str; 6] = ["multinomial", "bernoulli", "choice", "sample", "shuffle", "permutation"];
+/// Random functions of NumPy and torch, besides those that begin with `rand`: each iteration draws
+/// its own values.
+const RANDOM_CALLS: [&str; 6] =
+    ["multinomial", "bernoulli", "choice", "sample", "shuffle", "permutation"];
 
-/// The loops of the code that runs that are of one of these kinds.
+/// Returns the loops of these kinds in code that runs.
 pub(crate) fn loops<'a>(program: &Program<'a>) -> Vec<Loop<'a>> {
     let mut found = Vec::new();
     for (module, text) in program.modules().iter().enumerate() {
@@ -70,10 +71,10 @@ pub(crate) fn loops<'a>(program: &Program<'a>) -> Vec<Loop<'a>> {
             if one.iterable.is_none() || !program.is_reached((module, one.function)) {
                 continue;
             }
-            if let Some((node, rounds)) = for_statement(text, &one.span)
-                .and_then(|node| Some((node, rounds(program, module, node)?)))
+            if let Some((node, kind)) = for_statement(text, &one.span)
+                .and_then(|node| Some((node, kind(program, module, node)?)))
             {
-                found.push(Loop { module, node, rounds });
+                found.push(Loop { module, node, kind });
             }
         }
     }
@@ -95,13 +96,13 @@ fn comprehensions<'a>(program: &Program<'a>) -> Vec<Loop<'a>> {
             _ => list.named_child(0)?,
         };
         let text = program.module(module);
-        is_independent(text, node).then_some(Loop { module, node, rounds: Rounds::Independent })
+        is_independent(text, node).then_some(Loop { module, node, kind: LoopKind::Independent })
     });
     found.collect()
 }
 
-/// Whether a comprehension of one `for` and no `if` does the same in each round, with what tells the
-/// rounds apart.
+/// Whether a comprehension of one `for` and no `if` does the same in each iteration and depends on
+/// its loop variables.
 fn is_independent(text: &Module, node: Node<'_>) -> bool {
     let is_one = matches!(Kind::of(&node), Kind::ListComprehension | Kind::GeneratorExpression);
     let parts = if is_one { named_children(node) } else { Vec::new() };
@@ -110,19 +111,19 @@ fn is_independent(text: &Module, node: Node<'_>) -> bool {
     let (Some(left), Some(iterable)) = (field(Field::Left), field(Field::Right)) else {
         return false;
     };
-    let turning = targets(text, left);
+    let loop_variables = targets(text, left);
     let has_inner = within(body)
         .into_iter()
         .any(|one| one.kind().ends_with("comprehension") || one.is(Kind::Lambda));
     !has_inner
-        && !goes_over_layers(&written(text, iterable))
-        && does_the_same(text, body, iterable, &turning)
-        && !reads(text, body).is_disjoint(&turning)
+        && !iterates_over_layers(&written(text, iterable))
+        && iterations_are_alike(text, body, iterable, &loop_variables)
+        && !reads(text, body).is_disjoint(&loop_variables)
 }
 
-/// The `for` with these bytes.
+/// The `for` statement with this byte range.
 fn for_statement<'a>(text: &'a Module, span: &Range<usize>) -> Option<Node<'a>> {
-    // A loop that is all that a function does has the bytes of the function's block.
+    // If a loop is the whole body of a function, its span is also that of the function's block.
     let node = text.node(span).and_then(|node| match Kind::of(&node) {
         Kind::Block => node.named_child(0),
         _ => Some(node),
@@ -130,9 +131,9 @@ fn for_statement<'a>(text: &'a Module, span: &Range<usize>) -> Option<Node<'a>> 
     node.filter(|node| node.is(Kind::ForStatement))
 }
 
-/// The lines of the loops that run one line and nothing else, the innermost first: without that line they
-/// would not be there.
-pub(crate) fn heads(text: &Module, line: u32) -> Vec<u32> {
+/// The lines of the loops whose body is only this line, innermost first: without that line these
+/// loops would not exist.
+pub(crate) fn loop_headers(text: &Module, line: u32) -> Vec<u32> {
     let loops = || text.loops.iter().filter_map(|one| for_statement(text, &one.span));
     let mut found = Vec::new();
     let mut at = line;
@@ -149,17 +150,17 @@ pub(crate) fn heads(text: &Module, line: u32) -> Vec<u32> {
 }
 
 impl<'a> Loop<'a> {
-    /// Whether all of it is one expression.
+    /// Whether it is a comprehension rather than a `for` statement.
     pub(crate) fn is_comprehension(&self) -> bool {
         !self.node.is(Kind::ForStatement)
     }
 
-    /// The statements of a round.
+    /// The statements of the loop body.
     pub(crate) fn body(&self) -> Vec<Node<'a>> {
         self.node.field(Field::Body).map(named_children).unwrap_or_default()
     }
 
-    /// The lines of a round, the first and the last.
+    /// The first and the last line of the loop body.
     pub(crate) fn lines(&self, program: &Program<'_>) -> (u32, u32) {
         let text = program.module(self.module);
         let body = self.node.field(Field::Body);
@@ -168,83 +169,87 @@ impl<'a> Loop<'a> {
     }
 }
 
-fn rounds(program: &Program<'_>, module: usize, node: Node<'_>) -> Option<Rounds> {
+fn kind(program: &Program<'_>, module: usize, node: Node<'_>) -> Option<LoopKind> {
     let text = program.module(module);
     let field = |name: Field| node.field(name);
     let (left, iterable, body) = (field(Field::Left)?, field(Field::Right)?, field(Field::Body)?);
     if field(Field::Alternative).is_some() {
         return None;
     }
-    let turning = targets(text, left);
-    if goes_over_parameters(text, iterable) {
-        let is_foreign = calls_in(body).into_iter().any(|call| trains_or_draws(text, call));
-        let changes = !is_foreign && changes_one_by_one(text, body, &turning);
-        return changes.then_some(Rounds::Parameters);
+    let loop_variables = targets(text, left);
+    if iterates_over_parameters(text, iterable) {
+        let is_excluded = calls_in(body).into_iter().any(|call| trains_or_draws(text, call));
+        let changes = !is_excluded && updates_each_parameter(text, body, &loop_variables);
+        return changes.then_some(LoopKind::Parameters);
     }
     let has = |kinds: &[&str]| within(body).into_iter().any(|one| kinds.contains(&one.kind()));
-    let is_layered = goes_over_layers(&written(text, iterable));
-    if has(&UNCLEAR) || is_layered || !does_the_same(text, body, iterable, &turning) {
+    let is_layered = iterates_over_layers(&written(text, iterable));
+    if has(&UNSUPPORTED)
+        || is_layered
+        || !iterations_are_alike(text, body, iterable, &loop_variables)
+    {
         return None;
     }
     let statements = named_children(body);
     if has(&["if_statement"]) {
-        let is_one = branches::are_independent(text, &statements, &turning);
-        return is_one.then_some(Rounds::Branching);
+        let is_one = branches::are_independent(text, &statements, &loop_variables);
+        return is_one.then_some(LoopKind::Branching);
     }
     let flow = Flow::of(text, &statements)?;
-    if !flow.reads.iter().any(|read| !read.is_disjoint(&turning)) {
-        // Nothing tells the rounds apart.
+    if !flow.reads.iter().any(|read| !read.is_disjoint(&loop_variables)) {
+        // The iterations do not differ.
         return None;
     }
     let carried = flow.carried();
     if carried.is_empty() {
-        return Some(Rounds::Independent);
+        return Some(LoopKind::Independent);
     }
-    are_cells(program, module, &statements, &flow, &carried).then_some(Rounds::Cell)
+    are_cells(program, module, &statements, &flow, &carried).then_some(LoopKind::Cell)
 }
 
-/// Whether a loop goes over what a model consists of, each of which is another.
-fn goes_over_layers(over: &str) -> bool {
+/// Whether a loop iterates over the parts of a model, each of which is different.
+fn iterates_over_layers(over: &str) -> bool {
     ["modules()", "children()", "parameters()", "state_dict()", "param_groups"]
         .iter()
         .any(|parts| over.contains(parts))
 }
 
-/// Whether the rounds of a loop call the same, and not in chunks.
-fn does_the_same(
+/// Whether the iterations of a loop make the same calls, and do not process chunks.
+fn iterations_are_alike(
     text: &Module,
     body: Node<'_>,
     iterable: Node<'_>,
-    turning: &BTreeSet<String>,
+    loop_variables: &BTreeSet<String>,
 ) -> bool {
-    let is_foreign = |call: Node<'_>| {
+    let is_excluded = |call: Node<'_>| {
         let name = callee(text, call);
         let kind = call.field(Field::Function).map(|function| function.kind());
-        // `layer(x)`, `self.layers[i](x)`: each round is another layer.
-        turning.contains(&name)
+        // `layer(x)`, `self.layers[i](x)`: each iteration calls another layer.
+        loop_variables.contains(&name)
             || matches!(kind, Some("subscript" | "call"))
             || trains_or_draws(text, call)
     };
-    let is_in_chunks = calls_in(iterable).into_iter().any(|call| cuts(text, call))
+    let has_chunks = calls_in(iterable).into_iter().any(|call| splits(text, call))
         || within(body).into_iter().any(|one| is_chunk(text, one));
-    let is_of_records = within(body).into_iter().any(|one| is_field(text, one, turning));
-    !is_in_chunks && !is_of_records && !calls_in(body).into_iter().any(is_foreign)
+    let has_records = within(body).into_iter().any(|one| is_field(text, one, loop_variables));
+    !has_chunks && !has_records && !calls_in(body).into_iter().any(is_excluded)
 }
 
-/// `target["boxes"]`: each round has a record of its own, of which nothing says that the others are alike.
-fn is_field(text: &Module, node: Node<'_>, turning: &BTreeSet<String>) -> bool {
+/// `target["boxes"]`: each iteration has its own record, and the records may differ in shape.
+fn is_field(text: &Module, node: Node<'_>, loop_variables: &BTreeSet<String>) -> bool {
     let parts = if node.is(Kind::Subscript) { named_children(node) } else { Vec::new() };
     let [value, key] = parts[..] else { return false };
-    key.is(Kind::String) && !reads(text, value).is_disjoint(turning)
+    key.is(Kind::String) && !reads(text, value).is_disjoint(loop_variables)
 }
 
 fn trains_or_draws(text: &Module, call: Node<'_>) -> bool {
     let name = callee(text, call);
     let last = last_name(&name);
-    TRAINS.contains(&last) || DRAWS.contains(&last) || last.starts_with("rand")
+    TRAINING_CALLS.contains(&last) || RANDOM_CALLS.contains(&last) || last.starts_with("rand")
 }
 
-/// `x[i:i + 64]`: a slice of some width. Who works in chunks does so to save memory.
+/// `x[i:i + 64]`: a slice of more than one element. Code that processes chunks does so to save
+/// memory.
 fn is_chunk(text: &Module, node: Node<'_>) -> bool {
     let ends = if node.is(Kind::Slice) { named_children(node) } else { Vec::new() };
     let [from, to, ..] = &ends[..] else { return false };
@@ -255,21 +260,22 @@ fn is_chunk(text: &Module, node: Node<'_>) -> bool {
 }
 
 /// `x.split(64)`, `x.chunk(8)`
-fn cuts(text: &Module, call: Node<'_>) -> bool {
+fn splits(text: &Module, call: Node<'_>) -> bool {
     let whole = written(text, call);
     let name = callee(text, call);
     matches!(last_name(&name), "split" | "chunk" | "tensor_split")
         && !["split(1)", "split(1,"].iter().any(|one| whole.contains(one))
 }
 
-/// What each statement of a round reads and gives a value.
+/// The names that each statement of the loop body reads and assigns.
 struct Flow {
     reads: Vec<BTreeSet<String>>,
     writes: Vec<BTreeSet<String>>,
 }
 
 impl Flow {
-    /// Nothing where a statement may do something else, or where what is collected is looked at.
+    /// Returns `None` if a statement may have other effects, or if the body reads a collection that
+    /// it fills.
     fn of(text: &Module, statements: &[Node<'_>]) -> Option<Flow> {
         let mut flow = Flow { reads: Vec::new(), writes: Vec::new() };
         let mut collected: BTreeSet<String> = BTreeSet::new();
@@ -285,7 +291,7 @@ impl Flow {
         all.all(|names| names.is_disjoint(&collected)).then_some(flow)
     }
 
-    /// What a round reads that the round before gave a value.
+    /// The names whose values an iteration reads from the previous one.
     fn carried(&self) -> BTreeSet<String> {
         let all: BTreeSet<&String> = self.writes.iter().flatten().collect();
         let mut given: BTreeSet<&String> = BTreeSet::new();
@@ -301,7 +307,7 @@ impl Flow {
 
 type Names = BTreeSet<String>;
 
-/// What a statement reads, gives a value, and collects into.
+/// The names that a statement reads, assigns, and collects into.
 pub(super) fn step(text: &Module, inner: Node<'_>) -> Option<(Names, Names, Names)> {
     let field = |name: Field| inner.field(name);
     match Kind::of(&inner) {
@@ -350,8 +356,9 @@ fn collected(text: &Module, left: Node<'_>, right: Node<'_>) -> Option<(Names, N
     Some((read, Names::new(), targets(text, base)))
 }
 
-/// Whether all that is carried is what cells give, each of which takes what it gave in the round before as
-/// it is, and besides nothing that hangs on the round before: cells one on the other as well.
+/// Whether all values carried to the next iteration come from recurrent cells. Each cell must take
+/// its previous output unchanged, and no other input that depends on the previous iteration.
+/// Stacked cells are accepted.
 fn are_cells(
     program: &Program<'_>,
     module: usize,
@@ -360,12 +367,12 @@ fn are_cells(
     carried: &Names,
 ) -> bool {
     let text = program.module(module);
-    // What hangs on the round before.
+    // Names that depend on the previous iteration.
     let mut tainted = carried.clone();
-    for ((statement, read), gives) in statements.iter().zip(&flow.reads).zip(&flow.writes) {
-        if gives.is_disjoint(carried) {
+    for ((statement, read), outputs) in statements.iter().zip(&flow.reads).zip(&flow.writes) {
+        if outputs.is_disjoint(carried) {
             if !read.is_disjoint(&tainted) {
-                tainted.extend(gives.iter().cloned());
+                tainted.extend(outputs.iter().cloned());
             }
             continue;
         }
@@ -373,34 +380,34 @@ fn are_cells(
         let Some(call) = value.filter(|value| value.is(Kind::Call)) else { return false };
         let given = call.field(Field::Arguments).map(named_children).unwrap_or_default();
         let [input, state] = &given[..] else { return false };
-        let is_cell = made_by(program, module, &callee(text, call)).is_some_and(|layer| {
+        let is_cell = layer_of(program, module, &callee(text, call)).is_some_and(|layer| {
             ["LSTMCell", "GRUCell", "RNNCell", "LSTM", "GRU", "RNN"].contains(&layer.as_str())
         });
-        let is_its_own = is_plain(*state) && reads(text, *state).is_subset(gives);
-        if !is_cell || !is_its_own || !reads(text, *input).is_disjoint(&tainted) {
+        let is_own_state = is_plain_state(*state) && reads(text, *state).is_subset(outputs);
+        if !is_cell || !is_own_state || !reads(text, *input).is_disjoint(&tainted) {
             return false;
         }
-        // All of it is there once this cell has gone through its steps.
-        tainted.retain(|name| !gives.contains(name));
+        // All outputs of this cell are available once it has run all its steps.
+        tainted.retain(|name| !outputs.contains(name));
     }
     true
 }
 
-/// `h`, `self.h`, `(h, c)`: a state as a cell gave it. `h * mask` begins anew somewhere.
-fn is_plain(state: Node<'_>) -> bool {
+/// `h`, `self.h`, `(h, c)`: a state as a cell returned it. `h * mask` resets it at some steps.
+fn is_plain_state(state: Node<'_>) -> bool {
     match Kind::of(&state) {
         Kind::Identifier => true,
-        Kind::Attribute => state.field(Field::Object).is_some_and(is_plain),
-        Kind::Tuple => named_children(state).into_iter().all(is_plain),
+        Kind::Attribute => state.field(Field::Object).is_some_and(is_plain_state),
+        Kind::Tuple => named_children(state).into_iter().all(is_plain_state),
         _ => false,
     }
 }
 
-/// The layer of PyTorch's that a variable holds: `GRUCell`.
-fn made_by(program: &Program<'_>, module: usize, variable: &str) -> Option<String> {
+/// The PyTorch layer that a variable holds: `GRUCell`.
+fn layer_of(program: &Program<'_>, module: usize, variable: &str) -> Option<String> {
     let text = program.module(module);
-    let made = text.assignments.iter().filter(|one| one.target == variable);
-    let mut layers = made.map(|one| layer(program, module, text.node(&one.value)?));
+    let assignments = text.assignments.iter().filter(|one| one.target == variable);
+    let mut layers = assignments.map(|one| layer(program, module, text.node(&one.value)?));
     let first = layers.next()??;
     layers.all(|other| other.as_deref() == Some(&first)).then_some(first)
 }

@@ -1,7 +1,7 @@
-//! The pages of `docs/findings`, which travel in the binary: a code host that shows a finding has no
-//! other way to them.
+//! The pages of `docs/findings`. They are embedded in the binary because a code host that shows a
+//! finding cannot open them otherwise.
 
-/// The page of a rule.
+/// Returns the page of a rule.
 pub fn page(rule: &str) -> Option<&'static str> {
     PAGES.iter().find(|(name, _)| *name == rule).map(|(_, page)| *page)
 }

@@ -1,5 +1,5 @@
-//! Loops of Python over the parameters of a model, each round of which changes one of them: averages of
-//! weights, and optimizers that are written by hand.
+//! Python loops over the parameters of a model that change one parameter per iteration: averages of
+//! weights, and hand-written optimizers.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::BTreeSet;
@@ -10,20 +10,23 @@ use ridgeline_optimize::rewrite::syntax::{callee, calls_in, object_of, reads, ta
 use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::{Module, last_name};
 
-/// Calls of an `if` that look at no values, for which a round could differ from the others.
-const LOOK: [&str; 6] = ["len", "isinstance", "hasattr", "dim", "numel", "is_floating_point"];
+/// Calls in the condition of an `if` that do not read tensor values, so iterations do not differ by
+/// them.
+const VALUE_FREE_CALLS: [&str; 6] =
+    ["len", "isinstance", "hasattr", "dim", "numel", "is_floating_point"];
 
-/// Whether a loop goes over parameters: a model's, those of a group of an optimizer's, or a list of them.
-pub(super) fn goes_over_parameters(text: &Module, iterable: Node<'_>) -> bool {
+/// Whether a loop iterates over parameters: of a model, of an optimizer's parameter group, or a
+/// list of them.
+pub(super) fn iterates_over_parameters(text: &Module, iterable: Node<'_>) -> bool {
     let over = written(text, iterable);
-    let is_of_groups = over.contains("[\"params\"]") || over.contains("['params']");
+    let is_parameter_group = over.contains("[\"params\"]") || over.contains("['params']");
     let pairs = ["zip", "enumerate", "list", "reversed"];
     let is_pairs = iterable.is(Kind::Call) && pairs.contains(&callee(text, iterable).as_str());
     let parts = match iterable.field(Field::Arguments) {
         Some(arguments) if is_pairs => named_children(arguments),
         _ => vec![iterable],
     };
-    is_of_groups
+    is_parameter_group
         || names_parameters(&over)
         || parts.into_iter().any(|part| is_list_of_parameters(text, part))
 }
@@ -32,48 +35,50 @@ fn names_parameters(written: &str) -> bool {
     written.contains("parameters()") || written.contains("state_dict()")
 }
 
-/// A variable that is `list(model.parameters())`, or `[p for p in model.parameters() if …]`, or one that
-/// is called so, as optimizers that are written by hand keep what they are given: `self.params`.
+/// Whether a variable is `list(model.parameters())` or `[p for p in model.parameters() if …]`, or
+/// has a name like `self.params`, as hand-written optimizers use it.
 fn is_list_of_parameters(text: &Module, variable: Node<'_>) -> bool {
     let name = written(text, variable);
     if matches!(last_name(&name), "params" | "parameters") {
         return true;
     }
-    let mut made = text.assignments.iter().filter(|one| one.target == name).peekable();
+    let mut assignments = text.assignments.iter().filter(|one| one.target == name).peekable();
     let is_list = |value: Node<'_>| {
-        let gives = ["list", "tuple", "filter", "parameters", "named_parameters"];
+        let constructors = ["list", "tuple", "filter", "parameters", "named_parameters"];
         let kind_fits = match Kind::of(&value) {
-            Kind::Call => gives.contains(&last_name(&callee(text, value))),
+            Kind::Call => constructors.contains(&last_name(&callee(text, value))),
             kind => kind == Kind::ListComprehension,
         };
         kind_fits && names_parameters(&written(text, value))
     };
-    made.peek().is_some() && made.all(|one| text.node(&one.value).is_some_and(is_list))
+    assignments.peek().is_some()
+        && assignments.all(|one| text.node(&one.value).is_some_and(is_list))
 }
 
-/// Whether each round changes the parameter that it is about, and leaves nothing for the next one.
-pub(super) fn changes_one_by_one(
+/// Whether each iteration changes its own parameter and leaves nothing for the next one.
+pub(super) fn updates_each_parameter(
     text: &Module,
     body: Node<'_>,
-    turning: &BTreeSet<String>,
+    loop_variables: &BTreeSet<String>,
 ) -> bool {
-    let others = BTreeSet::new();
-    let mut round = Round { text, own: turning.clone(), others, changes: false };
-    round.block(body) && round.changes
+    let other_reads = BTreeSet::new();
+    let mut body_state =
+        LoopBody { text, own: loop_variables.clone(), other_reads, changes: false };
+    body_state.block(body) && body_state.changes
 }
 
-/// What a round has done so far.
-struct Round<'t> {
+/// What a loop iteration has done so far.
+struct LoopBody<'t> {
     text: &'t Module,
-    /// The variables that are its own: its parameter, and what it gave a value.
+    /// The iteration's own variables: its parameter, and those that it assigned.
     own: BTreeSet<String>,
-    /// Those that it read besides.
-    others: BTreeSet<String>,
+    /// The other variables that it reads.
+    other_reads: BTreeSet<String>,
     changes: bool,
 }
 
-impl Round<'_> {
-    /// False where a statement may do something else.
+impl LoopBody<'_> {
+    /// Returns false if a statement may have other effects.
     fn block(&mut self, block: Node<'_>) -> bool {
         named_children(block).into_iter().all(|one| self.statement(one))
     }
@@ -88,7 +93,7 @@ impl Round<'_> {
                 named_children(statement).into_iter().all(|part| match Kind::of(&part) {
                     Kind::Block => self.block(part),
                     Kind::ElifClause | Kind::ElseClause => self.statement(part),
-                    _ => self.looks(part),
+                    _ => self.condition_is_value_free(part),
                 })
             }
             Kind::WithStatement => {
@@ -106,10 +111,12 @@ impl Round<'_> {
     }
 
     /// The condition of an `if`.
-    fn looks(&mut self, condition: Node<'_>) -> bool {
+    fn condition_is_value_free(&mut self, condition: Node<'_>) -> bool {
         self.reads(condition);
         let calls = calls_in(condition);
-        calls.into_iter().all(|call| LOOK.contains(&last_name(&callee(self.text, call))))
+        calls
+            .into_iter()
+            .all(|call| VALUE_FREE_CALLS.contains(&last_name(&callee(self.text, call))))
     }
 
     fn expression(&mut self, inner: Node<'_>) -> bool {
@@ -131,7 +138,7 @@ impl Round<'_> {
                     return false;
                 };
                 self.reads(right);
-                // `state["step"] += 1` is no tensor.
+                // `state["step"] += 1` is not a tensor operation.
                 self.changes |= !matches!(Kind::of(&right), Kind::Integer | Kind::Float);
                 self.is_own(left)
             }
@@ -140,14 +147,14 @@ impl Round<'_> {
                     return false;
                 };
                 self.reads(right);
-                self.is_given(left, right)
+                self.assigns_own(left, right)
             }
             _ => false,
         }
     }
 
-    /// Whether what is given a value is the round's own.
-    fn is_given(&mut self, left: Node<'_>, right: Node<'_>) -> bool {
+    /// Whether the assignment target belongs to the iteration.
+    fn assigns_own(&mut self, left: Node<'_>, right: Node<'_>) -> bool {
         match Kind::of(&left) {
             Kind::Attribute | Kind::Subscript => {
                 let is_value = match left.field(Field::Attribute) {
@@ -159,7 +166,7 @@ impl Round<'_> {
             }
             _ => {
                 let names = targets(self.text, left);
-                let is_left_over = !names.is_disjoint(&self.others);
+                let is_left_over = !names.is_disjoint(&self.other_reads);
                 self.own.extend(names);
                 !is_left_over
             }
@@ -173,6 +180,6 @@ impl Round<'_> {
 
     fn reads(&mut self, node: Node<'_>) {
         let read = reads(self.text, node);
-        self.others.extend(read.into_iter().filter(|name| !self.own.contains(name)));
+        self.other_reads.extend(read.into_iter().filter(|name| !self.own.contains(name)));
     }
 }

@@ -1,27 +1,27 @@
-//! How much a finding matters: by its share of the iteration or of the peak.
+//! The severity of a finding: by its share of the iteration time or of peak memory.
 
 use super::affects_correctness;
 use super::finding::Finding;
 use ridgeline_profile::Profile;
 
-/// From this share of the iteration or of the peak on, a finding is a warning.
+/// A finding with at least this share of the iteration time or of peak memory is a warning.
 const WARNING: f64 = 0.05;
-/// From this share on, it is worth knowing; below it is a hint.
+/// The smallest share for information; anything below is a hint.
 const INFORMATION: f64 = 0.01;
 
-/// What an editor makes of it.
+/// The severity of the diagnostic in an editor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Little, or nobody measured it.
+    /// Low impact, or not measured.
     Hint,
-    /// Some.
+    /// Medium impact.
     Information,
-    /// Much.
+    /// High impact.
     Warning,
 }
 
 impl Severity {
-    /// As settings and documents name it.
+    /// The name in settings and documents.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Hint => "hint",
@@ -31,8 +31,8 @@ impl Severity {
     }
 }
 
-/// The share of the iteration or of the peak that a finding costs, whichever is more; 0 where it was
-/// not measured.
+/// The finding's share of the iteration time or of peak memory, whichever is larger; 0 if its cost
+/// is unknown.
 pub fn weight(finding: &Finding, profile: &Profile) -> f64 {
     let Some(cost) = finding.cost else { return 0.0 };
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
@@ -40,13 +40,15 @@ pub fn weight(finding: &Finding, profile: &Profile) -> f64 {
     time.max(share(cost.bytes, profile.memory.peak_bytes as f64))
 }
 
-/// Whether most good programs have it: on a CPU, hardly any makes its optimizer with `fused=True`.
+/// Whether most good programs have this finding: hardly any CPU program creates its optimizer with
+/// `fused=True`.
 fn is_common(finding: &Finding, profile: &Profile) -> bool {
     finding.rule == "unfused-optimizer" && profile.device.kind == "cpu"
 }
 
-/// By the share that it costs; without a profile nothing is known of that. A fault that affects
-/// correctness is always a warning. What good programs have too never is.
+/// Returns the severity by the share that the finding costs; without a profile, that share is
+/// unknown. A finding that affects correctness is always a warning. One that most good programs
+/// have is never a warning.
 pub fn severity(finding: &Finding, profile: Option<&Profile>) -> Severity {
     if affects_correctness(finding.rule) {
         return Severity::Warning;

@@ -1,33 +1,33 @@
-//! Findings that a person does not want to see: by a comment in the text, or by the project's
+//! Findings that the user suppresses: with a comment in the text, or in the project's
 //! configuration.
 //!
-//! `# ridgeline: ignore[hidden-sync]` stands at the end of the line or alone on the line above it;
-//! without names in brackets it is about all findings.
+//! `# ridgeline: ignore[hidden-sync]` stands at the end of the line or on a line of its own above
+//! it. Without names in brackets it suppresses all findings.
 
 use ridgeline_python::syntax::kind::{Kind, TypedNode as _};
 use std::collections::BTreeMap;
 
 use ridgeline_python::SourceIndex;
 
-/// What the comment begins with, behind its `#`.
+/// The text after the `#`.
 const MARK: &str = "ridgeline:";
-/// More comments than a person writes are not read.
-const MOST_COMMENTS: usize = 10_000;
-/// Nodes around the end of a line that are asked whether they are a string.
-const AROUND: usize = 16;
-/// More names than there are rules are not read.
-const MOST_NAMES: usize = 64;
+/// The maximum number of comments that are read.
+const MAX_COMMENTS: usize = 10_000;
+/// The maximum number of ancestors checked for a string at the end of a line.
+const MAX_ANCESTORS: usize = 16;
+/// The maximum number of names read from a comment; there are fewer rules.
+const MAX_NAMES: usize = 64;
 
-/// The comments of one text that silence findings.
+/// The comments of a file that suppress findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comments(BTreeMap<u32, Comment>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Comment {
-    /// Empty where it is about all findings.
+    /// `None` if it suppresses all findings.
     rules: Option<Vec<String>>,
-    /// Nothing else stands on its line.
-    is_alone: bool,
+    /// Whether nothing else stands on its line.
+    is_own_line: bool,
 }
 
 impl Comment {
@@ -37,11 +37,11 @@ impl Comment {
 }
 
 impl Comments {
-    /// Reads them. What looks like one within a string is none.
+    /// Reads the comments. A string that looks like one does not count.
     pub fn read(index: &SourceIndex) -> Comments {
         let (text, mut found) = (index.text(), BTreeMap::new());
         let Some(tree) = index.tree() else { return Comments::default() };
-        for (at, _) in text.match_indices(MARK).take(MOST_COMMENTS) {
+        for (at, _) in text.match_indices(MARK).take(MAX_COMMENTS) {
             let node = tree.root_node().descendant_for_byte_range(at, at + MARK.len());
             if node.is_none_or(|node| !node.is(Kind::Comment)) {
                 continue;
@@ -50,23 +50,23 @@ impl Comments {
             let whole = text.get(index.lines().trimmed(text, line)).unwrap_or_default();
             let rest = text.get(at + MARK.len()..).unwrap_or_default();
             let rest = rest.lines().next().unwrap_or_default();
-            if let Some(rules) = asked(rest) {
-                found.insert(line, Comment { rules, is_alone: whole.starts_with('#') });
+            if let Some(rules) = parse_ignore(rest) {
+                found.insert(line, Comment { rules, is_own_line: whole.starts_with('#') });
             }
         }
         Comments(found)
     }
 
-    /// Whether the findings of a rule are silenced at a statement of these lines, counted from 1: at
-    /// the end of one of them, or alone above the first.
+    /// Whether the findings of a rule are suppressed for a statement on these 1-based lines: by a
+    /// comment at the end of one of them, or on a line of its own above the first.
     pub fn silence(&self, rule: &str, first: u32, last: u32) -> bool {
         let within = self.0.range(first..=last.max(first));
         if within.into_iter().any(|(_, comment)| comment.is_about(rule)) {
             return true;
         }
-        // Several may stand above each other.
+        // There may be several comment lines above each other.
         let mut above = first.saturating_sub(1);
-        while let Some(comment) = self.0.get(&above).filter(|comment| comment.is_alone) {
+        while let Some(comment) = self.0.get(&above).filter(|comment| comment.is_own_line) {
             if comment.is_about(rule) {
                 return true;
             }
@@ -76,8 +76,8 @@ impl Comments {
     }
 }
 
-/// The edit that silences the findings of a rule at a line, counted from 1: where, and what comes in
-/// there. Nothing where the line ends within a string.
+/// The edit that suppresses the findings of a rule at a 1-based line: the byte offset and the text
+/// to insert. Returns `None` if the line ends within a string.
 pub fn comment(index: &SourceIndex, rule: &str, line: u32) -> Option<(usize, String)> {
     let (text, tree) = (index.text(), index.tree()?);
     let whole = index.lines().trimmed(text, line);
@@ -86,7 +86,7 @@ pub fn comment(index: &SourceIndex, rule: &str, line: u32) -> Option<(usize, Str
     if last.is(Kind::Comment)
         && let Some(mark) = text.get(last.byte_range())?.find(MARK)
     {
-        // Another name in the brackets that are there.
+        // Adds a name to the existing brackets.
         let mark = last.start_byte() + mark;
         let open = mark + text.get(mark..end)?.find('[')?;
         let close = open + text.get(open..end)?.find(']')?;
@@ -94,7 +94,7 @@ pub fn comment(index: &SourceIndex, rule: &str, line: u32) -> Option<(usize, Str
         let gap = if is_empty { "" } else { ", " };
         return Some((close, format!("{gap}{rule}")));
     }
-    let around = std::iter::successors(Some(last), |node| node.parent()).take(AROUND);
+    let around = std::iter::successors(Some(last), |node| node.parent()).take(MAX_ANCESTORS);
     let is_within = around.into_iter().any(|node| node.is(Kind::String) && node.end_byte() > end);
     let code = text.get(whole)?;
     if code.is_empty() || code.ends_with('\\') || is_within {
@@ -103,9 +103,9 @@ pub fn comment(index: &SourceIndex, rule: &str, line: u32) -> Option<(usize, Str
     Some((end, format!("  # {MARK} ignore[{rule}]")))
 }
 
-/// The names in `ignore[a, b]`; none inside of it where all are meant, and nothing where it is no
-/// such comment.
-fn asked(rest: &str) -> Option<Option<Vec<String>>> {
+/// The names in `ignore[a, b]`; `Some(None)` if it names none and suppresses all, `None` if it is
+/// no such comment.
+fn parse_ignore(rest: &str) -> Option<Option<Vec<String>>> {
     let rest = rest.trim_start().strip_prefix("ignore")?;
     if rest.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '-') {
         return None;
@@ -113,16 +113,16 @@ fn asked(rest: &str) -> Option<Option<Vec<String>>> {
     let Some(inner) = rest.trim_start().strip_prefix('[') else { return Some(None) };
     let (names, _) = inner.split_once(']')?;
     let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
-    Some(Some(names.take(MOST_NAMES).map(str::to_owned).collect()))
+    Some(Some(names.take(MAX_NAMES).map(str::to_owned).collect()))
 }
 
-/// What a project's configuration silences.
+/// The findings that a project's configuration suppresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored(Vec<(String, Option<String>)>);
 
 impl Ignored {
-    /// From `NAME` and `NAME:path/glob.py`. `*` is every rule; a path that is a folder's is about all
-    /// below it.
+    /// Parses entries of the form `NAME` and `NAME:path/glob.py`. `*` means every rule; the path of
+    /// a folder covers everything below it.
     pub fn new<'a>(entries: impl IntoIterator<Item = &'a str>) -> Ignored {
         let parts = entries.into_iter().map(|entry| match entry.split_once(':') {
             Some((rule, glob)) => (rule.trim().to_owned(), Some(glob.trim().to_owned())),
@@ -131,21 +131,22 @@ impl Ignored {
         Ignored(parts.collect())
     }
 
-    /// Whether the findings of a rule are silenced in a file, relative to the project's root with `/`
-    /// between.
+    /// Whether the findings of a rule are suppressed in a file. `path` is relative to the project's
+    /// root, with `/` as separator.
     pub fn silence(&self, rule: &str, path: &str) -> bool {
         self.0.iter().any(|(name, glob)| {
-            (name == "*" || name == rule) && glob.as_deref().is_none_or(|glob| covers(glob, path))
+            (name == "*" || name == rule)
+                && glob.as_deref().is_none_or(|glob| matches_path(glob, path))
         })
     }
 }
 
-/// Whether a pattern is that of a path or of a folder around it. `*` and `?` stay within a folder,
-/// `**` does not.
-fn covers(glob: &str, path: &str) -> bool {
+/// Whether a pattern matches a path or a folder that contains it. `*` and `?` match within one path
+/// component, `**` matches several.
+fn matches_path(glob: &str, path: &str) -> bool {
     let glob: Vec<&str> = glob.trim_matches('/').split('/').collect();
     let parts: Vec<&str> = path.split('/').collect();
-    // By how many parts of the pattern: which numbers of parts of the path they can be.
+    // After each component of the pattern: the numbers of path components that it can match.
     let mut reached = vec![false; parts.len() + 1];
     if let Some(start) = reached.first_mut() {
         *start = true;
@@ -159,19 +160,20 @@ fn covers(glob: &str, path: &str) -> bool {
             if let Some(slot) = next.get_mut(at).filter(|_| is_any && is_open) {
                 *slot = true;
             }
-            let fits = *was && !is_any && parts.get(at).is_some_and(|part| is_like(piece, part));
+            let fits =
+                *was && !is_any && parts.get(at).is_some_and(|part| matches_component(piece, part));
             if let Some(slot) = next.get_mut(at + 1).filter(|_| fits) {
                 *slot = true;
             }
         }
         reached = next;
     }
-    // A folder's pattern is about what is below it.
+    // The pattern of a folder covers everything below it.
     reached.into_iter().skip(1).any(|is_reached| is_reached)
 }
 
-/// One part of a path against one of a pattern.
-fn is_like(pattern: &str, part: &str) -> bool {
+/// Whether one component of a path matches one of a pattern.
+fn matches_component(pattern: &str, part: &str) -> bool {
     let (pattern, part): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), part.chars().collect());
     let (mut at, mut here) = (0, 0);
@@ -187,7 +189,7 @@ fn is_like(pattern: &str, part: &str) -> bool {
                 here += 1;
             }
             _ => match star {
-                // The star takes one letter more.
+                // The star matches one more character.
                 Some((of, from)) => {
                     star = Some((of, from + 1));
                     at = of + 1;
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_of_a_line() {
+    fn comment_at_the_end_of_a_line() {
         check("a()\nb()  # ridgeline: ignore[hidden-sync]\nc()\n", &[("hidden-sync", 2)]);
         check("b()  #ridgeline:ignore [ hidden-sync ,x ] as it must\n", &[("hidden-sync", 1)]);
         check("b()  # noqa  # ridgeline: ignore[hidden-sync]\n", &[("hidden-sync", 1)]);
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_on_the_line_above() {
+    fn comment_on_its_own_line_above() {
         check(
             "a()\n    # ridgeline: ignore[hidden-sync]\n    b()\nc()\n",
             &[("hidden-sync", 2), ("hidden-sync", 3)],
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none() {
+    fn text_that_is_no_suppression_comment() {
         for text in [
             "b('# ridgeline: ignore')\n",
             "\"\"\"\n# ridgeline: ignore\n\"\"\"\nb()\n",
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_of_several_lines() {
+    fn comment_at_the_end_of_a_multiline_statement() {
         let text = "b(\n    1,\n)  # ridgeline: ignore[hidden-sync]\n";
         let comments = Comments::read(&SourceIndex::new(text));
         assert!(comments.silence("hidden-sync", 1, 3));
@@ -268,15 +270,15 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_nothing_but_brackets() {
+    fn deeply_nested_brackets_terminate() {
         let text = format!("{}# ridgeline: ignore\n{}", "(".repeat(20_000), ")".repeat(20_000));
         let comments = Comments::read(&SourceIndex::new(text));
-        // Nothing is promised of it but that it comes to an end.
+        // The only requirement is that it terminates.
         let _ = comments.silence("hidden-sync", 1, 2);
     }
 
     #[test]
-    fn the_edit_that_silences() {
+    fn suppression_edit() {
         for (text, expected) in [
             ("a()\n", Some("a()  # ridgeline: ignore[x]\n")),
             ("a()   \n", Some("a()  # ridgeline: ignore[x]   \n")),
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn by_configuration() {
+    fn suppression_by_configuration() {
         let ignored = Ignored::new(["hidden-sync", "tiny-kernels:old/*.py", "*:third_party/"]);
         assert!(ignored.silence("hidden-sync", "train.py"));
         assert!(ignored.silence("tiny-kernels", "old/train.py"));
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns() {
+    fn glob_patterns() {
         for (glob, path, expected) in [
             ("train.py", "train.py", true),
             ("train.py", "a/train.py", false),
@@ -329,7 +331,7 @@ mod tests {
             ("*", "a/b.py", true),
             ("", "train.py", false),
         ] {
-            assert_eq!(covers(glob, path), expected, "{glob} {path}");
+            assert_eq!(matches_path(glob, path), expected, "{glob} {path}");
         }
     }
 }

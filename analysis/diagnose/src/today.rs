@@ -1,9 +1,9 @@
-//! [`Today`]: where a finding is in today's text, and whether somebody silenced it there.
+//! [`Today`]: where a finding is in the current text, and whether it is suppressed there.
 
 use super::silence::Comments;
 use ridgeline_python::{LineMap, SourceIndex};
 
-/// One of today's texts beside the text in which things were found.
+/// The current text of a file, and its relation to the text in which findings were found.
 #[derive(Clone, Debug)]
 pub struct Today<'a> {
     index: &'a SourceIndex,
@@ -12,21 +12,21 @@ pub struct Today<'a> {
 }
 
 impl<'a> Today<'a> {
-    /// `then` are the checksums of the lines of the text in which things were found; where it is
-    /// empty, lines are taken to be where they were.
+    /// `then` has the line checksums of the text in which findings were found. If it is empty,
+    /// lines are assumed not to have moved.
     pub fn new(then: &[u32], index: &'a SourceIndex) -> Today<'a> {
         let map = LineMap::new(then, index.lines().checksums());
         Today { index, map, comments: Comments::read(index) }
     }
 
-    /// The line today of a line of then. Nothing where its statement reads differently now, or is
-    /// gone.
+    /// Maps a line of the old text to the current text. Returns `None` if its statement has changed
+    /// or is gone.
     pub fn line(&self, then: u32) -> Option<u32> {
         let place = self.map.place(then).filter(|place| !place.changed)?;
         self.is_as_then(place.line).then_some(place.line)
     }
 
-    /// Whether the statement on a line of today read the same then.
+    /// Whether the statement on a line of the current text is unchanged.
     pub fn is_as_then(&self, line: u32) -> bool {
         let (first, last) = self.statement(line);
         (first..=last).all(|line| {
@@ -35,13 +35,13 @@ impl<'a> Today<'a> {
         })
     }
 
-    /// Whether a comment silences the findings of a rule at a line of today.
+    /// Whether a comment suppresses the findings of a rule at a line of the current text.
     pub fn is_silenced(&self, rule: &str, line: u32) -> bool {
         let (first, last) = self.statement(line);
         self.comments.silence(rule, first, last)
     }
 
-    /// The lines of the statement on a line, the first and the last; of a compound one those of its
+    /// The first and the last line of the statement on a line; for a compound statement, of its
     /// header.
     pub fn statement(&self, line: u32) -> (u32, u32) {
         let at = self.index.statement_on_line(line);
@@ -69,27 +69,27 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_stays_at_its_statement() {
+    fn a_finding_moves_with_its_statement() {
         check(THEN, &[(1, Some(1)), (3, Some(3)), (6, Some(6))]);
         check(&format!("import z\n\n{THEN}"), &[(1, Some(3)), (3, Some(5)), (6, Some(8))]);
     }
 
     #[test]
-    fn it_goes_when_its_statement_changes() {
+    fn a_finding_disappears_when_its_statement_changes() {
         let now = THEN.replace("    1,", "    2,").replace("c()", "d()");
         check(&now, &[(1, Some(1)), (2, None), (3, None), (4, None), (5, Some(5)), (6, None)]);
         check("b()\n", &[(1, None), (99, None)]);
     }
 
     #[test]
-    fn what_is_new_was_not_there_then() {
+    fn new_lines_are_not_unchanged() {
         let index = SourceIndex::new("a()\nnew()\n");
         let today = Today::new(&fingerprint("a()\n"), &index);
         assert!(today.is_as_then(1) && !today.is_as_then(2));
     }
 
     #[test]
-    fn it_is_silenced_in_todays_text() {
+    fn suppression_uses_the_current_text() {
         let index =
             SourceIndex::new("# ridgeline: ignore[x]\na()\nb(\n    1,  # ridgeline: ignore\n)\n");
         let today = Today::new(&fingerprint(THEN), &index);

@@ -1,15 +1,15 @@
-//! Validation, as the rules about it look at it: what a recording saw, and what the text shows.
+//! Validation, for the rules about it: what a recording observed, and what the text shows.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::HashSet;
 
 use tree_sitter::Node;
 
-use super::evaluation::Stretches;
 use super::evidence::Evidence;
 use super::finding::{Cost, Finding, Place};
-use super::reading::{
-    callers, first_node, goes_over_validation, is_validation_name, is_without_gradients,
+use super::host_spans::HostSpans;
+use super::source_queries::{
+    callers, first_node, is_validation_name, is_without_gradients, iterates_over_validation,
     loops_around, may_be_called_without_gradients, nodes_of_line, place,
 };
 use ridgeline_optimize::rewrite::mend::losses::Losses;
@@ -24,87 +24,87 @@ use ridgeline_python::semantics::module::{Call, Module, last_name};
 use ridgeline_recording::manifest::Location;
 use ridgeline_recording::observed::Evaluation;
 
-/// Calls of a model that a recording saw, from a line of validation.
+/// Model calls of a validation line, as observed in a recording.
 pub(crate) struct Validation<'a> {
-    pub seen: &'a Evaluation,
-    /// The text and the line today.
+    pub observed: &'a Evaluation,
+    /// The module's index in the program, and the line in the current text.
     pub module: usize,
     pub line: u32,
 }
 
-/// The calls of models whose results no backward pass used, where the text says that they are of
+/// The observed model calls whose results no backward pass used, if the text shows that they are
 /// validation.
-fn seen<'a>(evidence: &Evidence<'a>) -> Vec<Validation<'a>> {
+fn observed_validations<'a>(evidence: &Evidence<'a>) -> Vec<Validation<'a>> {
     let observed = evidence.manifest().map(|manifest| manifest.observed.evaluations.as_slice());
-    let found = observed.unwrap_or_default().iter().filter_map(|seen| {
-        let (module, line) = evidence.today(FileId(seen.at.file), seen.at.line)?;
-        let is_one = seen.calls > 0 && validates(evidence.program, module, line);
-        is_one.then_some(Validation { seen, module, line })
+    let found = observed.unwrap_or_default().iter().filter_map(|observed| {
+        let (module, line) = evidence.current_line(FileId(observed.at.file), observed.at.line)?;
+        let is_included = observed.calls > 0 && is_validation(evidence.program, module, line);
+        is_included.then_some(Validation { observed, module, line })
     });
     found.take(16).collect()
 }
 
-/// What a rule finds in a recording: its finding for each validation that is `wrong`, with what that
-/// costs.
+/// Returns the finding for each validation in the recording that is `wrong`, with its cost.
 pub(crate) fn found_in_recording(
     evidence: &Evidence<'_>,
     wrong: impl Fn(&Validation<'_>) -> bool,
-    cost: impl Fn(&Stretches) -> Option<Cost>,
+    cost: impl Fn(&HostSpans) -> Option<Cost>,
     finding: fn(Place, Option<Cost>) -> Finding,
 ) -> Vec<Finding> {
-    let mut wrong: Vec<Validation<'_>> = seen(evidence).into_iter().filter(wrong).collect();
-    // A line may run several models.
-    let mut told = HashSet::new();
-    wrong.retain(|one| told.insert((one.seen.at.file, one.seen.at.line)));
+    let mut wrong: Vec<Validation<'_>> =
+        observed_validations(evidence).into_iter().filter(wrong).collect();
+    // A line may call several models.
+    let mut reported = HashSet::new();
+    wrong.retain(|one| reported.insert((one.observed.at.file, one.observed.at.line)));
     let found = wrong.iter().map(|one| {
-        let at = evidence.place(FileId(one.seen.at.file), one.seen.at.line);
-        finding(at, cost(&stretches(evidence, one)))
+        let at = evidence.place(FileId(one.observed.at.file), one.observed.at.line);
+        finding(at, cost(&host_spans(evidence, one)))
     });
     found.collect()
 }
 
-/// What a rule finds in the text alone: its finding for each validation that is `wrong`.
+/// Returns the finding for each validation in the source text that is `wrong`.
 pub(crate) fn found_in_text(
     program: &Program<'_>,
-    wrong: impl Fn(&Written<'_>) -> bool,
+    wrong: impl Fn(&SourceValidation<'_>) -> bool,
     finding: fn(Place, Option<Cost>) -> Finding,
 ) -> Vec<Finding> {
-    let found = written(program).into_iter().filter(wrong);
+    let found = source_validations(program).into_iter().filter(wrong);
     found.map(|one| finding(place(program, one.module, one.line), None)).collect()
 }
 
-/// The stretches of the measured iteration in which the line calls the model, or what calls it.
-fn stretches(evidence: &Evidence<'_>, validation: &Validation<'_>) -> Stretches {
-    let Location { file, line } = validation.seen.at;
+/// The host spans in which the line calls the model, or a function that calls it.
+fn host_spans(evidence: &Evidence<'_>, validation: &Validation<'_>) -> HostSpans {
+    let Location { file, line } = validation.observed.at;
     let ran = (FileId(file), line);
-    Stretches::new(evidence, ran, (validation.module, validation.line), |line| line == ran)
+    HostSpans::new(evidence, ran, (validation.module, validation.line), |line| line == ran)
 }
 
-/// Whether a line that calls a model, itself or through a function, validates: by the name of the function
-/// that it is in or of what a loop goes over, or by `.eval()` of that model before. In a loop that goes
-/// backward it is part of a training step, whatever is said further out: a teacher, a frozen network, a run
-/// for a test.
-fn validates(program: &Program<'_>, module: usize, line: u32) -> bool {
+/// Whether a line that calls a model, directly or through a function, is validation: by the name of
+/// its function or of what a loop iterates over, or by an earlier `.eval()` of that model. In a
+/// loop that runs a backward pass it is part of a training step, whatever the code outside of the
+/// loop says: a teacher, a frozen network, a test run.
+fn is_validation(program: &Program<'_>, module: usize, line: u32) -> bool {
     let text = program.module(module);
     let Some(node) = first_node(text, line) else { return false };
-    let steps = |one: &Node<'_>| trains(program, module, *one);
+    let trains_in = |one: &Node<'_>| trains(program, module, *one);
     let function = text.function_at(node.start_byte()).and_then(|at| text.functions.lookup(at));
     let loops = loops_around(node);
-    if function.is_some_and(|one| is_validation_name(&one.name)) && !loops.iter().any(steps) {
+    if function.is_some_and(|one| is_validation_name(&one.name)) && !loops.iter().any(trains_in) {
         return true;
     }
-    loops.iter().any(|one| goes_over_validation(program, module, *one) && !steps(one))
+    loops.iter().any(|one| iterates_over_validation(program, module, *one) && !trains_in(one))
         || nodes_of_line(text, line).into_iter().any(|node| {
             let switch = Some(node).filter(|node| node.is(Kind::Call));
             let switch = switch.and_then(|call| eval_before(text, call));
             let is_outside =
                 |one: &&Node<'_>| switch.is_some_and(|at| !one.byte_range().contains(&at));
-            switch.is_some() && !loops.iter().filter(is_outside).any(steps)
+            switch.is_some() && !loops.iter().filter(is_outside).any(trains_in)
         })
 }
 
-/// Where a call's own model is put into evaluation mode before it in its function, by the last switch
-/// of its mode there.
+/// Where the function puts the called model into evaluation mode before this call, if that is the
+/// last change of its mode.
 fn eval_before(text: &Module, call: Node<'_>) -> Option<usize> {
     let model = callee(text, call);
     let function = text.function_at(call.start_byte());
@@ -118,18 +118,18 @@ fn eval_before(text: &Module, call: Node<'_>) -> Option<usize> {
     last.map(|one| one.span.start)
 }
 
-/// A call of a model in a function or a loop that a person named after validation.
-pub(crate) struct Written<'a> {
+/// A model call in a function or a loop that is named after validation.
+pub(crate) struct SourceValidation<'a> {
     pub module: usize,
     pub line: u32,
     pub scope: Scope,
     pub call: Node<'a>,
 }
 
-/// What validates in the text: functions that call a model themselves and loops outside of them, with
-/// the first such call of each. Only functions that the program itself calls, and nothing that goes
-/// backward or that a loss may come from.
-fn written<'a>(program: &Program<'a>) -> Vec<Written<'a>> {
+/// Validation in the source text: functions that call a model themselves and loops outside of them,
+/// each with its first such call. Only includes functions that the program calls, and nothing that
+/// runs a backward pass or that a loss may come from.
+fn source_validations<'a>(program: &Program<'a>) -> Vec<SourceValidation<'a>> {
     let models = Models::of(program);
     let mut found = Vec::new();
     for (module, text) in program.modules().iter().enumerate() {
@@ -144,7 +144,7 @@ fn written<'a>(program: &Program<'a>) -> Vec<Written<'a>> {
         let loops = loops.filter(|(function, one)| {
             let function = function.and_then(|at| text.functions.lookup(at));
             !function.is_some_and(|function| is_validation_name(&function.name))
-                && goes_over_validation(program, module, *one)
+                && iterates_over_validation(program, module, *one)
                 && !trains(program, module, *one)
         });
         for (function, node) in bodies.chain(loops) {
@@ -153,33 +153,44 @@ fn written<'a>(program: &Program<'a>) -> Vec<Written<'a>> {
             let is_called = name.is_none_or(|name| !callers(program, name).is_empty());
             let mut calls = calls_in(node).into_iter();
             let call = calls.find(|call| models.is_one(&callee(text, *call)));
-            let is_new = |call: &Node<'_>| !found.iter().any(|one: &Written<'_>| one.call == *call);
+            let is_new =
+                |call: &Node<'_>| !found.iter().any(|one: &SourceValidation<'_>| one.call == *call);
             let counts = is_called && program.is_reached(scope);
             if let Some(call) = call.filter(|call| counts && is_new(call)) {
-                found.push(Written { module, line: text.line(call.start_byte()), scope, call });
+                found.push(SourceValidation {
+                    module,
+                    line: text.line(call.start_byte()),
+                    scope,
+                    call,
+                });
             }
         }
     }
     if !found.is_empty() {
-        // Where it cannot be told what a loss comes from, nothing is certain.
+        // Nothing is certain if the origin of a loss is unknown.
         let losses = Losses::of(program, &models).ok();
         found.retain(|one| {
-            losses.as_ref().is_some_and(|losses| !is_for_a_loss(program, losses, one))
+            losses.as_ref().is_some_and(|losses| !feeds_a_loss(program, losses, one))
         });
     }
     found
 }
 
-/// Whether a loss may come from what a call gives.
-fn is_for_a_loss<'a>(program: &Program<'a>, losses: &Losses<'a>, one: &Written<'a>) -> bool {
+/// Whether a loss may be computed from the result of a call.
+fn feeds_a_loss<'a>(
+    program: &Program<'a>,
+    losses: &Losses<'a>,
+    one: &SourceValidation<'a>,
+) -> bool {
     let (module, function) = one.scope;
     let function = function.and_then(|at| program.module(module).functions.lookup(at));
     function.is_some_and(|function| losses.come_from(&function.name))
-        || statement_of(one.call).is_none_or(|made| losses.are_made_of(program, one.scope, made))
+        || statement_of(one.call)
+            .is_none_or(|statement| losses.are_made_of(program, one.scope, statement))
 }
 
-/// Whether nothing on the way to a call turns the recording of graphs off.
-pub(crate) fn has_gradients(program: &Program<'_>, written: &Written<'_>) -> bool {
+/// Whether nothing on the call path disables gradients.
+pub(crate) fn has_gradients(program: &Program<'_>, written: &SourceValidation<'_>) -> bool {
     let switches = ["set_grad_enabled", "__enter__", "enter_context"];
     let is_switched = |text: &Module| switches.iter().any(|one| mentions(text.index.text(), one));
     !program.modules().iter().any(is_switched)
@@ -188,7 +199,8 @@ pub(crate) fn has_gradients(program: &Program<'_>, written: &Written<'_>) -> boo
         && !may_be_called_without_gradients(program, written.scope)
 }
 
-/// Whether the program switches no model to evaluation anywhere, and has layers for which that matters.
+/// Whether the program never switches a model to evaluation mode and has layers for which that
+/// matters.
 pub(crate) fn stays_in_training_mode(program: &Program<'_>) -> bool {
     let calls = || {
         let modules = program.modules().iter().enumerate();
@@ -209,8 +221,8 @@ pub(crate) fn stays_in_training_mode(program: &Program<'_>) -> bool {
     calls().any(matters) && !calls().any(switches)
 }
 
-/// Whether a call of `train` may switch to evaluation: `model.train(False)`, `model.train(training)`.
-/// Trainers are trained by a method of this name, too.
+/// Whether a call of `train` may switch to evaluation mode: `model.train(False)`,
+/// `model.train(training)`. Trainers also have a method of this name.
 fn may_switch(program: &Program<'_>, text: &Module, call: &Call) -> bool {
     let Some((object, _)) = call.callee.rsplit_once('.') else { return false };
     let list = text.node(&call.span).and_then(|node| node.field(Field::Arguments));
@@ -228,32 +240,36 @@ mod tests {
     use super::*;
     use crate::harness::with_program;
 
-    /// Whether the line with the mark `# here` validates, in a loop that trains `model`.
-    fn is_one(before: &str, within: &str, after: &str) -> bool {
+    /// Whether the line marked `# here` is validation, in a loop that trains `model`.
+    fn is_validation_at_mark(before: &str, within: &str, after: &str) -> bool {
         let text = format!(
             "import torch\nmodel, teacher = Net(), Net()\n{before}\nfor x, y in loader:\n{within}\n    \
              loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n{after}\n"
         );
         let marked = text.lines().position(|line| line.contains("# here")).expect("a mark");
-        with_program(&text, |program| validates(program, 0, u32::try_from(marked).unwrap_or(0) + 1))
+        with_program(&text, |program| {
+            is_validation(program, 0, u32::try_from(marked).unwrap_or(0) + 1)
+        })
     }
 
     #[test]
-    fn evaluation_mode_is_that_of_the_model_that_is_called() {
+    fn evaluation_mode_must_be_set_on_the_called_model() {
         let eval = "    model.eval()\n    y = model(x)  # here\n    model.train()";
-        assert!(is_one("", eval, ""));
-        assert!(is_one("", "", "model.eval()\nmodel(x)  # here"));
-        assert!(!is_one("", "", "model.eval()\nmodel.train()\nmodel(x)  # here"));
-        // Another model, as a discriminator's step has it.
-        assert!(!is_one("teacher.eval()", "    fake = model(x)  # here", ""));
-        assert!(!is_one("", "    teacher.eval()\n    fake = model(x)  # here", ""));
+        assert!(is_validation_at_mark("", eval, ""));
+        assert!(is_validation_at_mark("", "", "model.eval()\nmodel(x)  # here"));
+        assert!(!is_validation_at_mark("", "", "model.eval()\nmodel.train()\nmodel(x)  # here"));
+        // Another model, as in the step of a discriminator.
+        assert!(!is_validation_at_mark("teacher.eval()", "    fake = model(x)  # here", ""));
+        assert!(!is_validation_at_mark("", "    teacher.eval()\n    fake = model(x)  # here", ""));
         // A teacher is put into evaluation mode once, and takes part in each step.
-        assert!(!is_one("teacher.eval()", "    target = teacher(x)  # here", ""));
+        assert!(!is_validation_at_mark("teacher.eval()", "    target = teacher(x)  # here", ""));
     }
 
     #[test]
-    fn names_do_not_make_a_training_step_validation() {
-        let over = |what: &str| is_one("", "", &format!("for x in {what}:\n    model(x)  # here"));
+    fn a_training_step_is_not_validation_by_name() {
+        let over = |what: &str| {
+            is_validation_at_mark("", "", &format!("for x in {what}:\n    model(x)  # here"))
+        };
         for what in ["testloader", "test_loader", "loaders['val']", "range(len(val_set))"] {
             assert!(over(what), "{what}");
         }
@@ -261,10 +277,10 @@ mod tests {
             assert!(!over(what), "{what}");
         }
         let adapts = "for x in test_loader:\n    model(x)  # here\n    f(x).backward()";
-        assert!(!is_one("", "", adapts));
+        assert!(!is_validation_at_mark("", "", adapts));
         let runs = "def test_run():\n    for x in loader:\n        model(x)  # here\n        f(x).backward()";
-        assert!(!is_one("", "", runs));
+        assert!(!is_validation_at_mark("", "", runs));
         let checks = "def check_accuracy(model):\n    model(x)  # here";
-        assert!(is_one("", "", checks));
+        assert!(is_validation_at_mark("", "", checks));
     }
 }

@@ -1,17 +1,17 @@
-//! What an iteration saves when the host does not wait for a GPU.
+//! The time that an iteration saves if the host does not wait for a GPU.
 
 use std::collections::HashSet;
 
 use super::evidence::Evidence;
 use ridgeline_graph::graph::{Graph, TaskId};
 
-/// Nanoseconds by which an iteration is shorter where the host does not wait there.
+/// The time per iteration that removing these waits saves, in nanoseconds.
 pub(crate) fn saved_without(evidence: &Evidence<'_>, waits: &[TaskId]) -> f64 {
-    evidence.saved(|graph| go_on(graph, waits)).max(0.0)
+    evidence.saved(|graph| remove_waits(graph, waits)).max(0.0)
 }
 
-/// Lets the host not wait.
-fn go_on(graph: &mut Graph, waits: &[TaskId]) {
+/// Removes waits from the graph, with the edges that lead to them.
+fn remove_waits(graph: &mut Graph, waits: &[TaskId]) {
     for wait in waits {
         graph.remove(*wait);
     }

@@ -1,4 +1,4 @@
-//! What a what-if brings to the iteration that rules look at.
+//! What-ifs for rules: what an optimization saves in the recorded iteration.
 
 use std::sync::LazyLock;
 
@@ -12,12 +12,12 @@ use ridgeline_optimize::optimization::Bound;
 use ridgeline_optimize::study::optimization;
 use ridgeline_profile::FileId;
 
-/// Optimizations that reckon with what was recorded alone, so that they can be asked of a GPU that is in
-/// no table.
-const OF_THE_RECORDING: [&str; 2] = ["loader-workers", "cuda-graphs"];
+/// Optimizations that only need the recording, so they also work for a GPU that is not in the
+/// device table.
+const DEVICE_INDEPENDENT: [&str; 2] = ["loader-workers", "cuda-graphs"];
 
-/// Such a GPU.
-static UNKNOWN: LazyLock<DeviceSpec> = LazyLock::new(|| DeviceSpec {
+/// A GPU that is not in the device table.
+static UNKNOWN_GPU: LazyLock<DeviceSpec> = LazyLock::new(|| DeviceSpec {
     name: String::new(),
     aliases: Vec::new(),
     kind: DeviceKind::Gpu,
@@ -37,19 +37,19 @@ static UNKNOWN: LazyLock<DeviceSpec> = LazyLock::new(|| DeviceSpec {
     verified_by: None,
 });
 
-/// What an optimization would save.
+/// The estimated savings of an optimization.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Prospect {
-    /// Nanoseconds of an iteration; below 0 where it takes longer.
+pub(crate) struct Savings {
+    /// Time saved per iteration, in nanoseconds; negative if the iteration gets longer.
     pub time_ns: f64,
-    /// Bytes of the peak; nothing where that is not known.
+    /// Peak memory saved, in bytes; `None` if it is unknown.
     pub bytes: Option<f64>,
-    /// The lines that it is about, the most important one first.
+    /// The lines that it changes, the most important one first.
     pub lines: Vec<(FileId, u32)>,
 }
 
 impl<'a> Evidence<'a> {
-    /// How the program has products computed.
+    /// The program's precision settings for matrix multiplications and convolutions.
     pub(crate) fn options(&self) -> Options {
         let settings = self.manifest().map(|manifest| &manifest.settings);
         let precision = settings.and_then(|settings| settings.matmul_precision.as_deref());
@@ -60,19 +60,20 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// What is known of what ran it; nothing of a GPU that is in no table.
+    /// The device that ran the iteration, or `None` if it is not in the device table.
     pub(crate) fn device(&self) -> Option<&'a DeviceSpec> {
         self.subject.device.as_ref().ok()
     }
 
-    /// What is known besides the graph; nothing where the GPU is not known.
+    /// Everything known in addition to the graph, or `None` if the device is unknown.
     pub(crate) fn facts(&self) -> Option<Facts<'a>> {
         Some(self.facts_on(self.device()?))
     }
 
-    /// The same, as far as an optimization needs it.
+    /// Like [`Evidence::facts`], but also with an unknown GPU if the optimization does not need the
+    /// device.
     pub(crate) fn facts_for(&self, optimization: &str) -> Option<Facts<'a>> {
-        let unknown = OF_THE_RECORDING.contains(&optimization).then(|| &*UNKNOWN);
+        let unknown = DEVICE_INDEPENDENT.contains(&optimization).then(|| &*UNKNOWN_GPU);
         Some(self.facts_on(self.device().or(unknown)?))
     }
 
@@ -87,10 +88,10 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// What an optimization would most likely save. Nothing where it does not apply, or where the
-    /// iteration cannot be replayed well enough to say. It changes and runs the whole graph: ask for
-    /// what can matter alone.
-    pub(crate) fn what_if(&self, name: &str) -> Option<Prospect> {
+    /// What an optimization would most likely save. Returns `None` if it does not apply, or if the
+    /// simulation does not reproduce the iteration well enough. This changes and simulates the
+    /// whole graph: call it only for what can matter.
+    pub(crate) fn what_if(&self, name: &str) -> Option<Savings> {
         let recorded = &self.subject.recorded;
         if !self.is_replayed() {
             return None;
@@ -102,7 +103,7 @@ impl<'a> Evidence<'a> {
         let peaks = memory::peak(&recorded.graph, &recorded.schedule)
             .zip(memory::peak(&changed, &then))
             .filter(|_| !touched.memory_is_unknown);
-        Some(Prospect {
+        Some(Savings {
             time_ns: recorded.schedule.iteration_ns - then.iteration_ns,
             bytes: peaks.map(|(now, then)| now - then),
             lines: touched.lines,

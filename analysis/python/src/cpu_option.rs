@@ -1,18 +1,20 @@
-//! How a program whose default is a GPU is asked for the CPU: an option that its own text declares.
+//! Finds how to run a program on the CPU if it uses a GPU by default: an option that its code
+//! declares.
 
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
 use crate::syntax::index::SourceIndex;
 
-/// How deep an assignment of a module stands in the tree: module, statement, assignment.
-const OF_A_MODULE: u32 = 2;
+/// The depth of a top-level assignment in the tree: module, statement, assignment.
+const TOP_LEVEL_DEPTH: u32 = 2;
 
-/// The arguments that make a program use the CPU, with the line that declares the option; nothing where
-/// the program does not ask for a GPU by default, or has no such option.
+/// Returns the arguments that make a program use the CPU, with the line that declares the option.
+/// Returns `None` if the program does not use a GPU by default, or has no such option.
 ///
-/// It reads `add_argument("--device", default="cuda")`, `add_argument("--cuda", action="store_false")`,
-/// and the settings of programs that any command line argument overrides (`configurator.py` of nanoGPT).
+/// Recognizes `add_argument("--device", default="cuda")`, `add_argument("--cuda",
+/// action="store_false")`, and the settings of programs that any command-line argument overrides
+/// (`configurator.py` of nanoGPT).
 pub fn cpu_option(index: &SourceIndex) -> Option<(Vec<String>, u32)> {
     let tree = index.tree()?;
     let text = index.text();
@@ -20,13 +22,15 @@ pub fn cpu_option(index: &SourceIndex) -> Option<(Vec<String>, u32)> {
     if !overrides && !text.contains("add_argument") {
         return None;
     }
-    // The cursor walks without recursion: a text may be nested as deeply as it likes.
+    // The cursor walks without recursion: the nesting depth is unlimited.
     let mut cursor = tree.walk();
     loop {
         let node = cursor.node();
         let found = match Kind::of(&node) {
-            Kind::Call => declared(node, text),
-            Kind::Assignment if overrides && cursor.depth() == OF_A_MODULE => setting(node, text),
+            Kind::Call => declared_option(node, text),
+            Kind::Assignment if overrides && cursor.depth() == TOP_LEVEL_DEPTH => {
+                setting(node, text)
+            }
             _ => None,
         };
         if let Some(arguments) = found {
@@ -43,8 +47,8 @@ pub fn cpu_option(index: &SourceIndex) -> Option<(Vec<String>, u32)> {
     }
 }
 
-/// The argument for an option that a call of `add_argument` declares.
-fn declared(call: Node<'_>, text: &str) -> Option<Vec<String>> {
+/// Returns the arguments for an option that a call of `add_argument` declares.
+fn declared_option(call: Node<'_>, text: &str) -> Option<Vec<String>> {
     let function = call.field(Field::Function)?;
     let name = text.get(function.byte_range())?;
     if name.rsplit('.').next() != Some("add_argument") {
@@ -82,7 +86,8 @@ fn declared(call: Node<'_>, text: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The argument for `device = 'cuda'` of a program whose settings the command line overrides.
+/// Returns the argument for `device = 'cuda'` in a program whose settings the command line
+/// overrides.
 fn setting(assignment: Node<'_>, text: &str) -> Option<Vec<String>> {
     let name = text.get(assignment.field(Field::Left)?.byte_range())?;
     let value = string(assignment.field(Field::Right)?, text)?;

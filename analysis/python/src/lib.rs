@@ -1,10 +1,10 @@
-//! What a PyTorch program says, read from its texts by tree-sitter.
+//! Analyzes PyTorch programs from their source text, with tree-sitter.
 //!
-//! [`syntax`] is one text as it is being edited, [`semantics`] is what the texts of a program mean together,
-//! [`torch_sites`] finds scripts that train and what they train with, [`batch_site`] the number that is the
-//! batch size. Positions are byte offsets, lines are counted from 1.
+//! [`syntax`] is one file while it is edited. [`semantics`] covers all files of a program.
+//! [`torch_sites`] finds scripts that train and what they train with. [`batch_site`] finds the
+//! number that is the batch size. Positions are byte offsets, lines are 1-based.
 //!
-//! It does not know what a line costs, nor where a file is kept.
+//! It does not know what a line costs or where files are stored.
 
 pub mod batch_site;
 mod cpu_option;

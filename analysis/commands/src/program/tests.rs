@@ -5,11 +5,11 @@ use super::*;
 #[track_caller]
 fn check(line: &str, expected: Expect) {
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    let said = match read_command(&words) {
-        Ok(command) => command.shown_for_tests(),
+    let shown = match read_command(&words) {
+        Ok(command) => command.display_for_tests(),
         Err(refusal) => format!("refused: {}. {}", refusal.what, refusal.next),
     };
-    expected.assert_eq(&said);
+    expected.assert_eq(&shown);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn python_and_its_options() {
 }
 
 #[test]
-fn what_stands_in_front() {
+fn wrappers_and_variables() {
     check(
         "CUDA_VISIBLE_DEVICES=0 A=b python train.py",
         expect![[r#"A=b CUDA_VISIBLE_DEVICES=0 <python> Script("train.py") []"#]],
@@ -66,7 +66,7 @@ fn what_stands_in_front() {
 }
 
 #[test]
-fn tools_with_environments() {
+fn environment_tools() {
     check("uv run train.py --x", expect![[r#"<uv run> Script("train.py") [--x]"#]]);
     check(
         "uv run --with rich --python 3.12 python -m pkg.train",

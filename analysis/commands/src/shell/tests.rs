@@ -5,8 +5,8 @@ use super::*;
 #[track_caller]
 fn check(text: &str, expected: Expect) {
     let positional = ["one".to_owned(), "t w o".to_owned()];
-    let surroundings = Surroundings { positional: Some(&positional), variables: BTreeMap::new() };
-    let lines: Vec<String> = commands(text, surroundings)
+    let initial = InitialState { positional: Some(&positional), variables: BTreeMap::new() };
+    let lines: Vec<String> = commands(text, initial)
         .iter()
         .map(|command| {
             let shown =
@@ -90,14 +90,14 @@ fn folders_and_placeholders() {
 }
 
 #[test]
-fn hostile_texts_end() {
+fn hostile_texts_terminate() {
     let long = "a".repeat(1 << 20);
-    assert_eq!(commands(&long, Surroundings::default()).len(), 1);
-    let _ = commands(&"'".repeat(100_001), Surroundings::default());
-    let _ = commands(&"$(".repeat(100_000), Surroundings::default());
-    let _ = commands(&"<<".repeat(100_000), Surroundings::default());
+    assert_eq!(commands(&long, InitialState::default()).len(), 1);
+    let _ = commands(&"'".repeat(100_001), InitialState::default());
+    let _ = commands(&"$(".repeat(100_000), InitialState::default());
+    let _ = commands(&"<<".repeat(100_000), InitialState::default());
     let doubling = "A=$A$A\n".repeat(1_000);
-    let _ = commands(&format!("A=aaaaaaaa\n{doubling}"), Surroundings::default());
+    let _ = commands(&format!("A=aaaaaaaa\n{doubling}"), InitialState::default());
     let many = "x;".repeat(100_000);
-    assert_eq!(commands(&many, Surroundings::default()).len(), MOST_COMMANDS);
+    assert_eq!(commands(&many, InitialState::default()).len(), MAX_COMMANDS);
 }

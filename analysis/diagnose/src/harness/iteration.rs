@@ -1,6 +1,6 @@
-//! What an iteration did, by hand: call by call of lines of the first file, or task by task.
+//! Builds an iteration by hand: as calls of lines of the first file, or task by task.
 
-use super::{At, Case};
+use super::{Case, FileLine};
 use ridgeline_graph::graph::{Resource, Task, TaskId, TaskKind};
 use ridgeline_graph::memory::{Block, BlockKind, Moment};
 use ridgeline_operators::operator::{ElementType, Operator};
@@ -9,14 +9,14 @@ use ridgeline_profile::{FileId, LineCost, ModuleCost, ModuleId, Phase};
 
 pub(crate) use ridgeline_optimize::optimizations::shared::testing::{float, operator};
 
-/// An [`operator`] in another type.
+/// An [`operator`] with another element type.
 pub(crate) fn of_type(element: ElementType, name: &str, shapes: &[&[u64]]) -> Operator {
     retyped(&operator(name, shapes), ElementType::Float32, element)
 }
 
-/// Call by call.
+/// Calls.
 impl Case {
-    /// Adds a module instance; what is called from here on belongs to it.
+    /// Adds a module instance, which the following calls belong to.
     pub(crate) fn module(mut self, path: &str, type_name: &str, line: u32) -> Case {
         let of = |known: &str| self.profile.modules.iter().position(|one| one.path == known);
         let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
@@ -32,7 +32,7 @@ impl Case {
         self
     }
 
-    /// A call of a line whose work takes so many microseconds; on a GPU the host takes 10 for it.
+    /// A call on a line, with its work in microseconds; on a GPU the host also takes 10 µs for it.
     pub(crate) fn call(
         mut self,
         line: u32,
@@ -68,7 +68,7 @@ impl Case {
         self
     }
 
-    /// The same several times.
+    /// Like [`Case::call`], several times.
     pub(crate) fn calls(
         self,
         times: u32,
@@ -93,7 +93,7 @@ impl Case {
         self
     }
 
-    /// Time of the host on a line outside of operators.
+    /// Host time on a line outside of operators.
     pub(crate) fn gap(mut self, line: u32, phase: Phase, gap_us: f64) -> Case {
         let host = self.graph.resource(&Resource::Host);
         let mut task = Task::new(TaskKind::HostGap, 1e3 * gap_us, phase);
@@ -102,14 +102,14 @@ impl Case {
         self
     }
 
-    /// A line of the first file ran so often in the iteration.
-    pub(crate) fn times(mut self, line: u32, times: f64) -> Case {
+    /// Sets how often a line of the first file ran in the iteration.
+    pub(crate) fn line_calls(mut self, line: u32, times: f64) -> Case {
         self.profile.lines[0].push(LineCost { line, calls: times, ..LineCost::default() });
         self
     }
 
-    /// Memory that the last call made, and that lives on; see [`Case::frees`].
-    pub(crate) fn makes(mut self, bytes: f64) -> Case {
+    /// Memory that the last call allocates, and that is not freed unless [`Case::frees`] is called.
+    pub(crate) fn allocates(mut self, bytes: f64) -> Case {
         let task = self.last_host();
         let by = self.graph.tasks[task.index()];
         self.graph.memory.is_known = true;
@@ -125,7 +125,7 @@ impl Case {
         self
     }
 
-    /// The last call frees the block of this number.
+    /// The last call frees the block with this index.
     pub(crate) fn frees(mut self, block: usize) -> Case {
         let task = self.last_host();
         self.graph.memory.blocks[block].freed = Some(Moment { task, event: self.calls });
@@ -142,17 +142,23 @@ impl Case {
     }
 }
 
-/// Task by task.
+/// Single tasks.
 impl Case {
     /// A task of the host.
-    pub(crate) fn host(&mut self, kind: TaskKind, ns: f64, phase: Phase, at: Option<At>) -> TaskId {
+    pub(crate) fn host(
+        &mut self,
+        kind: TaskKind,
+        ns: f64,
+        phase: Phase,
+        at: Option<FileLine>,
+    ) -> TaskId {
         let host = self.graph.resource(&Resource::Host);
         let mut task = Task::new(kind, ns, phase);
         task.line = at;
         self.graph.push(host, task)
     }
 
-    /// Names the operator of a task, and gives it a call of its own.
+    /// Sets the operator of a task, with its own call number.
     pub(crate) fn operator(&mut self, task: TaskId, name: &str) -> u32 {
         self.graph.operators.push(Operator::new(name, Vec::new(), Vec::new()));
         let call = self.graph.operators.len() as u32 - 1;
@@ -161,13 +167,13 @@ impl Case {
         call
     }
 
-    /// A launch of 1 µs, and what it starts on the GPU.
+    /// A launch of 1 µs and the task that it starts on the GPU.
     pub(crate) fn launch(
         &mut self,
         kind: TaskKind,
         name: &str,
         ns: f64,
-        at: Option<At>,
+        at: Option<FileLine>,
     ) -> (TaskId, TaskId) {
         let launch = self.host(TaskKind::Launch, 1e3, Phase::Forward, at);
         let stream = self.graph.resource(&Resource::Stream(0, 7));
@@ -179,23 +185,23 @@ impl Case {
         (launch, task)
     }
 
-    /// A block of memory that a task made.
+    /// A block of memory that a task allocated.
     pub(crate) fn block(
         &mut self,
         bytes: f64,
         kind: BlockKind,
-        made: Option<TaskId>,
-        freed: Option<TaskId>,
+        allocated_by: Option<TaskId>,
+        freed_by: Option<TaskId>,
     ) {
         self.graph.memory.is_known = true;
         let event = self.graph.memory.blocks.len() as u32;
         let moment = |task: TaskId| Moment { task, event };
-        let line = made.and_then(|made| self.graph.task(made)?.line);
+        let line = allocated_by.and_then(|allocated_by| self.graph.task(allocated_by)?.line);
         self.graph.memory.add(Block {
             bytes,
             kind,
-            allocated: made.map(moment),
-            freed: freed.map(moment),
+            allocated: allocated_by.map(moment),
+            freed: freed_by.map(moment),
             line,
             module: None,
             call: None,

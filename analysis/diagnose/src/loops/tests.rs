@@ -1,23 +1,23 @@
 use super::*;
 use crate::harness::with_program;
 
-/// The kinds of the loops of a function's body.
+/// Checks the kinds of the loops in the body of a function.
 #[track_caller]
-fn check(body: &str, expected: &[Rounds]) {
+fn check(body: &str, expected: &[LoopKind]) {
     let body = body.replace('\n', "\n        ");
     let text = format!(
         "import torch\nfrom torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n        \
              self.cell = nn.GRUCell(8, 8)\n        self.one = nn.LSTMCell(8, 8)\n        self.two = nn.LSTMCell(8, 8)\n        self.lstm = nn.LSTM(8, 8)\n        self.lin = nn.Linear(8, 8)\n    def forward(self, x, h):\n        {body}\n\nNet()(1, 2)\n"
     );
     let found = with_program(&text, |program| {
-        loops(program).iter().map(|one| one.rounds).collect::<Vec<_>>()
+        loops(program).iter().map(|one| one.kind).collect::<Vec<_>>()
     });
     assert_eq!(found, expected, "{text}");
 }
 
 #[test]
-fn rounds_that_need_nothing_of_one_another() {
-    let expected = &[Rounds::Independent];
+fn independent_iterations() {
+    let expected = &[LoopKind::Independent];
     check(
         "out = []\nfor t in range(9):\n    y = self.lin(x[:, t])\n    out.append(y.relu())",
         expected,
@@ -28,27 +28,27 @@ fn rounds_that_need_nothing_of_one_another() {
 }
 
 #[test]
-fn a_cell_whose_inputs_are_all_there() {
+fn a_cell_whose_inputs_exist_before_the_loop() {
     let body = "out = []\nfor t in range(9):\n    h = self.cell(x[:, t], h)\n    out.append(h)";
-    check(body, &[Rounds::Cell]);
-    // The next input is the last output: nothing can be done at once.
+    check(body, &[LoopKind::Cell]);
+    // The next input is the last output: the steps cannot run at once.
     check("for t in range(9):\n    h = self.cell(h, h)\n    out.append(x[t])", &[]);
     check("for t in range(9):\n    y = self.lin(h) + x[t]\n    h = self.cell(y, h)", &[]);
-    // The state is changed in between, or the step is the program's own.
+    // The state is changed in between, or the step is written by hand.
     check("for t in range(9):\n    h = self.cell(x[t], h)\n    h = self.lin(h)", &[]);
     check("for t in range(9):\n    h = torch.tanh(self.lin(h) + x[t])", &[]);
-    // Where an episode ends the state begins anew.
+    // The state is reset at the end of an episode.
     check("for t in range(9):\n    h = self.cell(x[t], h * mask[t])", &[]);
     check("for t in range(9):\n    h = self.cell(x[t])\n    out.append(g)\n    g = h", &[]);
 }
 
 #[test]
-fn cells_one_on_the_other() {
+fn stacked_cells() {
     let stacked = "for t in range(9):\n    h, c = self.one(x[:, t], (h, c))\n    g, d = self.two(h, (g, d))\n    out.append(self.lin(g))";
-    check(stacked, &[Rounds::Cell]);
+    check(stacked, &[LoopKind::Cell]);
     let between = "for t in range(9):\n    h, c = self.one(x[:, t], (h, c))\n    y = self.lin(h).relu()\n    g, d = self.two(y, (g, d))";
-    check(between, &[Rounds::Cell]);
-    // The lower one is given what the upper one gave a step before.
+    check(between, &[LoopKind::Cell]);
+    // The lower cell gets the previous output of the upper one.
     let back = "for t in range(9):\n    h, c = self.one(x[:, t] + g, (h, c))\n    g, d = self.two(h, (g, d))";
     check(back, &[]);
     // Each takes the other's state.
@@ -57,18 +57,18 @@ fn cells_one_on_the_other() {
 }
 
 #[test]
-fn a_whole_layer_that_is_given_step_by_step() {
+fn a_recurrent_layer_called_step_by_step() {
     let body = "for t in range(9):\n    y, h = self.lstm(x[:, t:t + 1], h)\n    out.append(y)";
-    check(body, &[Rounds::Cell]);
-    // Truncated: the graph is cut between chunks.
+    check(body, &[LoopKind::Cell]);
+    // Truncated backpropagation: the graph is cut between chunks.
     let body =
         "for t in range(0, 90, 30):\n    y, h = self.lstm(x[:, t:t + 30], h)\n    out.append(y)";
     check(body, &[]);
 }
 
 #[test]
-fn comprehensions_that_are_joined() {
-    let expected = &[Rounds::Independent];
+fn comprehensions_whose_results_are_joined() {
+    let expected = &[LoopKind::Independent];
     check("y = torch.stack([self.lin(x[:, t]).relu() for t in range(9)], dim=1)", expected);
     check("y = torch.cat([self.lin(row) for row in x])", expected);
     check("y = sum(torch.dot(row, h) for row in x)", expected);
@@ -82,18 +82,18 @@ fn comprehensions_that_are_joined() {
 }
 
 #[test]
-fn chunks_and_draws_are_on_purpose() {
+fn chunks_and_random_draws_are_intentional() {
     check("for i in range(0, 99, 9):\n    out.append(self.lin(x[i:i + 9]) @ h)", &[]);
     check("for i in range(8):\n    total = total + self.lin(x[i * 9:(i + 1) * 9]).sum()", &[]);
     check("for part in x.split(9):\n    out.append(self.lin(part))", &[]);
     check("for part in torch.chunk(x, 9):\n    out.append(self.lin(part))", &[]);
     check("for i in range(9):\n    out.append(x[i, torch.randperm(9)[:4]])", &[]);
-    check("for row in x.split(1, dim=1):\n    out.append(self.lin(row))", &[Rounds::Independent]);
-    check("for i in range(9):\n    out.append(self.lin(x[i, 2:5]))", &[Rounds::Independent]);
+    check("for row in x.split(1, dim=1):\n    out.append(self.lin(row))", &[LoopKind::Independent]);
+    check("for i in range(9):\n    out.append(self.lin(x[i, 2:5]))", &[LoopKind::Independent]);
 }
 
 #[test]
-fn loops_over_layers_and_loops_that_train_are_left_alone() {
+fn loops_over_layers_and_training_loops_are_skipped() {
     check("for layer in self.layers:\n    x = layer(x)", &[]);
     check("for i in range(9):\n    out.append(self.layers[i](x))", &[]);
     check("for i in range(9):\n    out.append(getattr(self, f'l{i}')(x[i]))", &[]);
@@ -105,8 +105,8 @@ fn loops_over_layers_and_loops_that_train_are_left_alone() {
 }
 
 #[test]
-fn rounds_that_branch() {
-    let expected = &[Rounds::Branching];
+fn branching_iterations() {
+    let expected = &[LoopKind::Branching];
     check("for t in range(9):\n    if t > 3:\n        out.append(self.lin(x[t]))", expected);
     check(
         "for t in range(9):\n    y = x[t]\n    if flag:\n        y = y * 2\n    out.append(y)",
@@ -127,16 +127,16 @@ fn rounds_that_branch() {
 }
 
 #[test]
-fn branches_that_need_another_round_or_are_about_sizes() {
+fn branches_that_depend_on_another_iteration_or_on_sizes_are_skipped() {
     let none = |body: &str| check(body, &[]);
-    // The first round begins what the others go on with.
+    // The first iteration creates the state that the others continue.
     none("for t in range(9):\n    if t == 0:\n        h = x[t]\n    else:\n        h = h * x[t]");
     none("for t in range(9):\n    if x[t].sum() > 0:\n        last = x[t]\n    out.append(last)");
     none("for t in range(9):\n    if h[t]:\n        s = s * 0\n    s = self.lin(s) + x[t]");
     none("best = 0\nfor t in range(9):\n    y = x[t].sum()\n    if y > best:\n        best = y");
     none("for t in range(9):\n    if len(out) < 4:\n        out.append(x[t])");
     none("for t in range(9):\n    y = x[t]\n    if y.sum() > 4:\n        break\n    out.append(y)");
-    // Boxes of a picture, of which there may be any number.
+    // Boxes of an image, which may have any number of them.
     none(
         "for i in range(9):\n    if len(h[i]) == 0:\n        continue\n    out.append(x[i] * h[i])",
     );
@@ -144,7 +144,7 @@ fn branches_that_need_another_round_or_are_about_sizes() {
     none("for b in x:\n    if b.numel() == 0:\n        total += b.sum()");
     none("for a, b in zip(x, h):\n    if b is not None:\n        total += (a * b).sum()");
     none("for b in x:\n    if b[0] > 0:\n        total += b['boxes'].sum()");
-    // Where the next token comes from is drawn.
+    // Random sampling decides where the next token comes from.
     none(
         "for t in range(9):\n    if random.random() < 0.5:\n        out.append(x[t])\n    else:\n        out.append(h[t])",
     );
@@ -154,16 +154,16 @@ fn branches_that_need_another_round_or_are_about_sizes() {
 }
 
 #[test]
-fn parameters_one_by_one() {
+fn parameter_loops() {
     let body = "for a, p in zip(self.parameters(), x.parameters()):\n    a.mul_(0.9).add_(p)";
-    check(body, &[Rounds::Parameters]);
+    check(body, &[LoopKind::Parameters]);
     check("for p in self.parameters():\n    p.requires_grad_(False)", &[]);
     check("for p in self.parameters():\n    total += p.norm()", &[]);
 }
 
 #[test]
-fn updates_by_hand() {
-    let found = |body: &str| check(body, &[Rounds::Parameters]);
+fn hand_written_updates() {
+    let found = |body: &str| check(body, &[LoopKind::Parameters]);
     found("for p in self.parameters():\n    p.data -= 0.1 * p.grad");
     found("for p in self.parameters():\n    p.data = p.data - 0.1 * p.grad\n    p.grad = None");
     found(
@@ -171,7 +171,7 @@ fn updates_by_hand() {
     );
     found("for p in self.parameters():\n    with torch.no_grad():\n        p -= 0.1 * p.grad");
     found("weights = list(self.parameters())\nfor w, m in zip(weights, x):\n    w.sub_(m)");
-    // An optimizer of one's own keeps what it is given.
+    // A hand-written optimizer keeps its parameters.
     found(
         "for p, m in zip(self.params, self.m):\n    m.mul_(0.9).add_(p.grad)\n    p.sub_(0.1 * m)",
     );
@@ -186,7 +186,7 @@ fn updates_by_hand() {
 }
 
 #[test]
-fn rounds_that_change_no_parameter_or_leave_something_are_none() {
+fn loops_that_update_no_parameter_or_carry_state_are_skipped() {
     let none = |body: &str| check(body, &[]);
     none("for p in self.parameters():\n    p.grad = None");
     none("for p in self.parameters():\n    p.requires_grad = False");

@@ -1,4 +1,5 @@
-//! Autograd's search for NaNs left on (PyTorch, "Performance Tuning Guide: Disable debugging APIs").
+//! `anomaly-detection`: autograd's anomaly detection left enabled (PyTorch, "Performance Tuning
+//! Guide: Disable debugging APIs").
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
@@ -29,14 +30,14 @@ impl Rule for AnomalyDetection {
         }
         let sites = sites(evidence.program);
         let written = sites.iter().find_map(|site| {
-            let (file, line) = evidence.ran(site.module, site.line)?;
+            let (file, line) = evidence.recorded_line(site.module, site.line)?;
             Some(evidence.place(file, line))
         });
-        let of_loop = || {
+        let loop_place = || {
             let at = manifest.training_loop?;
             Some(evidence.place(FileId(at.file), at.line))
         };
-        let Some(at) = written.or_else(of_loop) else { return Vec::new() };
+        let Some(at) = written.or_else(loop_place) else { return Vec::new() };
         vec![finding(at, switched_off::cost(evidence, "anomaly"))]
     }
 
@@ -62,11 +63,11 @@ fn finding(at: Place, cost: Option<Cost>) -> Finding {
     }
 }
 
-/// Where the text turns it on.
+/// Where the text enables it.
 struct Site {
     module: usize,
     line: u32,
-    /// No condition stands before it.
+    /// Whether no condition guards it.
     is_always: bool,
 }
 
@@ -79,7 +80,7 @@ fn sites(program: &Program<'_>) -> Vec<Site> {
     found.collect()
 }
 
-/// Whether a call turns it on for certain; nothing where it turns it off, or is another call.
+/// Whether a call definitely enables it. Returns `None` if it disables it or is another call.
 fn turns_on(program: &Program<'_>, module: usize, call: &Call) -> Option<bool> {
     let name = call.name();
     if !matches!(name, "set_detect_anomaly" | "detect_anomaly") {
@@ -90,7 +91,7 @@ fn turns_on(program: &Program<'_>, module: usize, call: &Call) -> Option<bool> {
     let node = program.node(module, call).filter(|_| is_torch)?;
     let arguments = program.arguments(module, node)?;
     if name == "detect_anomaly" {
-        // It works as a `with` alone.
+        // It only takes effect as a `with`.
         let mut around = node.parent();
         while around.is_some_and(|one| {
             matches!(Kind::of(&one), Kind::WithItem | Kind::AsPattern | Kind::WithClause)
@@ -128,7 +129,7 @@ for x, y in loader:  # loop
     }
 
     #[test]
-    fn where_the_text_turns_it_on() {
+    fn enabled_in_the_text() {
         check(PROGRAM, &[2]);
         check("from torch import autograd\nautograd.set_detect_anomaly(mode=True)\n", &[2]);
         check("import torch\nwith torch.autograd.detect_anomaly():\n    train()\n", &[2]);
@@ -139,7 +140,7 @@ for x, y in loader:  # loop
     }
 
     #[test]
-    fn off_or_on_demand_is_none() {
+    fn disabled_or_conditional_is_not_reported() {
         check("import torch\ntorch.autograd.set_detect_anomaly(False)\n", &[]);
         check("import torch\ntorch.autograd.set_detect_anomaly(args.debug)\n", &[]);
         check("import torch\nif args.debug:\n    torch.autograd.set_detect_anomaly(True)\n", &[]);
@@ -147,10 +148,10 @@ for x, y in loader:  # loop
     }
 
     #[test]
-    fn what_iterations_without_it_save_is_the_cost() {
+    fn cost_comes_from_iterations_without_it() {
         let mut case = Case::new(PROGRAM);
         case.host(TaskKind::HostGap, 5e6, Phase::Backward, Some(case.line("backward")));
-        assert_eq!(case.measured(&AnomalyDetection), [], "nobody looked");
+        assert_eq!(case.measured(&AnomalyDetection), [], "the setting is unknown");
         case.manifest.settings.anomaly = Some(true);
         assert_eq!(case.finds(&AnomalyDetection, "anomaly").cost, None);
         let name = "anomaly".to_owned();
@@ -162,7 +163,7 @@ for x, y in loader:  # loop
     }
 
     #[test]
-    fn where_the_text_does_not_show_it_the_loop_is_told() {
+    fn loop_is_reported_if_the_text_does_not_show_it() {
         let mut case = Case::new("import helper\nfor x in loader:  # loop\n    step(x)\n");
         case.host(TaskKind::HostGap, 1e6, Phase::Other, None);
         case.manifest.settings.anomaly = Some(true);

@@ -1,14 +1,15 @@
-//! `attention-written-out`: product, softmax and product by themselves, so that the scores of all pairs
-//! go through memory (Dao et al., "FlashAttention", NeurIPS 2022; `scaled_dot_product_attention`).
+//! `attention-written-out`: attention as separate matmul, softmax and matmul, which stores the
+//! scores of all pairs in memory (Dao et al., "FlashAttention", NeurIPS 2022;
+//! `scaled_dot_product_attention`).
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
-use crate::reading::place;
+use crate::line_sums::{Line, work_of_line};
 use crate::rule::Rule;
-use crate::tally::{Line, of_line};
+use crate::source_queries::place;
 use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::Operator;
 use ridgeline_optimize::rewrite::mend::layers::layer;
@@ -20,14 +21,14 @@ use ridgeline_profile::Phase;
 use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::{Call, Module, last_name};
 
-/// A smaller share of the iteration or of the peak is not worth another function.
-const LEAST: f64 = 0.02;
-/// Products, by the last part of their names; `@` is one, and `einsum` may be.
-const PRODUCTS: [&str; 3] = ["matmul", "bmm", "baddbmm"];
-/// Those of matrices of three dimensions alone.
-const OF_THREE: [&str; 2] = ["bmm", "baddbmm"];
-/// What may be done with scores and weights on the way, and the one kernel does too.
-const PASSING: [&str; 14] = [
+/// The minimum share of the iteration time or of peak memory.
+const MIN_SHARE: f64 = 0.02;
+/// Matrix multiplications, by the last part of their names; `@` also is one, and `einsum` may be.
+const MATMULS: [&str; 3] = ["matmul", "bmm", "baddbmm"];
+/// Those that only take three dimensions.
+const MATMULS_3D: [&str; 2] = ["bmm", "baddbmm"];
+/// Operations on scores and weights that the fused kernel also supports.
+const SUPPORTED: [&str; 14] = [
     "masked_fill",
     "masked_fill_",
     "where",
@@ -43,8 +44,8 @@ const PASSING: [&str; 14] = [
     "dropout",
     "view",
 ];
-/// Steps from one name to the next.
-const DEEPEST: u32 = 12;
+/// The maximum number of names followed from one to the next.
+const MAX_DEPTH: u32 = 12;
 
 pub(super) struct AttentionWrittenOut;
 
@@ -63,14 +64,15 @@ impl Rule for AttentionWrittenOut {
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
         let sites = sites(program).into_iter();
-        // Beside the one call it is what is left for where that does not go: only a run tells.
-        let sites = sites.filter(|(module, line)| !has_the_call(program, *module, *line));
+        // Next to a call of the fused operator this is the fallback for inputs that it does not
+        // support: only a run shows which one is used.
+        let sites = sites.filter(|(module, line)| !has_fused_call(program, *module, *line));
         sites.map(|(module, line)| finding(place(program, module, line))).collect()
     }
 }
 
-/// Whether the function of a line, or its class, calls the one operator as well.
-fn has_the_call(program: &Program<'_>, module: usize, line: u32) -> bool {
+/// Whether the function of a line, or its class, also calls the fused operator.
+fn has_fused_call(program: &Program<'_>, module: usize, line: u32) -> bool {
     let text = program.module(module);
     let function = text.function_at(text.index.lines().start_of(line));
     let class = program.class_of((module, function)).and_then(|at| text.classes.lookup(at));
@@ -94,12 +96,12 @@ fn finding(at: Place) -> Finding {
 }
 
 fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
-    // Softmax of three dimensions on a line that is written so: nothing else can be one.
+    // Only a softmax over three or more dimensions on such a line can be attention.
     let sites: Vec<_> = sites(evidence.program)
         .into_iter()
-        .filter_map(|(module, line)| evidence.ran(module, line))
+        .filter_map(|(module, line)| evidence.recorded_line(module, line))
         .filter_map(|line| {
-            let softmax = of_line(evidence, line).filter(|(key, _)| {
+            let softmax = work_of_line(evidence, line).filter(|(key, _)| {
                 let operator = evidence.operator(key);
                 let family = operator.and_then(work).map(|work| work.family);
                 let dimensions = operator.and_then(|it| it.shape(0)).map_or(0, <[u64]>::len);
@@ -117,9 +119,10 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     let mut probed = evidence.probes.stand_ins.iter().map(|(operator, _)| operator);
     let is_probed = probed.any(|operator| operator.name.contains("scaled_dot_product"));
     if !evidence.on_gpu() && !is_probed {
-        // The cost model knows little of a processor's fused attention; its products take what they took,
-        // and what goes over the scores besides them is gone.
-        saved.time_ns = beside_products_ns(evidence, &sites);
+        // The cost model knows little about fused attention on a CPU. Assume that its matrix
+        // multiplications take as long as before, and that the other operators on the scores are
+        // gone.
+        saved.time_ns = other_score_ops_ns(evidence, &sites);
     }
     let peak = evidence.profile().memory.peak_bytes as f64;
     let found = sites.into_iter().filter_map(|((file, line), time_ns)| {
@@ -129,18 +132,18 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
             bytes: share * saved.bytes.unwrap_or(0.0).max(0.0),
             is_predicted: true,
         };
-        let is_large = peak > 0.0 && cost.bytes >= LEAST * peak;
-        (evidence.share(cost.time_ns) >= LEAST || is_large)
+        let is_large = peak > 0.0 && cost.bytes >= MIN_SHARE * peak;
+        (evidence.share(cost.time_ns) >= MIN_SHARE || is_large)
             .then(|| Finding { cost: Some(cost), ..finding(evidence.place(file, line)) })
     });
     Some(found.collect())
 }
 
-/// Nanoseconds of what is neither product nor view and goes over tensors as large as the scores, in the
-/// forward and the backward pass.
-fn beside_products_ns(evidence: &Evidence<'_>, sites: &[(Line, f64)]) -> f64 {
-    let of_sites = sites.iter().flat_map(|(line, _)| of_line(evidence, *line));
-    let softmaxes = of_sites.filter_map(|(key, _)| {
+/// The time of the other operators (neither matrix multiplications nor views) on tensors as large
+/// as the scores, in the forward and the backward pass, in nanoseconds.
+fn other_score_ops_ns(evidence: &Evidence<'_>, sites: &[(Line, f64)]) -> f64 {
+    let site_work = sites.iter().flat_map(|(line, _)| work_of_line(evidence, *line));
+    let softmaxes = site_work.filter_map(|(key, _)| {
         let operator = evidence.operator(key)?;
         let is_softmax = work(operator)?.family == Family::Softmax;
         is_softmax.then(|| operator.shape(0)).flatten()
@@ -158,12 +161,12 @@ fn beside_products_ns(evidence: &Evidence<'_>, sites: &[(Line, f64)]) -> f64 {
     all.map(|(_, work)| work.time_ns()).sum()
 }
 
-/// The lines of softmaxes that are in the midst of an attention: text and line.
+/// The softmax calls that are part of an attention, as module index and line.
 fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
     let attentions = program.calls().filter(|(module, call)| {
         let Some((scores, products)) = scores(program, *module, call) else { return false };
-        let way = Way { program, module: *module, function: call.function, products };
-        way.comes_from_product(scores, scores.start_byte(), 0)
+        let source = ScoreSource { program, module: *module, function: call.function, products };
+        source.comes_from_product(scores, scores.start_byte(), 0)
             && goes_to_product(program, *module, call) == Some(true)
     });
     let lines =
@@ -173,7 +176,8 @@ fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
     lines
 }
 
-/// What a softmax over the last dimension is of, and the products whose last dimension that is.
+/// The input of a softmax over the last dimension, and the matrix multiplications whose result has
+/// that many dimensions.
 fn scores<'a>(
     program: &Program<'a>,
     module: usize,
@@ -189,8 +193,8 @@ fn scores<'a>(
     );
     let (scores, dimension) = if is_function {
         (first()?, arguments.named("dim").or(arguments.positional.get(1).copied())?)
-    } else if let Some(made) = layer_of(program, module, &call.callee) {
-        (first()?, made)
+    } else if let Some(dimension) = layer_of(program, module, &call.callee) {
+        (first()?, dimension)
     } else {
         let object = object_of(text, node, "softmax")?;
         if written(text, object).starts_with("self.") {
@@ -199,20 +203,20 @@ fn scores<'a>(
         (object, arguments.named("dim").or(arguments.positional.first().copied())?)
     };
     match text.text(&dimension.byte_range()).trim() {
-        "-1" | "3" => Some((scores, &PRODUCTS)),
-        "2" => Some((scores, &OF_THREE)),
+        "-1" | "3" => Some((scores, &MATMULS)),
+        "2" => Some((scores, &MATMULS_3D)),
         _ => None,
     }
 }
 
-/// The dimension of `nn.Softmax` that an attribute holds, where it never holds anything else.
+/// The dimension of the `nn.Softmax` that an attribute holds, if it never holds anything else.
 fn layer_of<'a>(program: &Program<'a>, module: usize, callee: &str) -> Option<Node<'a>> {
     let text = program.module(module);
     let own = text.assignments.iter().filter(|one| one.target == callee);
     let dimensions = own.map(|one| {
         let value = text.node(&one.value)?;
-        let is_one = layer(program, module, value)? == "Softmax";
-        let arguments = program.arguments(module, value).filter(|_| is_one)?;
+        let is_softmax = layer(program, module, value)? == "Softmax";
+        let arguments = program.arguments(module, value).filter(|_| is_softmax)?;
         arguments.named("dim").or(arguments.positional.first().copied())
     });
     let dimensions: Vec<Node<'a>> = dimensions.collect::<Option<_>>()?;
@@ -221,20 +225,20 @@ fn layer_of<'a>(program: &Program<'a>, module: usize, callee: &str) -> Option<No
     rest.iter().all(same).then_some(*first)
 }
 
-/// From a softmax back to what its scores are made of.
-struct Way<'a, 'p> {
+/// Follows the scores of a softmax back to the matrix multiplication that computes them.
+struct ScoreSource<'a, 'p> {
     program: &'p Program<'a>,
     module: usize,
     function: Option<usize>,
-    /// By the last part of their names.
+    /// Accepted matrix multiplications, by the last part of their names.
     products: &'static [&'static str],
 }
 
-impl<'a> Way<'a, '_> {
-    /// Whether scores are one product that was at most scaled, shifted and masked: that the one operator
-    /// does too.
+impl<'a> ScoreSource<'a, '_> {
+    /// Whether scores are one matrix product, at most scaled, shifted and masked: the fused
+    /// operator also does that.
     fn comes_from_product(&self, node: Node<'a>, before: usize, depth: u32) -> bool {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return false;
         }
         let text = self.program.module(self.module);
@@ -263,7 +267,7 @@ impl<'a> Way<'a, '_> {
                 }
                 let object = field(Field::Function).and_then(|it| it.field(Field::Object));
                 let list = field(Field::Arguments).map(named_children).into_iter().flatten();
-                PASSING.contains(&last) && object.into_iter().chain(list).any(follow)
+                SUPPORTED.contains(&last) && object.into_iter().chain(list).any(follow)
             }
             Kind::ConditionalExpression => named_children(node).into_iter().any(follow),
             Kind::Identifier => self.was_product(&written(text, node), before, depth),
@@ -271,21 +275,22 @@ impl<'a> Way<'a, '_> {
         }
     }
 
-    /// What a name was before it was scaled in place, and before a mask in a branch.
+    /// Whether a name held the product before it was scaled in place, and before a mask in a
+    /// branch.
     fn was_product(&self, name: &str, before: usize, depth: u32) -> bool {
         let text = self.program.module(self.module);
-        let made = text.assignments.iter().rev().filter(|one| {
+        let assignments = text.assignments.iter().rev().filter(|one| {
             one.function == self.function && one.target == name && one.value.end <= before
         });
-        for one in made {
+        for one in assignments {
             let Some(value) = text.node(&one.value) else { return false };
             if !one.is_augmented {
                 return one.element.is_none()
                     && self.comes_from_product(value, one.at.start, depth + 1);
             }
             let operator = value.parent().and_then(|it| it.field(Field::Operator));
-            let is_passing = operator.map(|it| it.kind());
-            if !matches!(is_passing, Some("+=" | "-=" | "*=" | "/=")) {
+            let operator_kind = operator.map(|it| it.kind());
+            if !matches!(operator_kind, Some("+=" | "-=" | "*=" | "/=")) {
                 return false;
             }
         }
@@ -293,18 +298,19 @@ impl<'a> Way<'a, '_> {
     }
 }
 
-/// Whether an `einsum` gives scores: of its last two dimensions one is of each factor.
+/// Whether an `einsum` computes scores: each of the last two dimensions of its result comes from
+/// one factor.
 fn gives_scores(text: &Module, call: Node<'_>) -> bool {
     let Some((factors, result)) = equation(text, call) else { return false };
     let ([one, other], [.., row, column]) = (&factors[..], &result[..]) else { return false };
-    let is_of = |label: &String| (one.contains(label), other.contains(label));
+    let factors_of = |label: &String| (one.contains(label), other.contains(label));
     matches!(
-        (is_of(row), is_of(column)),
+        (factors_of(row), factors_of(column)),
         ((true, false), (false, true)) | ((false, true), (true, false))
     )
 }
 
-/// Whether an `einsum` applies weights: their last dimension is summed over.
+/// Whether an `einsum` applies weights: it sums over their last dimension.
 fn applies_weights(text: &Module, call: Node<'_>, weights: Node<'_>) -> bool {
     let Some((factors, result)) = equation(text, call) else { return false };
     let list = call.field(Field::Arguments).map(named_children).unwrap_or_default();
@@ -315,8 +321,8 @@ fn applies_weights(text: &Module, call: Node<'_>, weights: Node<'_>) -> bool {
     last.is_some_and(|last| !result.contains(&last))
 }
 
-/// The dimensions of the factors and of the result of an `einsum`: of torch's, a letter each, or of
-/// einops', a word each.
+/// The dimensions of the factors and of the result of an `einsum`: one letter each in torch, one
+/// word each in einops.
 fn equation(text: &Module, call: Node<'_>) -> Option<(Vec<Vec<String>>, Vec<String>)> {
     let list = call.field(Field::Arguments).map(named_children)?;
     let literal = list.into_iter().find(|one| one.is(Kind::String))?;
@@ -331,8 +337,8 @@ fn equation(text: &Module, call: Node<'_>) -> Option<(Vec<Vec<String>>, Vec<Stri
     Some((factors.split(',').map(labels).collect(), labels(result)))
 }
 
-/// Whether what a softmax gives is dropped out, multiplied and no more: whoever wants to see the weights
-/// has to write attention out. Nothing where it is not followed.
+/// Whether the result of a softmax only goes through dropout and into a matrix multiplication: code
+/// that needs the weights has to write attention out. Returns `None` if it cannot be followed.
 fn goes_to_product(program: &Program<'_>, module: usize, call: &Call) -> Option<bool> {
     let text = program.module(module);
     let node = program.node(module, call)?;
@@ -340,9 +346,9 @@ fn goes_to_product(program: &Program<'_>, module: usize, call: &Call) -> Option<
     if is_factor(text, node, statement) {
         return Some(true);
     }
-    // `weights = softmax(…)`, and then what reads `weights`, in the same block.
+    // `weights = softmax(…)`, followed by the statements of the same block that read `weights`.
     let mut name = target(text, statement)?;
-    if !leads_on(text, node, statement) {
+    if !is_assigned(text, node, statement) {
         return Some(false);
     }
     let mut is_multiplied = false;
@@ -353,21 +359,21 @@ fn goes_to_product(program: &Program<'_>, module: usize, call: &Call) -> Option<
             .into_iter()
             .filter(|it| it.is(Kind::Identifier) && written(text, *it) == name)
             .collect();
-        // What is given a new value by itself is no reader.
+        // An assignment target is not a read.
         let read: Vec<Node<'_>> = readers.into_iter().filter(|it| !is_target(*it)).collect();
         if read.is_empty() {
             continue;
         }
-        let all = |holds: &dyn Fn(Node<'_>) -> bool| read.iter().all(|it| holds(*it));
+        let all = |test: &dyn Fn(Node<'_>) -> bool| read.iter().all(|it| test(*it));
         if all(&|it| is_factor(text, it, one)) {
             is_multiplied = true;
-        } else if all(&|it| leads_on(text, it, one)) && !is_multiplied {
+        } else if all(&|it| is_assigned(text, it, one)) && !is_multiplied {
             name = target(text, one)?;
         } else {
             return Some(false);
         }
     }
-    // A function within that sees it.
+    // A nested function may read it.
     let function = call.function.and_then(|at| text.functions.lookup(at));
     let is_seen = function.is_some_and(|it| {
         let inner = text
@@ -379,7 +385,7 @@ fn goes_to_product(program: &Program<'_>, module: usize, call: &Call) -> Option<
     Some(is_multiplied && !is_seen)
 }
 
-/// The name that a statement gives a value, where it is one.
+/// The name that a statement assigns, if its target is a name.
 fn target(text: &Module, statement: Node<'_>) -> Option<String> {
     let inner = statement.named_child(0).filter(|one| one.is(Kind::Assignment))?;
     let left = inner.field(Field::Left).filter(|left| left.is(Kind::Identifier))?;
@@ -391,7 +397,7 @@ fn is_target(node: Node<'_>) -> bool {
     parent.and_then(|parent| parent.field(Field::Left)) == Some(node)
 }
 
-/// Whether an expression is a factor of a product, dropped out on the way or not.
+/// Whether an expression is a factor of a matrix multiplication, possibly after dropout.
 fn is_factor(text: &Module, node: Node<'_>, statement: Node<'_>) -> bool {
     let mut at = node;
     while let Some(parent) = at.parent().filter(|_| at != statement) {
@@ -405,10 +411,10 @@ fn is_factor(text: &Module, node: Node<'_>, statement: Node<'_>) -> bool {
                 if last_name(&name) == "einsum" {
                     return applies_weights(text, parent, node);
                 }
-                if PRODUCTS.contains(&last_name(&name)) {
+                if MATMULS.contains(&last_name(&name)) {
                     return true;
                 }
-                if !passes(&name) {
+                if !is_allowed(&name) {
                     return false;
                 }
             }
@@ -420,12 +426,12 @@ fn is_factor(text: &Module, node: Node<'_>, statement: Node<'_>) -> bool {
     false
 }
 
-/// Whether an expression is all that a statement gives its target, dropped out on the way or not.
-fn leads_on(text: &Module, node: Node<'_>, statement: Node<'_>) -> bool {
+/// Whether a statement assigns the expression, possibly after dropout, and nothing else.
+fn is_assigned(text: &Module, node: Node<'_>, statement: Node<'_>) -> bool {
     let mut at = node;
     while let Some(parent) = at.parent().filter(|_| at != statement) {
         let is_fine = match Kind::of(&parent) {
-            Kind::Call => passes(&callee(text, parent)),
+            Kind::Call => is_allowed(&callee(text, parent)),
             Kind::ArgumentList | Kind::ParenthesizedExpression | Kind::Attribute => true,
             Kind::Assignment => return target(text, statement).is_some(),
             _ => false,
@@ -438,10 +444,10 @@ fn leads_on(text: &Module, node: Node<'_>, statement: Node<'_>) -> bool {
     false
 }
 
-/// `F.dropout`, `self.attn_drop`, `.to`: what weights may go through.
-fn passes(name: &str) -> bool {
+/// `F.dropout`, `self.attn_drop`, `.to`: operations that are allowed on weights.
+fn is_allowed(name: &str) -> bool {
     let last = last_name(name);
-    PASSING.contains(&last) || (name.starts_with("self.") && last.contains("drop"))
+    SUPPORTED.contains(&last) || (name.starts_with("self.") && last.contains("drop"))
 }
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
-//! `bias-before-batch-norm`: a bias that batch norm takes away again, since it subtracts the mean of each
-//! channel (Ioffe and Szegedy, 2015, section 3.2; PyTorch, "Performance Tuning Guide").
+//! `bias-before-batch-norm`: a bias that batch norm removes again, because it subtracts the mean of
+//! each channel (Ioffe and Szegedy, 2015, section 3.2; PyTorch, "Performance Tuning Guide").
 
 use std::collections::HashSet;
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
-use crate::reading::place;
+use crate::line_sums::Line;
 use crate::rule::Rule;
-use crate::tally::Line;
+use crate::source_queries::place;
 use ridgeline_graph::graph::Task;
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::rewrite::mend::vain_bias::vain_biases;
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_profile::Phase;
 
-/// A smaller share of the iteration is not worth an argument.
-const LEAST: f64 = 0.005;
+/// The minimum share of the iteration time.
+const MIN_SHARE: f64 = 0.005;
 
 pub(super) struct BiasBeforeBatchNorm;
 
@@ -31,10 +31,10 @@ impl Rule for BiasBeforeBatchNorm {
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let sites = sites(evidence.program);
         let found = sites.into_iter().filter_map(|(module, line)| {
-            let line = evidence.ran(module, line)?;
+            let line = evidence.recorded_line(module, line)?;
             let cost = cost(evidence, line)?;
             let place = evidence.place(line.0, line.1);
-            (evidence.share(cost.time_ns) >= LEAST)
+            (evidence.share(cost.time_ns) >= MIN_SHARE)
                 .then(|| Finding { cost: Some(cost), ..finding(place) })
         });
         found.collect()
@@ -61,7 +61,7 @@ fn finding(at: Place) -> Finding {
     }
 }
 
-/// Where layers with such a bias are made: the text and the line.
+/// Where layers with such a bias are created, as module index and line.
 fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
     let mut found = Vec::new();
     for (module, made) in vain_biases(program) {
@@ -74,9 +74,10 @@ fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
     found
 }
 
-/// What adding the bias and its gradient take: their kernels on a GPU. On a processor the addition is
-/// part of the product, and takes nothing that can be measured; the gradient is an operator of its own
-/// behind a linear layer, and is part of a convolution's, where it reads what the layer gave once more.
+/// The time to add the bias and to compute its gradient: on a GPU, of their kernels. On a CPU the
+/// addition is part of the matrix multiplication and takes no measurable time. The gradient is an
+/// operator of its own after a linear layer. After a convolution it is part of the backward
+/// operator, which reads the output gradient once more for it.
 fn cost(evidence: &Evidence<'_>, line: Line) -> Option<Cost> {
     let profile = evidence.profile();
     let modules: HashSet<u32> = (0_u32..)
@@ -100,50 +101,50 @@ fn cost(evidence: &Evidence<'_>, line: Line) -> Option<Cost> {
         };
         let backward = task.phase == Phase::Backward;
         if evidence.on_gpu() {
-            if is_of_bias(graph.name_of(task), backward) && !task.kind.is_host() {
+            if is_bias_kernel(graph.name_of(task), backward) && !task.kind.is_host() {
                 cost.time_ns += task.duration_ns;
             }
         } else if backward && name == "sum" {
             cost.time_ns += task.duration_ns;
         } else if backward && name == "convolution_backward" && task.call != call {
             call = task.call;
-            cost.time_ns += reading_ns(evidence, task);
+            cost.time_ns += gradient_read_ns(evidence, task);
             cost.is_predicted = true;
         }
     }
     (cost.time_ns > 0.0).then_some(cost)
 }
 
-/// Whether the batch norms beside some layers all ran with the statistics that they keep, which have no
-/// bias taken away (`torch.nn.BatchNorm2d`, in evaluation mode).
+/// Whether the batch norms next to these layers all ran with their running statistics, which do not
+/// remove a bias (`torch.nn.BatchNorm2d`, evaluation mode).
 fn is_in_evaluation(evidence: &Evidence<'_>, layers: &HashSet<u32>) -> bool {
     let modules = &evidence.profile().modules;
     let parent = |at: u32| modules.get(at as usize).and_then(|module| module.parent);
     let parents: HashSet<_> = layers.iter().map(|layer| parent(*layer)).collect();
     let graph = evidence.graph();
-    let beside = graph.tasks.iter().filter(|task| {
+    let neighbors = graph.tasks.iter().filter(|task| {
         let module = task.module.and_then(|at| Some((at, modules.get(at as usize)?)));
         module
             .is_some_and(|(at, it)| it.type_name.contains("Norm") && parents.contains(&parent(at)))
     });
     // `batch_norm(input, weight, bias, running_mean, running_var, training, …)`
-    let mut training = beside.filter_map(|task| {
+    let mut training = neighbors.filter_map(|task| {
         let operator = graph.operator_of(task)?;
         (operator.base_name() == Some("batch_norm")).then(|| operator.input(5).flag()).flatten()
     });
     training.next().is_some_and(|first| !first && training.all(|one| !one))
 }
 
-/// A kernel that adds a bias, or sums up its gradient.
-fn is_of_bias(kernel: &str, backward: bool) -> bool {
+/// Whether a kernel adds a bias or sums up its gradient.
+fn is_bias_kernel(kernel: &str, backward: bool) -> bool {
     match backward {
         true => kernel.contains("reduce_kernel"),
         false => kernel.contains("elementwise"),
     }
 }
 
-/// Nanoseconds of reading the gradient of what a convolution gave.
-fn reading_ns(evidence: &Evidence<'_>, task: &Task) -> f64 {
+/// The time to read the output gradient of a convolution, in nanoseconds.
+fn gradient_read_ns(evidence: &Evidence<'_>, task: &Task) -> f64 {
     let operator = evidence.graph().operator_of(task);
     let bytes = operator.and_then(|operator| operator.tensor(0)?.bytes()).unwrap_or(0.0);
     let bandwidth = evidence.device().map_or(0.0, |device| device.bandwidth);
@@ -174,12 +175,12 @@ mod tests {
         )\n";
 
     #[test]
-    fn layers_side_by_side() {
+    fn adjacent_layers_in_a_sequential() {
         assert_eq!(lines_in(&BiasBeforeBatchNorm, SEQUENTIAL), [4, 9]);
     }
 
     #[test]
-    fn lists_of_layers_that_become_a_sequence_and_others() {
+    fn layer_lists_count_only_as_sequential() {
         let text = "import torch.nn as nn\n\
             def block(a, b):\n\
             \x20   layers = [nn.Linear(a, b), nn.BatchNorm1d(b)]\n\
@@ -213,13 +214,13 @@ mod tests {
         Net(None)(1)\n";
 
     #[test]
-    fn layers_called_one_on_the_other() {
-        // What somebody else may use (`y`) and what is not given to the norm are left alone.
+    fn layers_chained_in_forward() {
+        // Skipped are an output with another use (`y`), and one that is not passed to the norm.
         assert_eq!(lines_in(&BiasBeforeBatchNorm, FORWARD), [7, 9]);
     }
 
     #[test]
-    fn a_layer_that_is_used_twice_is_left_alone() {
+    fn layer_used_twice_is_skipped() {
         let text = "from torch import nn\n\n\
             class Net(nn.Module):\n\
             \x20   def __init__(self):\n\
@@ -234,7 +235,7 @@ mod tests {
     const SHAPE: &[u64] = &[16, 8, 64, 64];
 
     #[test]
-    fn on_a_gpu_the_kernels_of_the_bias_are_its_cost() {
+    fn cost_on_a_gpu_is_the_bias_kernels() {
         let conv = operator("conv2d", &[SHAPE, &[8, 8, 3, 3], SHAPE]);
         let back = operator("convolution_backward", &[SHAPE, SHAPE, &[8, 8, 3, 3], SHAPE]);
         let example = Case::new(SEQUENTIAL)
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_that_ran_in_evaluation_mode_leaves_the_bias_in() {
+    fn norm_in_evaluation_mode_does_not_remove_the_bias() {
         let conv = operator("conv2d", &[SHAPE, &[8, 8, 3, 3], SHAPE]);
         let example = |training: bool| {
             let mut norm = operator("batch_norm", &[SHAPE, &[8], &[8], &[8], &[8], SHAPE]);
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_processor_a_linear_layer_sums_its_gradient_up() {
+    fn cost_on_a_cpu_is_the_gradient_sum_of_a_linear_layer() {
         let text =
             "from torch import nn\n\nnet = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\n";
         let example = |sum_us: f64| {

@@ -1,13 +1,13 @@
-//! A copy from pinned memory that the host waits for all the same (PyTorch, "CUDA semantics: Use pinned
-//! memory buffers").
+//! `blocking-copy`: a copy from pinned memory that the host waits for anyway (PyTorch, "CUDA
+//! semantics: Use pinned memory buffers").
 
 use ridgeline_python::syntax::kind::{Kind, TypedNode as _};
 use std::collections::BTreeMap;
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
-use crate::reading::nodes_of_line;
 use crate::rule::Rule;
+use crate::source_queries::nodes_of_line;
 use crate::waits::saved_without;
 use ridgeline_graph::graph::{Graph, TaskId, TaskKind};
 use ridgeline_graph::uploads::is_upload;
@@ -16,10 +16,10 @@ use ridgeline_optimize::rewrite::syntax::{object_of, written};
 use ridgeline_profile::FileId;
 use ridgeline_python::semantics::module::Module;
 
-/// What is saved of an iteration has to be more than this share to be told.
-const LEAST_SHARE: f64 = 0.005;
-/// Lines that are looked at: each is replayed.
-const MOST_LINES: usize = 4;
+/// The minimum share of the iteration time that a fix saves.
+const MIN_SHARE: f64 = 0.005;
+/// The maximum number of lines checked; each one is simulated.
+const MAX_LINES: usize = 4;
 
 pub(super) struct BlockingCopy;
 
@@ -40,14 +40,14 @@ impl Rule for BlockingCopy {
         if lines.is_empty() {
             return Vec::new();
         }
-        let lines = lines.into_iter().take(MOST_LINES);
+        let lines = lines.into_iter().take(MAX_LINES);
         let found = lines.filter_map(|((file, line), waits)| {
-            let (module, today) = evidence.today(file, line)?;
+            let (module, today) = evidence.current_line(file, line)?;
             if !copies_and_blocks(evidence.program.module(module), today) {
                 return None;
             }
             let saved_ns = saved_without(evidence, &waits);
-            (saved_ns > 0.0 && saved_ns >= LEAST_SHARE * evidence.iteration_ns()).then(|| Finding {
+            (saved_ns > 0.0 && saved_ns >= MIN_SHARE * evidence.iteration_ns()).then(|| Finding {
                 rule: "blocking-copy",
                 at: evidence.place(file, line),
                 message: "Blocking copy to the GPU, although the batch is in pinned memory"
@@ -64,7 +64,7 @@ impl Rule for BlockingCopy {
     }
 }
 
-/// By line: the waits for copies from pinned memory to a GPU.
+/// The waits for copies from pinned memory to a GPU, by line.
 fn waits_of_copies(evidence: &Evidence<'_>) -> BTreeMap<(FileId, u32), Vec<TaskId>> {
     let graph = evidence.graph();
     let mut lines: BTreeMap<(FileId, u32), Vec<TaskId>> = BTreeMap::new();
@@ -72,11 +72,11 @@ fn waits_of_copies(evidence: &Evidence<'_>) -> BTreeMap<(FileId, u32), Vec<TaskI
         let (Some(copy), Some(wait)) = (graph.task(edge.from), graph.task(edge.to)) else {
             continue;
         };
-        let is_one = wait.kind == TaskKind::Wait
+        let is_pinned_upload = wait.kind == TaskKind::Wait
             && is_upload(graph, copy)
             && is_pinned(graph, edge.from)
             && wait.call == copy.call;
-        if let Some(line) = wait.line.filter(|_| is_one) {
+        if let Some(line) = wait.line.filter(|_| is_pinned_upload) {
             lines.entry(line).or_default().push(edge.to);
         }
     }
@@ -87,7 +87,7 @@ fn is_pinned(graph: &Graph, copy: TaskId) -> bool {
     graph.task(copy).is_some_and(|task| graph.name_of(task).contains("Pinned"))
 }
 
-/// Whether a line has a `.to(…)` or `.cuda(…)` that does not ask not to block.
+/// Whether a line has a `.to(…)` or `.cuda(…)` without `non_blocking`.
 fn copies_and_blocks(text: &Module, line: u32) -> bool {
     nodes_of_line(text, line).into_iter().any(|node| {
         let moves = node.is(Kind::Call)
@@ -109,7 +109,7 @@ for x, y in loader:
     model(x).backward()
 ";
 
-    /// A copy of 10 ms that the host waits for, 10 ms of the host and a kernel of 5 ms.
+    /// A copy of 10 ms that the host waits for, 10 ms on the host and a kernel of 5 ms.
     fn copying(memory: &str, mark: &str) -> Case {
         let mut case = Case::new(PROGRAM).on_gpu();
         let at = case.line(mark);
@@ -125,14 +125,14 @@ for x, y in loader:
     }
 
     #[test]
-    fn a_copy_that_blocks_costs_what_not_waiting_saves() {
+    fn cost_is_what_removing_the_wait_saves() {
         let cost = copying("Pinned", "to").finds(&BlockingCopy, "to").cost.expect("a cost");
-        // 25 ms one after another; without the wait the GPU's 15 count.
+        // In sequence this takes 25 ms; without the wait, the 15 ms of the GPU determine the time.
         assert!(cost.time_ns > 4e6 && cost.time_ns < 11e6, "{cost:?}");
     }
 
     #[test]
-    fn pageable_memory_and_copies_that_do_not_block_are_none() {
+    fn pageable_and_non_blocking_copies_are_not_reported() {
         copying("Pageable", "to").finds_nothing(&BlockingCopy);
         copying("Pinned", "not blocking").finds_nothing(&BlockingCopy);
     }

@@ -1,20 +1,21 @@
-//! `channels-last-missed`: convolutions of pictures whose channels are apart in memory, which tensor cores
-//! do not want: kernels reorder them before and after (PyTorch, "Channels Last Memory Format").
+//! `channels-last-missed`: convolutions of images in NCHW layout, which tensor cores do not
+//! support: kernels convert the layout before and after them (PyTorch, "Channels Last Memory
+//! Format").
 
 use std::collections::BTreeMap;
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
+use crate::line_sums::{Line, highest_first};
 use crate::rule::Rule;
-use crate::tally::{Line, highest_first};
 use ridgeline_graph::graph::Graph;
 use ridgeline_optimize::facts::Variant;
 use ridgeline_optimize::rewrite::EditKind;
 
-/// The share of the iteration from which on kernels that reorder matter.
-const LEAST: f64 = 0.02;
-/// How cuDNN and PyTorch name them, in small letters.
-const REORDERING: [&str; 4] = ["nchwtonhwc", "nhwctonchw", "nchw_to_nhwc", "nhwc_to_nchw"];
+/// The minimum share of the iteration time in conversion kernels.
+const MIN_SHARE: f64 = 0.02;
+/// Parts of their names in cuDNN and PyTorch, in lower case.
+const CONVERSIONS: [&str; 4] = ["nchwtonhwc", "nhwctonchw", "nchw_to_nhwc", "nhwc_to_nchw"];
 
 pub(super) struct ChannelsLastMissed;
 
@@ -34,19 +35,20 @@ impl Rule for ChannelsLastMissed {
 
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let mut texts = evidence.program.modules().iter().map(|module| module.index.text());
-    // Who has written of it knows of it, and what is left is reordered for a reason.
+    // A program that mentions the format already uses it, and the remaining conversions have a
+    // reason.
     if !evidence.on_gpu() || texts.any(|text| text.contains("channels_last")) {
         return None;
     }
-    let reordering = reordering(evidence.graph());
-    let total_ns: f64 = reordering.values().sum();
-    if evidence.share(total_ns) < LEAST {
+    let conversion_ns = conversion_ns(evidence.graph());
+    let total_ns: f64 = conversion_ns.values().sum();
+    if evidence.share(total_ns) < MIN_SHARE {
         return None;
     }
-    let lines = highest_first(reordering);
+    let lines = highest_first(conversion_ns);
     let ((file, line), _) = *lines.first()?;
     let cost = cost(evidence, total_ns);
-    if evidence.share(cost.time_ns) < LEAST {
+    if evidence.share(cost.time_ns) < MIN_SHARE {
         return None;
     }
     let others = lines.iter().skip(1).take(4);
@@ -66,31 +68,31 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-/// What the same operators save that ran by themselves in the other order. Else the kernels that reorder:
-/// what convolutions gain besides nobody knows then.
+/// The savings of the same operators as probed in channels-last layout. Without probes, the time of
+/// the conversion kernels: how much faster the convolutions would be is unknown.
 fn cost(evidence: &Evidence<'_>, reordering_ns: f64) -> Cost {
     let is_probed = evidence.probes.operators.keys().any(|(_, way)| *way == Variant::ChannelsLast);
     let then = if is_probed { evidence.what_if("channels-last") } else { None };
     then.map_or(Cost::time(reordering_ns), |then| Cost::time(then.time_ns.max(0.0)).predicted())
 }
 
-/// Nanoseconds of kernels that reorder pictures, by line.
-pub(super) fn reordering(graph: &Graph) -> BTreeMap<Line, f64> {
-    let reorders: Vec<bool> = graph.names.iter().map(|name| reorders(name)).collect();
+/// The time of layout conversion kernels by line, in nanoseconds.
+pub(super) fn conversion_ns(graph: &Graph) -> BTreeMap<Line, f64> {
+    let conversions: Vec<bool> = graph.names.iter().map(|name| is_conversion(name)).collect();
     let mut found = BTreeMap::new();
     for task in graph.tasks.iter().filter(|task| !task.is_removed && !task.kind.is_host()) {
-        let is_one = task.name.is_some_and(|name| reorders.get(name as usize) == Some(&true));
-        if let Some(line) = task.line.filter(|_| is_one) {
+        let converts = task.name.is_some_and(|name| conversions.get(name as usize) == Some(&true));
+        if let Some(line) = task.line.filter(|_| converts) {
             *found.entry(line).or_insert(0.0) += task.duration_ns;
         }
     }
     found
 }
 
-/// Whether a kernel of that name reorders a picture.
-fn reorders(name: &str) -> bool {
+/// Whether a kernel with this name converts the layout of an image.
+fn is_conversion(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    REORDERING.iter().any(|mark| name.contains(mark))
+    CONVERSIONS.iter().any(|mark| name.contains(mark))
 }
 
 #[cfg(test)]
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_that_reorder_are_the_cost() {
+    fn cost_is_the_conversion_kernels() {
         let found = convolution(3, 150.0).measured(&ChannelsLastMissed);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 3);
@@ -123,19 +125,19 @@ mod tests {
     }
 
     #[test]
-    fn what_the_gpu_made_of_the_other_order_is_the_cost() {
+    fn cost_comes_from_probes_of_the_other_layout() {
         let mut example = convolution(3, 150.0);
         let times = |then| [((0, Variant::Same), 100.0), ((0, Variant::ChannelsLast), then)];
         example.probes.operators = times(60.0).into();
         let cost = example.measured(&ChannelsLastMissed)[0].cost.unwrap();
         assert!(cost.is_predicted && cost.time_ns > 300e3, "{cost:?}");
-        // Kernels that reorder, and convolutions that are the slower without them.
+        // The conversions disappear, but the convolutions become slower.
         example.probes.operators = times(105.0).into();
         assert!(example.measured(&ChannelsLastMissed).is_empty());
     }
 
     #[test]
-    fn few_of_them_are_no_fault() {
+    fn few_conversions_are_not_reported() {
         assert!(convolution(3, 5.0).measured(&ChannelsLastMissed).is_empty());
         let conv = operator("conv2d", &[SHAPE, &[64, 64, 3, 3], SHAPE]);
         let none = Case::new(TEXT).on_gpu().call(3, Phase::Forward, &conv, 900.0);
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_knows_of_it_is_left_alone() {
+    fn program_that_uses_channels_last_is_skipped() {
         let mut known = convolution(3, 150.0);
         known.file(
             "train.py",
@@ -153,8 +155,11 @@ mod tests {
     }
 
     #[test]
-    fn names_of_other_kernels() {
-        assert!(reorders(NAME) && reorders("void cudnn::ops::nhwcToNchwKernel<float>()"));
-        assert!(!reorders("cudnn_infer_ampere_scudnn_128x64_relu_nchw") && !reorders("nhwc_pool"));
+    fn conversion_kernel_names() {
+        assert!(is_conversion(NAME) && is_conversion("void cudnn::ops::nhwcToNchwKernel<float>()"));
+        assert!(
+            !is_conversion("cudnn_infer_ampere_scudnn_128x64_relu_nchw")
+                && !is_conversion("nhwc_pool")
+        );
     }
 }

@@ -1,17 +1,18 @@
-//! `cudnn-benchmark-changing`: with `cudnn.benchmark` on, cuDNN tries its algorithms again for each new
-//! shape of a batch (PyTorch, `torch.backends.cudnn.benchmark`).
+//! `cudnn-benchmark-changing`: with `cudnn.benchmark` enabled, cuDNN benchmarks its algorithms
+//! again for each new input shape (PyTorch, `torch.backends.cudnn.benchmark`).
 
 use super::cudnn_benchmark_off::{convolutions, sum};
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
+use crate::line_sums::Line;
 use crate::rule::Rule;
-use crate::tally::Line;
 use ridgeline_optimize::facts::Variant;
 
-/// With fewer shapes it soon has tried all of them; a smaller last batch is one more.
-const FEWEST: u32 = 4;
-/// A smaller share of the iteration is no trial.
-const LEAST: f64 = 0.01;
+/// The minimum number of shapes. Fewer are soon all benchmarked; a smaller last batch counts as
+/// one.
+const MIN_SHAPES: u32 = 4;
+/// The minimum share of the iteration time for benchmarking to be part of it.
+const MIN_SHARE: f64 = 0.01;
 
 pub(super) struct CudnnBenchmarkChanging;
 
@@ -36,29 +37,30 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let shapes = manifest.loaders.iter().filter_map(|loader| loader.distinct_shapes).max()?;
-    let tried = tried(evidence);
-    let tried_ns: f64 = tried.iter().map(|(_, time_ns)| time_ns).sum();
-    let is_told = evidence.share(tried_ns) >= LEAST;
+    let benchmarking = benchmarking(evidence);
+    let benchmarking_ns: f64 = benchmarking.iter().map(|(_, time_ns)| time_ns).sum();
+    let is_significant = evidence.share(benchmarking_ns) >= MIN_SHARE;
     let convolutions = convolutions(evidence);
-    let ((file, line), _) = *tried.first().filter(|_| is_told).or(convolutions.first())?;
-    (shapes >= FEWEST).then(|| Finding {
+    let ((file, line), _) =
+        *benchmarking.first().filter(|_| is_significant).or(convolutions.first())?;
+    (shapes >= MIN_SHAPES).then(|| Finding {
         rule: "cudnn-benchmark-changing",
         at: evidence.place(file, line),
         message: format!("cudnn.benchmark is enabled, but batches have {shapes} different shapes"),
         why: "cuDNN benchmarks all its algorithms again for every new shape. Remove \
             `torch.backends.cudnn.benchmark = True`, or pad batches to a few fixed shapes."
             .to_owned(),
-        cost: is_told.then(|| Cost::time(tried_ns).predicted()),
+        cost: is_significant.then(|| Cost::time(benchmarking_ns).predicted()),
         ..Finding::default()
     })
 }
 
-/// By line what convolutions took in the profiled iterations beyond what they take by themselves without
-/// trying, where that is known: the kernels that cuDNN tries run within them.
-fn tried(evidence: &Evidence<'_>) -> Vec<(Line, f64)> {
+/// The time that convolutions took in the profiled iterations beyond their probed time without
+/// benchmarking, by line: cuDNN runs the benchmarked kernels within them.
+fn benchmarking(evidence: &Evidence<'_>) -> Vec<(Line, f64)> {
     sum(evidence, |key, done| {
-        let untried_ns = evidence.probes.operators.get(&(key.3, Variant::CudnnBenchmark))?;
-        Some((done.kernel_ns - f64::from(done.calls) * untried_ns).max(0.0))
+        let plain_ns = evidence.probes.operators.get(&(key.3, Variant::CudnnBenchmark))?;
+        Some((done.kernel_ns - f64::from(done.calls) * plain_ns).max(0.0))
     })
 }
 
@@ -75,7 +77,7 @@ mod tests {
         let shape: &[u64] = &[32, 64, 56, 56];
         Case::new(TEXT)
             .on_gpu()
-            .told(|it| {
+            .with_manifest(|it| {
                 it.settings.cudnn_benchmark = Some(is_on);
                 it.loaders = vec![Loader { distinct_shapes: shapes, ..Loader::default() }];
             })
@@ -83,36 +85,36 @@ mod tests {
     }
 
     #[test]
-    fn many_shapes_are_tried_again_and_again() {
+    fn many_shapes_are_reported() {
         let found = example(true, Some(6)).measured(&CudnnBenchmarkChanging);
         assert_eq!(found.len(), 1);
         assert!(found[0].message.contains("6 different shapes"), "{}", found[0].message);
     }
 
     #[test]
-    fn what_trying_takes_is_the_cost_where_it_is_known() {
+    fn cost_is_the_benchmarking_time_if_known() {
         let mut example = example(true, Some(6));
         example.probes.operators = [((0, Variant::CudnnBenchmark), 300e3)].into();
         let cost = example.measured(&CudnnBenchmarkChanging)[0].cost.unwrap();
         assert!(cost.is_predicted && (cost.time_ns - 600e3).abs() < 1.0, "{cost:?}");
-        // The profiled iterations met no new shape.
+        // The profiled iterations had no new shape.
         example.probes.operators = [((0, Variant::CudnnBenchmark), 899e3)].into();
         assert_eq!(example.measured(&CudnnBenchmarkChanging)[0].cost, None);
     }
 
     #[test]
-    fn a_smaller_last_batch_or_a_switch_that_is_off_is_no_fault() {
+    fn few_shapes_or_disabled_benchmark_are_not_reported() {
         assert!(example(true, Some(2)).measured(&CudnnBenchmarkChanging).is_empty());
         assert!(example(true, None).measured(&CudnnBenchmarkChanging).is_empty());
         assert!(example(false, Some(6)).measured(&CudnnBenchmarkChanging).is_empty());
     }
 
     #[test]
-    fn without_convolutions_it_does_not_matter() {
+    fn programs_without_convolutions_are_skipped() {
         let product = operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]);
         let example = Case::new(TEXT)
             .on_gpu()
-            .told(|it| {
+            .with_manifest(|it| {
                 it.settings.cudnn_benchmark = Some(true);
                 it.loaders = vec![Loader { distinct_shapes: Some(9), ..Loader::default() }];
             })

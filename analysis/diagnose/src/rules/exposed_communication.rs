@@ -1,6 +1,7 @@
-//! Communication that no computation hides. DistributedDataParallel exchanges the gradients of a
-//! bucket while the backward pass goes on with the next (Li et al., "PyTorch Distributed", VLDB 2020);
-//! what is left over, or is asked for outside of the backward pass, is paid in full.
+//! `exposed-communication`: communication that does not overlap with computation.
+//! DistributedDataParallel all-reduces the gradients of a bucket while the backward pass computes
+//! the next (Li et al., "PyTorch Distributed", VLDB 2020). What does not overlap, or is issued
+//! outside of the backward pass, adds to the iteration time.
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
@@ -8,11 +9,10 @@ use crate::rule::Rule;
 use ridgeline_graph::graph::TaskKind;
 use ridgeline_profile::Profile;
 
-/// Below this share of the iteration it is what every program with ranks has: the last bucket has
-/// nothing left to hide behind.
-const LEAST_SHARE: f64 = 0.1;
+/// The minimum share of the iteration time. Every program with several ranks exposes some
+/// communication: nothing is left to overlap with the last bucket.
+const MIN_SHARE: f64 = 0.1;
 
-/// See the module's page.
 pub(crate) struct ExposedCommunication;
 
 impl Rule for ExposedCommunication {
@@ -26,14 +26,14 @@ impl Rule for ExposedCommunication {
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let Some(exchange) = evidence.profile().exchange.as_deref() else { return Vec::new() };
-        let exposed_ns = of_network(evidence.profile()).min(on_critical_path(evidence));
+        let exposed_ns = network_ns(evidence.profile()).min(critical_path_ns(evidence));
         let Some(line) = exchange.lines.first() else { return Vec::new() };
-        // On a processor the exchange takes the very cores that the backward pass computes on: how much of
-        // it comes after is the machine's load, not the program's.
+        // On a CPU, communication uses the same cores as the backward pass: how much of it is
+        // exposed depends on the load of the machine, not on the program.
         if line.in_backward && !evidence.on_gpu() {
             return Vec::new();
         }
-        if exposed_ns < LEAST_SHARE * evidence.iteration_ns() {
+        if exposed_ns < MIN_SHARE * evidence.iteration_ns() {
             return Vec::new();
         }
         let (message, why) = if line.in_backward {
@@ -68,17 +68,18 @@ impl Rule for ExposedCommunication {
     }
 }
 
-/// Nanoseconds that are exposed where no rank waits for another: those of the rank that waits least.
-/// Of a rank alone, waiting for others cannot be told apart.
-fn of_network(profile: &Profile) -> f64 {
+/// The exposed time that is not due to waiting for another rank, in nanoseconds: that of the rank
+/// with the least. With a single rank, waiting for others cannot be distinguished.
+fn network_ns(profile: &Profile) -> f64 {
     let own = profile.exchange.as_deref().map_or(0.0, |exchange| exchange.exposed_ns);
     let ranks = profile.ranks.iter().flat_map(|ranks| &ranks.ranks);
     ranks.filter_map(|rank| rank.exchange_ns.map(|(_, exposed_ns)| exposed_ns)).fold(own, f64::min)
 }
 
-/// Nanoseconds by which the iteration is shorter without it. A GPU that waits for its host anyway
-/// loses nothing. On the host, an exposed exchange is a wait of the loop's thread.
-fn on_critical_path(evidence: &Evidence<'_>) -> f64 {
+/// The time by which the iteration is shorter without communication, in nanoseconds. A GPU that
+/// waits for its host anyway loses nothing. On the host, exposed communication is a wait of the
+/// training thread.
+fn critical_path_ns(evidence: &Evidence<'_>) -> f64 {
     let is_communication = |kind: TaskKind| kind == TaskKind::Communication;
     if !evidence.graph().tasks.iter().any(|task| is_communication(task.kind)) {
         return f64::INFINITY;
@@ -120,7 +121,7 @@ for batch in batches:
     }
 
     #[test]
-    fn what_nothing_hides_is_found_where_it_is_waited_for() {
+    fn exposed_communication_is_reported_where_it_waits() {
         let found = case("exchange", 30.0).finds(&ExposedCommunication, "exchange");
         assert!(found.message.contains("outside the backward pass"), "{}", found.message);
         assert_eq!(found.cost, Some(Cost::time(30e6)));
@@ -130,12 +131,12 @@ for batch in batches:
             found.message,
             "The gradient all-reduce does not overlap fully with the backward pass"
         );
-        // A processor computes and exchanges with the same cores.
+        // A CPU computes and communicates with the same cores.
         case("backward", 30.0).finds_nothing(&ExposedCommunication);
     }
 
     #[test]
-    fn a_little_is_what_every_program_has() {
+    fn small_exposure_is_normal() {
         case("backward", 8.0).on_gpu().finds_nothing(&ExposedCommunication);
         let mut none = case("backward", 30.0).on_gpu();
         none.profile.exchange = None;
@@ -143,7 +144,7 @@ for batch in batches:
     }
 
     #[test]
-    fn waiting_for_a_slower_rank_is_not_the_networks() {
+    fn waiting_for_a_slower_rank_is_not_communication() {
         let mut waits = case("backward", 40.0).on_gpu();
         let slow = case("backward", 4.0);
         let costs = [&waits, &slow].map(|case| &case.profile);
@@ -153,9 +154,9 @@ for batch in batches:
     }
 
     #[test]
-    fn a_gpu_that_waits_for_its_host_loses_nothing() {
+    fn communication_off_the_critical_path_costs_nothing() {
         let mut hidden = case("backward", 40.0).on_gpu();
-        // The host takes 100 ms; the kernels are done long before.
+        // The host takes 100 ms; the kernels finish long before.
         hidden.launch(TaskKind::Communication, "ncclDevKernel_AllReduce", 40e6, None);
         hidden.host(TaskKind::HostOperator, 100e6, Phase::Optimizer, None);
         hidden.finds_nothing(&ExposedCommunication);

@@ -1,13 +1,13 @@
-//! `float64`: operators on numbers of 64 bits where the rest of the program has 32: what NumPy makes, and
-//! what it is added to, is of 64 bits. GPUs compute them 2 to 64 times slower, processors at half the
-//! speed, and each takes twice the memory.
+//! `float64`: operators on float64 tensors in a program that otherwise uses float32. NumPy arrays
+//! are float64 by default, and so is the result of adding one to a float32 tensor. GPUs compute
+//! float64 2 to 64 times slower, CPUs at half the speed, and each element takes twice the memory.
 
 use std::collections::BTreeMap;
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
+use crate::line_sums::{Line, highest_first};
 use crate::rule::Rule;
-use crate::tally::{Line, highest_first};
 use ridgeline_operators::operator::{ElementType, Operator, Tensor};
 use ridgeline_optimize::optimizations::shared::retyped::retyped;
 use ridgeline_optimize::rewrite::program::Program;
@@ -15,12 +15,13 @@ use ridgeline_profile::Phase;
 use ridgeline_python::semantics::module::last_name;
 use ridgeline_recording::manifest::Parameter;
 
-/// A smaller share of the iteration does not matter.
-const LEAST: f64 = 0.02;
-/// Tensors of fewer elements are counters and rates, whose type is nobody's concern.
-const SMALL: f64 = 1024.0;
-/// Half of the bytes are left, and on a processor half of the operations of a vector.
-const OF_BYTES: f64 = 0.5;
+/// The minimum share of the iteration time.
+const MIN_SHARE: f64 = 0.02;
+/// Smaller tensors, in elements, are counters and rates, whose dtype does not matter.
+const MIN_ELEMENTS: f64 = 1024.0;
+/// The share of the time that remains in float32: half of the bytes, and on a CPU half of the
+/// vector operations.
+const FLOAT32_SHARE: f64 = 0.5;
 
 pub(super) struct Float64;
 
@@ -39,7 +40,8 @@ impl Rule for Float64 {
 }
 
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
-    // Physics that trains in double precision says so once, for everything, or for the model.
+    // A program that trains in double precision on purpose, as in physics, sets it once for
+    // everything or for the model.
     if sets_default(evidence.program) || has_double_weights(evidence) {
         return None;
     }
@@ -56,11 +58,11 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         }
     }
     let total_ns: f64 = by_line.values().sum();
-    // Data that come so and are cast at once are no more than that.
-    if !computes || evidence.share(total_ns) < LEAST {
+    // Data that is loaded in float64 and cast immediately is not a problem.
+    if !computes || evidence.share(total_ns) < MIN_SHARE {
         return None;
     }
-    // Where it begins: the first line of the forward pass that computes with it.
+    // Where it begins: the first forward line that computes in float64.
     let tasks = evidence.graph().tasks.iter();
     let mut tasks = tasks.filter(|task| task.kind.is_host() && task.phase == Phase::Forward);
     let begin = tasks.find_map(|task| {
@@ -89,19 +91,19 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-/// What an operator does with numbers of 64 bits.
+/// How an operator uses float64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Computes,
-    /// Makes them of 32 bits.
+    /// Casts float32 to float64.
     ToDouble,
-    /// Makes 32 bits of them.
+    /// Casts float64 to float32.
     ToSingle,
 }
 
 fn use_of(operator: &Operator) -> Option<Use> {
     use ElementType::{Float32, Float64};
-    let is_large = |tensor: &Tensor| tensor.elements() >= SMALL;
+    let is_large = |tensor: &Tensor| tensor.elements() >= MIN_ELEMENTS;
     if operator.base_name() == Some("_to_copy") {
         let (from, to) = (operator.tensor(0)?, operator.outputs.first()?);
         return match (from.element?, to.element?) {
@@ -115,33 +117,33 @@ fn use_of(operator: &Operator) -> Option<Use> {
     computes.then_some(Use::Computes)
 }
 
-/// The share of an operator's time that 32 bits would save. A cast would not be there.
+/// The share of an operator's time that float32 would save. A cast would disappear entirely.
 fn saved(evidence: &Evidence<'_>, operator: &Operator, how: Use) -> f64 {
     if how != Use::Computes {
         return 1.0;
     }
     if !evidence.on_gpu() {
-        return OF_BYTES;
+        return FLOAT32_SHARE;
     }
     let single = retyped(operator, ElementType::Float64, ElementType::Float32);
-    // Of a GPU that nobody knows the bytes count, which are half as many.
+    // If the GPU is unknown, assume memory traffic, which halves.
     let ratio = evidence.facts().map(|facts| facts.modelled_ratio(operator, &single).value);
-    ratio.map_or(OF_BYTES, |ratio| (1.0 - ratio).clamp(0.0, 1.0))
+    ratio.map_or(FLOAT32_SHARE, |ratio| (1.0 - ratio).clamp(0.0, 1.0))
 }
 
-/// Whether the program chooses the type that tensors have, and it is not seen to be another than float64.
+/// Whether the program sets a default dtype that may be float64.
 fn sets_default(program: &Program<'_>) -> bool {
-    const OTHERS: [&str; 7] =
+    const OTHER_DTYPES: [&str; 7] =
         ["float32", "float", "float16", "half", "bfloat16", "FloatTensor", "HalfTensor"];
     program.calls().any(|(module, call)| {
         let sets = matches!(call.name(), "set_default_dtype" | "set_default_tensor_type");
         let text = program.module(module).text(&call.span);
         let given = text.trim_end_matches([')', '\'', '"', ' ']);
-        sets && !OTHERS.contains(&last_name(given))
+        sets && !OTHER_DTYPES.contains(&last_name(given))
     })
 }
 
-/// Whether most weights are of 64 bits.
+/// Whether most weights are float64.
 fn has_double_weights(evidence: &Evidence<'_>) -> bool {
     let modules = evidence.manifest().map(|manifest| manifest.modules.as_slice());
     let parameters = || modules.unwrap_or_default().iter().flat_map(|module| &module.parameters);
@@ -151,14 +153,14 @@ fn has_double_weights(evidence: &Evidence<'_>) -> bool {
     double.saturating_mul(2) > elements
 }
 
-/// Lines that make a tensor of 64 bits: by a type that they name, or of what NumPy made.
+/// Lines that create a float64 tensor: they name the dtype, or use an array from NumPy.
 fn origins(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
     let program = evidence.program;
     let mut found: BTreeMap<(usize, u32), &'static str> = BTreeMap::new();
     for (module, call) in program.calls() {
         let text = program.module(module);
         let written = text.text(&call.span);
-        let said = match call.name() {
+        let reason = match call.name() {
             "double" => "`.double()` converts it to float64",
             "from_numpy" => "NumPy arrays are float64 by default",
             "tensor" | "as_tensor" if written.contains("np.") || written.contains("numpy.") => {
@@ -173,11 +175,11 @@ fn origins(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
         {
             continue;
         }
-        found.entry((module, text.line(call.span.start))).or_insert(said);
+        found.entry((module, text.line(call.span.start))).or_insert(reason);
     }
-    let places = found.into_iter().filter_map(|((module, line), said)| {
-        let (file, line) = evidence.ran(module, line)?;
-        Some((evidence.place(file, line), said.to_owned()))
+    let places = found.into_iter().filter_map(|((module, line), reason)| {
+        let (file, line) = evidence.recorded_line(module, line)?;
+        Some((evidence.place(file, line), reason.to_owned()))
     });
     places.take(3).collect()
 }
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_where_it_begins_with_where_it_comes_from() {
+    fn first_line_and_its_origin_are_reported() {
         let found = example(TEXT, ElementType::Float64, 500.0).measured(&Float64);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 6);
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn single_precision_and_little_work_are_no_fault() {
+    fn float32_and_small_costs_are_not_reported() {
         assert!(example(TEXT, ElementType::Float32, 500.0).measured(&Float64).is_empty());
         assert!(example(TEXT, ElementType::Float64, 1.0).measured(&Float64).is_empty());
         let counter = of_type(ElementType::Float64, "add", &[&[1], &[1], &[1]]);
@@ -224,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn casts_vanish_and_are_no_fault_by_themselves() {
+    fn casts_count_only_with_computation() {
         let cast = |from: ElementType, to: ElementType| {
             let mut cast = of_type(from, "_to_copy", &[SHAPE, SHAPE]);
             cast.outputs = vec![Tensor::new(to, SHAPE)];
             cast
         };
         let (single, double) = (ElementType::Float32, ElementType::Float64);
-        // Loaded as NumPy has them, and cast at once.
+        // Loaded as NumPy provides it, and cast immediately.
         let text = "import torch\n\n\n\nx = x.float()\nz = x.double() * weights\n";
         let loaded = Case::new(text).call(5, Phase::Forward, &cast(double, single), 200.0);
         assert!(loaded.measured(&Float64).is_empty());
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_it_for_everything_gets_it() {
+    fn float64_default_dtype_is_respected() {
         let found = |default: &str| {
             let text = format!("import torch\n{default}\n\n\ny = model(x)\nz = y\n");
             example(&text, ElementType::Float64, 500.0).measured(&Float64).len()
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_of_64_bits_ask_for_it() {
+    fn float64_weights_are_respected() {
         let found = |bytes: [u64; 2]| {
             let parameters = bytes.map(|bytes| Parameter {
                 elements: 4096,
@@ -266,13 +268,13 @@ mod tests {
             });
             let module = Module { parameters: parameters.to_vec(), ..Module::default() };
             let case = example(TEXT, ElementType::Float64, 500.0);
-            case.told(|it| it.modules = vec![module]).measured(&Float64).len()
+            case.with_manifest(|it| it.modules = vec![module]).measured(&Float64).len()
         };
         assert_eq!((found([8, 8]), found([4, 8]), found([4, 4])), (0, 1, 1));
     }
 
     #[test]
-    fn on_a_gpu_the_model_says_what_is_saved() {
+    fn cost_on_a_gpu_comes_from_the_cost_model() {
         let mut example = Case::new(TEXT).on_gpu();
         example = example.call(
             6,

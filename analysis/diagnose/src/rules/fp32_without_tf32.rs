@@ -1,19 +1,20 @@
-//! `fp32-without-tf32`: matrix products of FP32 numbers outside of tensor cores, on a GPU that has TF32
-//! (NVIDIA, "TensorFloat-32 in the A100 GPU"; PyTorch, `set_float32_matmul_precision`).
+//! `fp32-without-tf32`: FP32 matrix multiplications without tensor cores, on a GPU that supports
+//! TF32 (NVIDIA, "TensorFloat-32 in the A100 GPU"; PyTorch, `set_float32_matmul_precision`).
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
+use crate::line_sums::{by_line, highest_first};
 use crate::rule::Rule;
-use crate::tally::{by_line, highest_first};
 use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::ElementType;
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::rewrite::program::Program;
 
-/// A smaller share of the iteration is not worth fewer digits.
-const LEAST: f64 = 0.02;
-/// Calls and switches by which a person chooses the precision.
-const CHOSEN: [&str; 3] = ["set_float32_matmul_precision", "allow_tf32", "fp32_precision"];
+/// The minimum share of the iteration time; less is not worth the lower precision.
+const MIN_SHARE: f64 = 0.02;
+/// Calls and settings that choose the precision.
+const PRECISION_SETTINGS: [&str; 3] =
+    ["set_float32_matmul_precision", "allow_tf32", "fp32_precision"];
 
 pub(super) struct Fp32WithoutTf32;
 
@@ -41,19 +42,19 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     {
         return None;
     }
-    let products = by_line(evidence, |_, done, operator| {
-        let is_product = work(operator)?.family == Family::Gemm;
+    let matmuls = by_line(evidence, |_, done, operator| {
+        let is_matmul = work(operator)?.family == Family::Gemm;
         let is_single = operator.element() == Some(ElementType::Float32);
-        (is_product && is_single).then_some(done.kernel_ns)
+        (is_matmul && is_single).then_some(done.kernel_ns)
     });
-    let total_ns: f64 = products.values().sum();
-    if evidence.share(total_ns) < LEAST {
+    let total_ns: f64 = matmuls.values().sum();
+    if evidence.share(total_ns) < MIN_SHARE {
         return None;
     }
     let saved_ns = evidence.what_if("tf32")?.time_ns;
-    let lines = highest_first(products);
+    let lines = highest_first(matmuls);
     let ((file, line), _) = *lines.first()?;
-    if evidence.share(saved_ns) < LEAST {
+    if evidence.share(saved_ns) < MIN_SHARE {
         return None;
     }
     let others = lines.iter().skip(1).take(3);
@@ -76,10 +77,10 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-/// Whether the program says itself how precise products shall be: then it is no oversight.
+/// Whether the program sets the precision of matrix multiplications itself, so that it is a choice.
 fn is_chosen(program: &Program<'_>) -> bool {
     let mut texts = program.modules().iter().map(|module| module.index.text());
-    texts.any(|text| CHOSEN.iter().any(|name| text.contains(name)))
+    texts.any(|text| PRECISION_SETTINGS.iter().any(|name| text.contains(name)))
 }
 
 #[cfg(test)]
@@ -95,13 +96,13 @@ mod tests {
         let precision = precision.to_owned();
         Case::new(text)
             .on_gpu()
-            .told(|it| it.settings.matmul_precision = Some(precision))
+            .with_manifest(|it| it.settings.matmul_precision = Some(precision))
             .call(3, Phase::Forward, &operator("mm", SQUARE), 4000.0)
             .call(4, Phase::Forward, &operator("mm", SQUARE), 8000.0)
     }
 
     #[test]
-    fn the_line_with_the_most_products_is_told() {
+    fn line_with_most_matmul_time_is_reported() {
         let found = example(TEXT, "highest").measured(&Fp32WithoutTf32);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].at.line, found[0].related[0].0.line), (4, 3));
@@ -111,29 +112,30 @@ mod tests {
     }
 
     #[test]
-    fn not_where_it_is_on_or_chosen_or_cannot_be() {
+    fn enabled_chosen_or_unsupported_tf32_is_not_reported() {
         assert!(example(TEXT, "high").measured(&Fp32WithoutTf32).is_empty());
         let chosen = "import torch\ntorch.set_float32_matmul_precision('highest')\ny = model(x)\n";
         assert!(example(chosen, "highest").measured(&Fp32WithoutTf32).is_empty());
         let mut old = example(TEXT, "highest");
         old.device.as_mut().expect("a GPU").peaks.tf32 = None;
         assert!(old.measured(&Fp32WithoutTf32).is_empty());
-        let untold = example(TEXT, "highest").told(|it| it.settings.matmul_precision = None);
-        assert!(untold.measured(&Fp32WithoutTf32).is_empty());
+        let unknown =
+            example(TEXT, "highest").with_manifest(|it| it.settings.matmul_precision = None);
+        assert!(unknown.measured(&Fp32WithoutTf32).is_empty());
     }
 
     #[test]
-    fn not_where_products_are_of_16_bits_or_small() {
+    fn half_precision_or_small_matmuls_are_not_reported() {
         let half = of_type(ElementType::BFloat16, "mm", SQUARE);
         let half = Case::new(TEXT)
             .on_gpu()
-            .told(|it| it.settings.matmul_precision = Some("highest".to_owned()))
+            .with_manifest(|it| it.settings.matmul_precision = Some("highest".to_owned()))
             .call(3, Phase::Forward, &half, 4000.0);
         assert!(half.measured(&Fp32WithoutTf32).is_empty());
         let sum = operator("add", &[&[1 << 20], &[1 << 20], &[1 << 20]]);
         let small = Case::new(TEXT)
             .on_gpu()
-            .told(|it| it.settings.matmul_precision = Some("highest".to_owned()))
+            .with_manifest(|it| it.settings.matmul_precision = Some("highest".to_owned()))
             .call(3, Phase::Forward, &operator("mm", &[&[8, 8], &[8, 8], &[8, 8]]), 2.0)
             .call(4, Phase::Forward, &sum, 4000.0);
         assert!(small.measured(&Fp32WithoutTf32).is_empty());

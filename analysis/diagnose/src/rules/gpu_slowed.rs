@@ -1,5 +1,5 @@
-//! A GPU that does not run as fast as it can: heat, power, its hardware, or other processes (NVIDIA,
-//! "NVML: clocks event reasons").
+//! `gpu-slowed`: a GPU that does not run at full speed: heat, power, its hardware, or other
+//! processes (NVIDIA, "NVML: clocks event reasons").
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
@@ -9,11 +9,11 @@ use ridgeline_base::units::{bytes, percent};
 use ridgeline_profile::FileId;
 use ridgeline_recording::observed::GpuState;
 
-/// Heat and hardware limits are told where the clock is below this share of the highest.
-const SLOWED: f64 = 0.93;
-/// A large GPU that works is at its limit of power most of the time, somewhat below its highest clock.
-/// That is told only where the clock is below this share.
-const SLOWED_BY_POWER: f64 = 0.75;
+/// Heat and hardware limits are reported below this share of the maximum clock.
+const MAX_CLOCK_SHARE: f64 = 0.93;
+/// The power limit is reported below this share of the maximum clock. A large GPU under load is at
+/// its power limit most of the time, somewhat below its maximum clock.
+const MAX_CLOCK_SHARE_AT_POWER_LIMIT: f64 = 0.75;
 
 pub(super) struct GpuSlowed;
 
@@ -35,7 +35,7 @@ impl Rule for GpuSlowed {
     }
 }
 
-/// What NVML said, and the loop's line.
+/// The state of the GPU as NVML reported it, and the line of the training loop.
 fn state<'a>(evidence: &Evidence<'a>) -> Option<(&'a GpuState, Place)> {
     let manifest = evidence.manifest()?;
     let at = manifest.training_loop?;
@@ -48,19 +48,19 @@ fn limited(evidence: &Evidence<'_>, state: &GpuState, at: &Place) -> Option<Find
     let highest = f64::from(state.highest_clock_mhz.filter(|mhz| *mhz > 0)?);
     let share = now / highest;
     let by = |reason: &str| state.limited_by.iter().any(|one| one == reason);
-    let (reason, what) = if by("heat") && share < SLOWED {
+    let (reason, what) = if by("heat") && share < MAX_CLOCK_SHARE {
         ("Heat", "Check the cooling: airflow, dust and other cards in the case.")
-    } else if by("hardware") && share < SLOWED {
+    } else if by("hardware") && share < MAX_CLOCK_SHARE {
         (
             "A hardware limit",
             "The power supply or the cooling is insufficient: check `nvidia-smi -q -d PERFORMANCE`.",
         )
-    } else if by("power") && share < SLOWED_BY_POWER {
+    } else if by("power") && share < MAX_CLOCK_SHARE_AT_POWER_LIMIT {
         ("The power limit", "Check `nvidia-smi -q -d POWER` for a lowered power limit.")
     } else {
         return None;
     };
-    // Kernels take longer by what the clock is lower, as far as they compute.
+    // Compute time grows as the clock drops.
     let busy = evidence.profile().gpu.map_or(0.0, |gpu| {
         if gpu.span_ns > 0 { gpu.busy_ns as f64 / gpu.span_ns as f64 } else { 0.0 }
     });
@@ -107,7 +107,7 @@ mod tests {
     use ridgeline_graph::graph::TaskKind;
     use ridgeline_profile::{GpuActivity, Phase};
 
-    /// A GPU that is busy for half of the time, at so many of 2000 MHz for some reason.
+    /// A GPU that is busy half of the time, at this clock of at most 2000 MHz, for this reason.
     fn clocked(mhz: u32, reason: &str) -> Case {
         let mut case = Case::new("for x in loader:  # loop\n    step(x)\n").on_gpu();
         case.host(TaskKind::HostGap, 10e6, Phase::Forward, None);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hot_gpu_takes_longer_by_its_clock() {
+    fn throttled_gpu_costs_its_clock_deficit() {
         let found = clocked(1600, "heat").finds(&GpuSlowed, "loop");
         assert!(found.message.starts_with("Heat throttles"), "{}", found.message);
         let cost = found.cost.expect("a cost");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_at_its_limit_of_power_works_as_it_should() {
+    fn gpu_at_its_power_limit_is_normal() {
         clocked(1700, "power").finds_nothing(&GpuSlowed);
         clocked(1950, "heat").finds_nothing(&GpuSlowed);
         clocked(1400, "idle").finds_nothing(&GpuSlowed);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_is_told_without_a_cost() {
+    fn other_processes_are_reported_without_a_cost() {
         let mut case = clocked(1950, "heat");
         let state = case.manifest.observed.gpu.as_mut().expect("a state");
         (state.other_processes, state.other_bytes) = (Some(1), Some(1_000_000_000));

@@ -1,9 +1,9 @@
-//! Validation that builds graphs which nobody goes back through (PyTorch, "Performance Tuning Guide:
-//! Disable gradient calculation for validation or inference").
+//! `gradients-in-validation`: validation that builds autograd graphs without a backward pass
+//! (PyTorch, "Performance Tuning Guide: Disable gradient calculation for validation or inference").
 
-use crate::evaluation::Stretches;
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
+use crate::host_spans::HostSpans;
 use crate::rule::Rule;
 use crate::validation::{Validation, found_in_recording, found_in_text, has_gradients};
 use ridgeline_optimize::rewrite::EditKind;
@@ -22,13 +22,14 @@ impl Rule for GradientsInValidation {
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let cost = |stretches: &Stretches| {
-            let held = stretches.held_bytes(evidence).filter(|_| !stretches.is_empty());
+        let cost = |host_spans: &HostSpans| {
+            let held =
+                host_spans.retained_at_peak_bytes(evidence).filter(|_| !host_spans.is_empty());
             held.filter(|bytes| *bytes > 0.0).map(Cost::bytes)
         };
-        // The agent cannot tell what a model does with gradients within itself.
-        let is_needed = forward_that_goes_back(evidence.program).is_some();
-        let wrong = |one: &Validation<'_>| one.seen.with_gradients && !is_needed;
+        // The agent does not see how a model uses gradients internally.
+        let needs_gradients = forward_that_goes_back(evidence.program).is_some();
+        let wrong = |one: &Validation<'_>| one.observed.with_gradients && !needs_gradients;
         found_in_recording(evidence, wrong, cost, finding)
     }
 
@@ -37,7 +38,7 @@ impl Rule for GradientsInValidation {
     }
 
     fn measurement_decides(&self) -> bool {
-        // Few iterations may not come to the validation.
+        // The few measured iterations may not reach the validation.
         false
     }
 }
@@ -86,12 +87,12 @@ evaluate(model, val_loader)
     }
 
     #[test]
-    fn a_function_of_validation_without_no_grad() {
+    fn validation_function_without_no_grad() {
         check(PROGRAM, &[6]);
     }
 
     #[test]
-    fn whatever_turns_gradients_off_is_seen() {
+    fn every_way_to_disable_gradients_is_recognized() {
         let with = |old: &str, new: &str| check(&PROGRAM.replace(old, new), &[]);
         with("def evaluate", "@torch.no_grad()\ndef evaluate");
         with(
@@ -103,13 +104,13 @@ evaluate(model, val_loader)
             "with torch.no_grad():\n    evaluate(model, val_loader)\n",
         );
         with("import torch\n", "import torch\ntorch.set_grad_enabled(False)\n");
-        // A library calls it, and may do so without gradients.
+        // A library calls it, possibly without gradients.
         with("\nevaluate(model, val_loader)\n", "\n");
-        // It goes back, or says nothing of validation.
+        // It runs a backward pass, or is not named after validation.
         with("    return total", "    out.sum().backward()\n    return total");
         let run = PROGRAM.replace("evaluate", "run");
         check(&run.replace("val_loader", "loader"), &[]);
-        // Two steps above.
+        // Two calls up.
         let above = PROGRAM.replace(
             "\nevaluate(model, val_loader)\n",
             "\n@torch.no_grad()\ndef finish():\n    evaluate(model, val_loader)\nfinish()\n",
@@ -118,13 +119,13 @@ evaluate(model, val_loader)
     }
 
     #[test]
-    fn a_function_that_is_given_data_of_validation() {
+    fn function_that_receives_validation_data() {
         let run = PROGRAM.replace("evaluate", "run");
         check(&run, &[6]);
         check(&run.replace("(model, val_loader)", "(model, loader=dl[\"val\"])"), &[6]);
-        // It goes over other data as well.
+        // It is also called with other data.
         check(&format!("{run}run(model, train_loader)\n"), &[]);
-        // So many steps, of whatever data.
+        // `val_steps` is a number of steps, on any data.
         let steps = run.replace("x, y in loader", "step in range(loader)");
         check(&steps.replace("val_loader", "val_steps"), &[]);
         check(&format!("{run}run(model, val_loader).backward()\n"), &[]);
@@ -137,7 +138,7 @@ evaluate(model, val_loader)
         let mut layer = |line| case.host(TaskKind::HostOperator, 1e6, Phase::Forward, line);
         let layers = [layer(Some(call)), layer(None), layer(None), layer(None)];
         let last = layer(Some(after));
-        // Three layers' outputs, the result, and what the last layer needs for itself.
+        // The outputs of three layers, the result, and what the last layer needs internally.
         for (layer, bytes) in layers.into_iter().zip([6e6, 6e6, 6e6, 1e6]) {
             case.block(bytes, BlockKind::Temporaries, Some(layer), Some(last));
         }
@@ -149,9 +150,9 @@ evaluate(model, val_loader)
     }
 
     #[test]
-    fn what_the_graph_holds_at_the_peak_is_the_cost() {
+    fn cost_is_the_graph_memory_at_the_peak() {
         let found = recorded(true).finds(&GradientsInValidation, "call");
-        // 21 MB with all of them, 12 with two at a time.
+        // 21 MB with all of them, 12 MB with two at a time.
         assert_eq!(found.cost, Some(Cost::bytes(9e6)));
         assert_eq!(recorded(false).measured(&GradientsInValidation), []);
     }
@@ -179,8 +180,8 @@ Trainer().train()
 Trainer().validate()
 ";
 
-    /// A step that trains, and one that validates: each makes a tensor of so many bytes, which lives on
-    /// until it comes back.
+    /// A training step and a validation step. Each allocates tensors of these sizes in bytes, which
+    /// live until its end.
     fn shared(trained: f64, validated: [f64; 3]) -> Case {
         let mut case = Case::new(SHARED);
         let mut task = |kind: TaskKind, mark: &str| {
@@ -188,14 +189,14 @@ Trainer().validate()
             case.host(kind, 1e6, Phase::Forward, Some(at))
         };
         let _ = task(TaskKind::HostGap, "train");
-        let made = task(TaskKind::HostOperator, "call");
+        let call_task = task(TaskKind::HostOperator, "call");
         let _ = task(TaskKind::HostOperator, "loss");
-        let gone = task(TaskKind::HostOperator, "backward");
+        let backward_task = task(TaskKind::HostOperator, "backward");
         let _ = task(TaskKind::HostGap, "validate");
         let layers = [(); 3].map(|()| task(TaskKind::HostOperator, "call"));
         let _ = task(TaskKind::HostOperator, "loss");
         let after = task(TaskKind::HostOperator, "after");
-        case.block(trained, BlockKind::Temporaries, Some(made), Some(gone));
+        case.block(trained, BlockKind::Temporaries, Some(call_task), Some(backward_task));
         for (layer, bytes) in layers.into_iter().zip(validated) {
             case.block(bytes, BlockKind::Temporaries, Some(layer), Some(after));
         }
@@ -206,18 +207,18 @@ Trainer().validate()
     }
 
     #[test]
-    fn a_step_that_training_has_as_well_costs_what_validation_holds_in_it() {
+    fn shared_step_costs_only_its_validation_calls() {
         let found = shared(4e6, [6e6, 6e6, 2e6]).finds(&GradientsInValidation, "validate");
-        // 14 MB with all of them, 12 with two at a time.
+        // 14 MB with all of them, 12 MB with two at a time.
         assert_eq!(found.cost, Some(Cost::bytes(2e6)));
-        // The peak is that of training.
+        // The peak is in training.
         let found = shared(40e6, [6e6, 6e6, 2e6]).finds(&GradientsInValidation, "validate");
         assert_eq!(found.cost, None);
     }
 
     #[test]
-    fn what_a_shared_step_does_in_training_is_left_alone() {
-        // Fake pictures that a discriminator is given.
+    fn shared_step_in_training_is_not_reported() {
+        // Generated images that are passed to a discriminator.
         for mark in ["train", "call"] {
             let mut case = shared(4e6, [6e6; 3]);
             let at = case.location(mark);
@@ -226,7 +227,7 @@ Trainer().validate()
             }
             assert_eq!(case.measured(&GradientsInValidation), [], "{mark}");
         }
-        // The step goes back by itself.
+        // The step runs a backward pass itself.
         let mut case = shared(4e6, [6e6; 3]);
         let back = SHARED.replace("return criterion(out)", "return back(out)")
             + "def back(out):\n    out.backward()\n";
@@ -235,7 +236,7 @@ Trainer().validate()
     }
 
     #[test]
-    fn a_peak_elsewhere_is_not_lowered() {
+    fn a_peak_elsewhere_has_no_cost() {
         let mut case = recorded(true);
         let at = case.line("train");
         let train = case.host(TaskKind::HostOperator, 1e6, Phase::Backward, Some(at));
@@ -244,8 +245,8 @@ Trainer().validate()
     }
 
     #[test]
-    fn a_call_that_nobody_named_validation_is_left_alone() {
-        // The fake pictures of a discriminator's step.
+    fn calls_not_named_after_validation_are_skipped() {
+        // The generated images in the step of a discriminator.
         let text = PROGRAM
             .replace("evaluate", "step")
             .replace("def step(model, loader)", "def step(m, l)");
@@ -255,7 +256,7 @@ Trainer().validate()
     }
 
     #[test]
-    fn a_loop_over_data_of_validation_without_no_grad() {
+    fn loop_over_validation_data_without_no_grad() {
         let text = "\
 import torch
 model = torch.nn.Linear(2, 2)
@@ -269,13 +270,13 @@ for x, y in testloader:
         with("testloader", "loader");
         with("(model(x).argmax(1) == y).sum().item()", "criterion(model(x), y).backward()");
         with("for x, y in testloader", "with evaluating(model):\n  for x, y in testloader");
-        // What was validated is gone back through.
+        // The validation result is used for a backward pass.
         with(".sum().item()\n", ".sum()\ncorrect.backward()\n");
     }
 
     #[test]
-    fn what_a_loss_comes_from_is_no_validation() {
-        // The loss itself, and a policy's evaluation of its actions.
+    fn inputs_of_a_loss_are_not_validation() {
+        // The loss itself, and the evaluation of actions by a policy.
         let text = "\
 import torch
 model = torch.nn.Linear(2, 2)
@@ -291,7 +292,7 @@ for x, y in train_loader:
     }
 
     #[test]
-    fn a_model_that_asks_for_gradients_itself_needs_them_in_validation() {
+    fn models_that_compute_gradients_need_them_in_validation() {
         let class = "class Net(torch.nn.Module):\n    def forward(self, x):\n        \
                      return torch.autograd.grad(self.net(x), x)[0]\ndef evaluate";
         let text = PROGRAM.replace("def evaluate", class);

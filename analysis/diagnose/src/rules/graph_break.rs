@@ -1,4 +1,4 @@
-//! `graph-break`: a line at which `torch.compile` gives up a graph and goes back to Python (PyTorch,
+//! `graph-break`: a line at which `torch.compile` ends a graph and falls back to Python (PyTorch,
 //! "Fixing Graph Breaks").
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,8 +9,8 @@ use crate::finding::{Cost, Finding};
 use crate::rule::Rule;
 use ridgeline_profile::FileId;
 
-/// In torch's reason where the program asked for it.
-const WANTED: [&str; 4] =
+/// Parts of torch's reason for breaks that the program requested.
+const REQUESTED: [&str; 4] =
     ["compiler.disable", "dynamo.disable", "graph_break()", "disallow_in_graph"];
 
 pub(super) struct GraphBreak;
@@ -28,7 +28,7 @@ impl Rule for GraphBreak {
         let Some(manifest) = evidence.manifest() else { return Vec::new() };
         let mut by_line: BTreeMap<(u32, u32), (&str, BTreeSet<u32>)> = BTreeMap::new();
         for one in manifest.observed.graph_breaks.iter().filter(|one| one.count > 0) {
-            if !WANTED.iter().any(|mark| one.reason.contains(mark)) {
+            if !REQUESTED.iter().any(|mark| one.reason.contains(mark)) {
                 let empty = || (one.reason.as_str(), BTreeSet::new());
                 let (_, frames) = by_line.entry((one.at.file, one.at.line)).or_insert_with(empty);
                 frames.extend(&one.frames);
@@ -52,8 +52,8 @@ impl Rule for GraphBreak {
     }
 }
 
-/// What it takes to get out of the graph and into those behind it. What fusing across the line would save,
-/// nobody knows.
+/// The time to leave the graph and to enter those after it. What fusing across the line would save
+/// is unknown.
 fn cost(evidence: &Evidence<'_>, frames: &BTreeSet<u32>) -> Option<Cost> {
     let entries = &evidence.profile().graph_entries;
     let time_ns: f64 = frames.iter().filter_map(|frame| entries.get(frame)).sum();
@@ -77,16 +77,13 @@ mod tests {
             reason: (*reason).to_owned(),
             frames: Vec::new(),
         };
-        Case::new(TEXT).told(|it| it.observed.graph_breaks = breaks.iter().map(one).collect()).call(
-            5,
-            Phase::Forward,
-            &operator("sum", &[&[8], &[]]),
-            10.0,
-        )
+        Case::new(TEXT)
+            .with_manifest(|it| it.observed.graph_breaks = breaks.iter().map(one).collect())
+            .call(5, Phase::Forward, &operator("sum", &[&[8], &[]]), 10.0)
     }
 
     #[test]
-    fn each_line_once_with_what_torch_says() {
+    fn each_line_is_reported_once_with_the_reason() {
         let breaks = [(4, 1, "builtin print"), (4, 2, "again"), (5, 1, "Tensor.item")];
         let found = example(&breaks).measured(&GraphBreak);
         assert_eq!(found.iter().map(|one| one.at.line).collect::<Vec<_>>(), [4, 5]);
@@ -94,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_before_the_graphs_behind_it_is_the_cost() {
+    fn cost_is_the_time_between_graphs() {
         let mut case = example(&[(4, 1, "print"), (4, 1, "again"), (5, 1, "Tensor.item")]);
         let frames = [vec![1, 2], vec![2, 3, 7], vec![8]];
         for (one, frames) in case.manifest.observed.graph_breaks.iter_mut().zip(frames) {
@@ -106,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_asked_for_is_no_fault() {
+    fn requested_breaks_are_not_reported() {
         let breaks = [(4, 1, "Skip function `f` decorated by torch.compiler.disable"), (5, 0, "x")];
         assert!(example(&breaks).measured(&GraphBreak).is_empty());
         assert!(example(&[]).measured(&GraphBreak).is_empty());

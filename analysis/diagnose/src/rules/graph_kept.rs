@@ -1,16 +1,16 @@
-//! A loss that is added up over iterations with its graph (PyTorch, "Frequently Asked Questions: my
-//! model reports out of memory").
+//! `graph-retained`: a loss that is accumulated over iterations with its autograd graph (PyTorch,
+//! "Frequently Asked Questions: my model reports out of memory").
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::ops::RangeInclusive;
 
 use tree_sitter::Node;
 
-use crate::carried::{Carried, base_of};
-use crate::evidence::{Evidence, Left};
+use crate::autograd_flow::{AutogradFlow, base_of};
+use crate::evidence::{Evidence, Retained};
 use crate::finding::{Cost, Finding, Place};
-use crate::reading::{callers, is_without_gradients, lines_of, loops_around, place};
 use crate::rule::Rule;
+use crate::source_queries::{callers, is_without_gradients, lines_of, loops_around, place};
 use ridgeline_base::units::bytes;
 use ridgeline_graph::memory::Block;
 use ridgeline_optimize::rewrite::EditKind;
@@ -23,9 +23,9 @@ use ridgeline_profile::Phase;
 use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::{Assignment, Module};
 
-/// Bytes of an iteration that are worth telling: a sum of losses is a few bytes, and its graph is not
-/// in the recording.
-const LEAST_BYTES: f64 = 1024.0;
+/// The minimum number of bytes per iteration in a report: a sum of losses has a few bytes, and its
+/// graph is not in the recording.
+const MIN_BYTES: f64 = 1024.0;
 
 pub(super) struct GraphKept;
 
@@ -43,39 +43,41 @@ impl Rule for GraphKept {
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let kept = kept(evidence.program).into_iter();
-        let found = kept.filter_map(|kept| {
-            let (file, line) = evidence.ran(kept.module, kept.lines.0)?;
+        let retained = retained_values(evidence.program).into_iter();
+        let found = retained.filter_map(|retained| {
+            let (file, line) = evidence.recorded_line(retained.module, retained.lines.0)?;
             evidence.line(file, line).filter(|cost| cost.calls > 0.0)?;
             let ran = |(first, last): (u32, u32)| {
-                let (_, line) = evidence.ran(kept.module, first)?;
+                let (_, line) = evidence.recorded_line(retained.module, first)?;
                 Some(line..=line.saturating_add(last.saturating_sub(first)))
             };
-            let lines = kept.made.iter().chain([&kept.lines]).copied().filter_map(ran);
+            let lines = retained.assigned.iter().chain([&retained.lines]).copied().filter_map(ran);
             let lines: Vec<RangeInclusive<u32>> = lines.collect();
             let is_on_them = |block: &Block| {
                 let on = block.line.filter(|at| at.0 == file);
                 on.is_some_and(|at| lines.iter().any(|lines| lines.contains(&at.1)))
             };
-            let is_worth = |left: &Left| left.each >= LEAST_BYTES;
-            let left = evidence.left_behind(is_on_them).filter(is_worth).or_else(|| {
-                let by_model = || evidence.left_behind(|block| is_left_by_model(evidence, block));
-                kept.is_of_a_model.then(by_model).flatten().filter(is_worth)
-            });
+            let is_worth = |retained_memory: &Retained| retained_memory.this_iteration >= MIN_BYTES;
+            let retained_memory =
+                evidence.retained_bytes(is_on_them).filter(is_worth).or_else(|| {
+                    let by_model =
+                        || evidence.retained_bytes(|block| is_retained_by_model(evidence, block));
+                    retained.comes_from_model.then(by_model).flatten().filter(is_worth)
+                });
             let at = |(module, line): (usize, u32)| {
-                let (file, line) = evidence.ran(module, line)?;
+                let (file, line) = evidence.recorded_line(module, line)?;
                 Some(evidence.place(file, line))
             };
-            let related = kept.summed.and_then(at);
-            Some(finding(evidence.place(file, line), &kept, related, left))
+            let related = retained.summed.and_then(at);
+            Some(finding(evidence.place(file, line), &retained, related, retained_memory))
         });
         found.collect()
     }
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
-        let found = kept(program).into_iter().map(|kept| {
-            let related = kept.summed.map(|(module, line)| place(program, module, line));
-            finding(place(program, kept.module, kept.lines.0), &kept, related, None)
+        let found = retained_values(program).into_iter().map(|retained| {
+            let related = retained.summed.map(|(module, line)| place(program, module, line));
+            finding(place(program, retained.module, retained.lines.0), &retained, related, None)
         });
         found.collect()
     }
@@ -86,83 +88,91 @@ impl Rule for GraphKept {
     }
 }
 
-/// Whether a model made a block in the iteration, as it did in at least two before, of which the blocks are
-/// still there: a variable alone holds one of them until the next takes its place.
-fn is_left_by_model(evidence: &Evidence<'_>, block: &Block) -> bool {
+/// Whether the model allocated a block in the iteration, as in at least two earlier ones whose
+/// blocks are still there: a plain variable holds only one of them until it is assigned again.
+fn is_retained_by_model(evidence: &Evidence<'_>, block: &Block) -> bool {
     let graph = evidence.graph();
-    let made = block.allocated.and_then(|made| graph.task(made.task));
+    let allocated_in = block.allocated.and_then(|moment| graph.task(moment.task));
     let is_older =
         |one: &&Block| one.allocated.is_none() && one.freed.is_none() && one.bytes == block.bytes;
     block.module.is_some()
-        && block.bytes >= LEAST_BYTES
-        && made.is_some_and(|task| task.phase == Phase::Forward)
+        && block.bytes >= MIN_BYTES
+        && allocated_in.is_some_and(|task| task.phase == Phase::Forward)
         && graph.memory.blocks.iter().filter(is_older).nth(1).is_some()
 }
 
-fn finding(at: Place, kept: &Kept, summed: Option<Place>, left: Option<Left>) -> Finding {
-    let grows = left.map_or("Memory grows every iteration.".to_owned(), |left| {
-        format!("Memory grows by {} every iteration.", bytes(left.each))
-    });
-    let of = if kept.is_part { "the value" } else { "it" };
+fn finding(
+    at: Place,
+    retained: &RetainedValue,
+    summed: Option<Place>,
+    retained_memory: Option<Retained>,
+) -> Finding {
+    let grows =
+        retained_memory.map_or("Memory grows every iteration.".to_owned(), |retained_memory| {
+            format!("Memory grows by {} every iteration.", bytes(retained_memory.this_iteration))
+        });
+    let of = if retained.is_part { "the value" } else { "it" };
     Finding {
         rule: "graph-kept",
         at,
         related: summed.map(|at| (at, "accumulated here".to_owned())).into_iter().collect(),
-        message: format!("`{}` retains the autograd graph of every iteration", kept.what),
+        message: format!("`{}` retains the autograd graph of every iteration", retained.what),
         why: format!(
             "The value holds a reference to its autograd graph and the tensors saved in it, for as \
             long as the sum or list exists. {grows} Accumulate `.item()` or `.detach()` of {of} \
             instead."
         ),
-        cost: left.map(|left| Cost::bytes(left.all)),
-        fix: (!kept.is_part).then_some(EditKind::DetachAccumulated),
+        cost: retained_memory.map(|retained_memory| Cost::bytes(retained_memory.total)),
+        fix: (!retained.is_part).then_some(EditKind::DetachAccumulated),
         ..Finding::default()
     }
 }
 
 /// A value that is added to something that outlives the iteration.
-struct Kept {
+struct RetainedValue {
     module: usize,
     lines: (u32, u32),
-    /// The lines of the statements that made it, where it is a variable.
-    made: Vec<(u32, u32)>,
-    /// Whether one of them calls a model, whose own lines make it.
-    is_of_a_model: bool,
+    /// The lines of the statements that computed it, if it is a variable.
+    assigned: Vec<(u32, u32)>,
+    /// Whether one of them calls a model, so that the model's own lines computed it.
+    comes_from_model: bool,
     /// What it is added to: `total`.
     what: String,
-    /// It is in a tuple, a list, a dictionary or another object that is added.
+    /// Whether it is part of a tuple, a list, a dictionary or another object that is added.
     is_part: bool,
-    /// Where a method adds it up: the text and the line.
+    /// Where a method accumulates it, as module index and line.
     summed: Option<(usize, u32)>,
 }
 
-fn kept(program: &Program<'_>) -> Vec<Kept> {
+fn retained_values(program: &Program<'_>) -> Vec<RetainedValue> {
     let models = Models::of(program);
     let mut found = Vec::new();
     for (module, text) in program.modules().iter().enumerate() {
         let outside = std::iter::once(None);
         let functions = outside.chain((0..text.functions.len()).map(Some));
         for function in functions.filter(|function| program.is_reached((module, *function))) {
-            let carried = Carried::new(program, &models, module, function);
+            let flow = AutogradFlow::new(program, &models, module, function);
             for (target, whole) in additions(program, module, function) {
                 let keeps = |value: &Node<'_>| {
-                    let around = keeps(program, &carried, (module, function), &target, *value)?;
-                    // Of what goes back itself nothing is left but nodes.
-                    let made = carried.made(*value, around);
-                    let made = made.filter(|one| !carried.goes_back_from(&one.target));
-                    Some(made.and_then(|one| text.node(&one.value)))
+                    let around =
+                        retaining_loop(program, &flow, (module, function), &target, *value)?;
+                    // A value that is itself backpropagated retains only graph nodes.
+                    let assignment = flow.assignment_of(*value, around);
+                    let assignment = assignment.filter(|one| !flow.is_backward_root(&one.target));
+                    Some(assignment.and_then(|one| text.node(&one.value)))
                 };
                 let parts = parts(whole);
-                let kept: Vec<Option<Node<'_>>> = parts.iter().filter_map(keeps).collect();
-                if kept.is_empty() {
+                let retained: Vec<Option<Node<'_>>> = parts.iter().filter_map(keeps).collect();
+                if retained.is_empty() {
                     continue;
                 }
-                let made = || kept.iter().flatten();
-                found.push(Kept {
+                let values = || retained.iter().flatten();
+                found.push(RetainedValue {
                     module,
                     lines: lines_of(whole),
-                    is_of_a_model: made().any(|made| models.are_used_by(program, module, *made)),
-                    made: made().map(|made| lines_of(*made)).collect(),
+                    comes_from_model: values()
+                        .any(|value| models.are_used_by(program, module, *value)),
+                    assigned: values().map(|value| lines_of(*value)).collect(),
                     is_part: parts.iter().all(|part| part.id() != whole.id())
                         || holds_tensors(text, whole),
                     summed: target.summed,
@@ -174,7 +184,8 @@ fn kept(program: &Program<'_>) -> Vec<Kept> {
     found
 }
 
-/// What is kept with a value: itself, or what a tuple, a list or a dictionary of it holds.
+/// The values that are retained: the value itself, or the elements of a tuple, a list or a
+/// dictionary.
 fn parts(value: Node<'_>) -> Vec<Node<'_>> {
     let held = named_children(value).into_iter();
     match Kind::of(&value) {
@@ -185,7 +196,7 @@ fn parts(value: Node<'_>) -> Vec<Node<'_>> {
 }
 
 /// What a function adds to variables: `x += value`, `x = x + value`, `x.append(value)`, and
-/// `meter.update(value)` of a class that adds it up.
+/// `meter.update(value)` if its class accumulates it.
 fn additions<'a>(
     program: &Program<'a>,
     module: usize,
@@ -197,8 +208,8 @@ fn additions<'a>(
         let value = text.node(&one.value)?;
         // `losses += [loss]`
         let is_list = matches!(Kind::of(&value), Kind::List | Kind::Tuple);
-        let begins = if is_list { Begins::Empty } else { Begins::Zero };
-        Some((Target { name: one.target.clone(), begins, summed: None }, added(text, one)?))
+        let initial = if is_list { InitialValue::Empty } else { InitialValue::Zero };
+        Some((Target { name: one.target.clone(), initial, summed: None }, added(text, one)?))
     });
     let calls = || text.calls.iter().filter(|call| call.function == function);
     let lists = calls().filter_map(|call| {
@@ -206,81 +217,82 @@ fn additions<'a>(
         let node = program.node(module, call)?;
         object_of(text, node, "append")?;
         let value = program.arguments(module, node)?.positional.first().copied()?;
-        Some((Target { name, begins: Begins::Empty, summed: None }, value))
+        Some((Target { name, initial: InitialValue::Empty, summed: None }, value))
     });
     let meters = calls().filter_map(|call| {
         let found = metered(program, module, program.node(module, call)?)?;
         let (there, sum) = found.sum;
         let summed = (there, program.module(there).line(sum.start_byte()));
-        // A method that has the graphs taken off around it adds none.
+        // A method that disables gradients around the sum retains no graph.
         let keeps = !is_without_gradients(program, there, sum);
-        let target = Target { name: found.object, begins: Begins::Known, summed: Some(summed) };
+        let target =
+            Target { name: found.object, initial: InitialValue::Known, summed: Some(summed) };
         keeps.then_some((target, found.value))
     });
     sums.chain(lists).chain(meters).collect()
 }
 
-/// What something is added to.
+/// The variable that something is added to.
 struct Target {
-    /// As it is written: `total`, `metrics["loss"]`, `self.losses`.
+    /// As written: `total`, `metrics["loss"]`, `self.losses`.
     name: String,
-    begins: Begins,
-    /// Where a method adds it up.
+    initial: InitialValue,
+    /// Where a method accumulates it.
     summed: Option<(usize, u32)>,
 }
 
-/// What has to be seen of how something begins that values are added to.
+/// The required initial value of something that values are added to.
 #[derive(Clone, Copy, PartialEq)]
-enum Begins {
-    /// It is a number.
+enum InitialValue {
+    /// A number.
     Zero,
-    /// It is an empty list.
+    /// An empty list.
     Empty,
-    /// Nothing: its class was looked at.
+    /// Not required: its class was analyzed.
     Known,
 }
 
-/// The loop over whose iterations a value that is added to something is kept with its graph.
-fn keeps<'a>(
+/// The loop across whose iterations an added value is retained with its graph.
+fn retaining_loop<'a>(
     program: &Program<'a>,
-    carried: &Carried<'a, '_>,
+    flow: &AutogradFlow<'a, '_>,
     (module, function): (usize, Option<usize>),
     target: &Target,
     value: Node<'a>,
 ) -> Option<Node<'a>> {
     let text = program.module(module);
     let loops = loops_around(value);
-    let inner: Vec<usize> = carried
+    let inner: Vec<usize> = flow
         .roots
         .iter()
         .filter_map(|root| loops_around(root.call).first().map(Node::id))
         .collect();
     let mut trained = loops.iter().copied().filter(|one| inner.contains(&one.id()));
-    // The loop that goes backward in each of its iterations; or one that calls a training step.
+    // The loop with a backward pass in each iteration, or one that calls a training step.
     let carries = match trained.next() {
-        Some(around) if carried.carries(value, around) => Some(around),
+        Some(around) if flow.carries_graph(value, around) => Some(around),
         Some(_) => None,
         None => {
-            let gives = value.is(Kind::Call) && carried.gives_its_loss(value);
-            let of_step = || step(program, carried, (module, function), target, value);
-            loops.first().copied().filter(|_| gives).or_else(of_step)
+            let returns_loss = value.is(Kind::Call) && flow.returns_its_loss(value);
+            let in_method = || training_method(program, flow, (module, function), target, value);
+            loops.first().copied().filter(|_| returns_loss).or_else(in_method)
         }
     };
-    let is_kept = |around: &Node<'_>| {
-        !carried.leads_to_a_backward(&target.name)
-            && !goes_back_twice(text, *around)
+    let is_retained = |around: &Node<'_>| {
+        !flow.is_used_by_backward(&target.name)
+            && !retains_on_purpose(text, *around)
             && !is_without_gradients(program, module, value)
             && outlives(text, function, target, *around)
-            && begins_empty(text, function, target, *around)
+            && has_known_initial_value(text, function, target, *around)
     };
-    carries.filter(is_kept)
+    carries.filter(is_retained)
 }
 
-/// The body of a method that goes backward and is called in a loop: what it adds to its object is still
-/// there when it is called again.
-fn step<'a>(
+/// The body of a method that runs a backward pass and is called in a loop: what it adds to its
+/// object is still there at the next call.
+fn training_method<'a>(
     program: &Program<'a>,
-    carried: &Carried<'a, '_>,
+    flow: &AutogradFlow<'a, '_>,
     (module, function): Scope,
     target: &Target,
     value: Node<'a>,
@@ -296,46 +308,51 @@ fn step<'a>(
         let calls = callers(program, &method.name).into_iter();
         calls.filter(|(_, _, call)| !loops_around(*call).is_empty()).count() > 0
     };
-    let is_step = loops_around(value).is_empty() && !carried.roots.is_empty() && !is_emptied;
+    let is_step = loops_around(value).is_empty() && !flow.roots.is_empty() && !is_emptied;
     let body = text.node(&method.body).filter(|_| is_step && is_called())?;
-    carried.carries(value, body).then_some(body)
+    flow.carries_graph(value, body).then_some(body)
 }
 
-/// Whether a loop keeps graphs on purpose: `backward(retain_graph=True)`.
-fn goes_back_twice(text: &Module, around: Node<'_>) -> bool {
+/// Whether a loop retains graphs on purpose: `backward(retain_graph=True)`.
+fn retains_on_purpose(text: &Module, around: Node<'_>) -> bool {
     let whole = text.text(&around.byte_range());
     mentions(whole, "retain_graph") || mentions(whole, "create_graph")
 }
 
-/// Whether nothing in a loop gives a variable a new value or takes something out of it.
+/// Whether nothing in a loop assigns a variable or removes elements from it.
 fn outlives(text: &Module, function: Option<usize>, target: &Target, around: Node<'_>) -> bool {
     let base = base_of(&target.name);
     let inside = around.byte_range();
     let is_set = text.assignments.iter().any(|one| {
-        // `recent[:] = recent[-10:]` as well.
+        // Also `recent[:] = recent[-10:]`.
         let rest = one.target.strip_prefix(base).unwrap_or_default();
         let is_slice = rest.starts_with('[') && rest.contains(':');
-        let is_it = one.target == target.name || one.target == base || is_slice;
+        let is_target = one.target == target.name || one.target == base || is_slice;
         let is_sum = one.is_augmented || added(text, one).is_some();
-        is_it && one.function == function && inside.contains(&one.at.start) && !is_sum
+        is_target && one.function == function && inside.contains(&one.at.start) && !is_sum
     });
     let takes = |node: &Node<'_>| match Kind::of(node) {
         Kind::Call => ["clear", "pop", "popleft", "detach_", "reset"].iter().any(|method| {
             object_of(text, *node, method).is_some_and(|of| base_of(&written(text, of)) == base)
         }),
-        Kind::ForStatement => node
-            .field(Field::Left)
-            .is_some_and(|left| mentions(text.text(&left.byte_range()), base)),
+        Kind::ForStatement => node.field(Field::Left).is_some_and(|retained_memory| {
+            mentions(text.text(&retained_memory.byte_range()), base)
+        }),
         Kind::DeleteStatement => mentions(text.text(&node.byte_range()), base),
         _ => false,
     };
     !is_set && !within(around).iter().any(takes)
 }
 
-/// Whether a variable is seen to begin as a number, an empty list or a dictionary before a loop: what
-/// else adds things up may do so without their graphs.
-fn begins_empty(text: &Module, function: Option<usize>, target: &Target, around: Node<'_>) -> bool {
-    if target.begins == Begins::Known {
+/// Whether a variable is visibly initialized as a number, an empty list or a dictionary before a
+/// loop: other objects may accumulate values without their graphs.
+fn has_known_initial_value(
+    text: &Module,
+    function: Option<usize>,
+    target: &Target,
+    around: Node<'_>,
+) -> bool {
+    if target.initial == InitialValue::Known {
         return true;
     }
     let base = base_of(&target.name);
@@ -346,9 +363,9 @@ fn begins_empty(text: &Module, function: Option<usize>, target: &Target, around:
             && !around.byte_range().contains(&one.at.start)
             && (is_attribute || one.function == function)
     });
-    let begins: Vec<&Assignment> = own.collect();
-    // An attribute that other methods set anew is not followed.
-    let is_plain = !is_attribute || begins.len() == 1;
+    let initial: Vec<&Assignment> = own.collect();
+    // An attribute that other methods assign is not followed.
+    let is_plain = !is_attribute || initial.len() == 1;
     let is_in_dictionary = base != target.name;
     let is_empty = |one: &&Assignment| {
         let written: String = text.text(&one.value).split_whitespace().collect();
@@ -357,7 +374,7 @@ fn begins_empty(text: &Module, function: Option<usize>, target: &Target, around:
             || written.starts_with("defaultdict(")
             || written.starts_with("collections.defaultdict(")
             || written.starts_with("Counter(");
-        match (is_in_dictionary, target.begins == Begins::Empty) {
+        match (is_in_dictionary, target.initial == InitialValue::Empty) {
             (true, _) => is_dictionary,
             (false, true) => matches!(written.as_str(), "[]" | "list()"),
             (false, false) => {
@@ -367,7 +384,7 @@ fn begins_empty(text: &Module, function: Option<usize>, target: &Target, around:
             }
         }
     };
-    is_plain && begins.last().is_some_and(is_empty)
+    is_plain && initial.last().is_some_and(is_empty)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Reading a tensor in the loop, for which the host waits until the GPU has computed it (PyTorch,
-//! "Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronization").
+//! `hidden-sync`: reading a tensor in the loop, for which the host waits until the GPU has computed
+//! it (PyTorch, "Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronization").
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::BTreeMap;
@@ -8,8 +8,10 @@ use tree_sitter::Node;
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
-use crate::reading::{callers, conditions_around, is_in_validation, loops_around, nodes_of_line};
 use crate::rule::Rule;
+use crate::source_queries::{
+    callers, conditions_around, is_in_validation, loops_around, nodes_of_line,
+};
 use crate::waits::saved_without;
 use ridgeline_graph::graph::{Graph, Resource, Task, TaskId, TaskKind};
 use ridgeline_optimize::rewrite::syntax::{callee, within, written};
@@ -17,15 +19,15 @@ use ridgeline_profile::{FileId, Phase};
 use ridgeline_python::semantics::module::{Module, last_name};
 use ridgeline_recording::copies::{Direction, direction};
 
-/// What is saved of an iteration has to be more than this share to be told.
-const LEAST_SHARE: f64 = 0.005;
-/// Lines of an iteration that are looked at, those with the longest waits first: each is replayed.
-const MOST_LINES: usize = 4;
-/// Functions that are followed from a line to the loop.
-const MOST_CALLERS: u32 = 4;
+/// The minimum share of the iteration time that a fix saves.
+const MIN_SHARE: f64 = 0.005;
+/// The maximum number of lines checked, the longest waits first; each one is simulated.
+const MAX_LINES: usize = 4;
+/// The maximum number of calls followed from a line to the loop.
+const MAX_CALL_DEPTH: u32 = 4;
 
-/// A number, or a size of a tensor of few dimensions.
-const FEW_BYTES: u64 = 64;
+/// A number, or the size of a tensor of few dimensions.
+const SCALAR_BYTES: u64 = 64;
 
 pub(super) struct HiddenSync;
 
@@ -42,23 +44,23 @@ impl Rule for HiddenSync {
         if !evidence.on_gpu() || !evidence.is_replayed() {
             return Vec::new();
         }
-        let mut lines = waiting(evidence);
+        let mut lines = waiting_lines(evidence);
         lines.sort_by(|one, other| other.waited_ns.total_cmp(&one.waited_ns));
-        lines.truncate(MOST_LINES);
+        lines.truncate(MAX_LINES);
         if lines.is_empty() {
             return Vec::new();
         }
         let saved = |waits: &[TaskId]| saved_without(evidence, waits);
-        let least_ns = LEAST_SHARE * evidence.iteration_ns();
-        let alone: Vec<f64> = lines.iter().map(|line| saved(&line.waits)).collect();
+        let least_ns = MIN_SHARE * evidence.iteration_ns();
+        let separate: Vec<f64> = lines.iter().map(|line| saved(&line.waits)).collect();
         let all: Vec<TaskId> = lines.iter().flat_map(|line| line.waits.iter().copied()).collect();
-        let together = if lines.len() > 1 { saved(&all) } else { alone.iter().sum() };
-        // Where two lines wait for the same, one alone saves nothing. What both save is divided by how
-        // long each waits.
-        let shared_ns = (together - alone.iter().sum::<f64>()).max(0.0);
+        let together = if lines.len() > 1 { saved(&all) } else { separate.iter().sum() };
+        // If two lines wait for the same work, removing only one saves nothing. What removing both
+        // saves is divided in proportion to how long each waits.
+        let shared_ns = (together - separate.iter().sum::<f64>()).max(0.0);
         let waited_ns: f64 = lines.iter().map(|line| line.waited_ns).sum();
-        let found = lines.iter().zip(alone).filter_map(|(line, alone_ns)| {
-            let time_ns = alone_ns + shared_ns * line.waited_ns / waited_ns.max(1.0);
+        let found = lines.iter().zip(separate).filter_map(|(line, separate_ns)| {
+            let time_ns = separate_ns + shared_ns * line.waited_ns / waited_ns.max(1.0);
             let is_worth = time_ns >= least_ns && time_ns > 0.0;
             is_worth.then(|| finding(evidence, line, time_ns))
         });
@@ -66,29 +68,29 @@ impl Rule for HiddenSync {
     }
 }
 
-fn finding(evidence: &Evidence<'_>, line: &Line, time_ns: f64) -> Finding {
+fn finding(evidence: &Evidence<'_>, line: &WaitingLine, time_ns: f64) -> Finding {
     Finding {
         rule: "hidden-sync",
         at: evidence.place(line.at.0, line.at.1),
-        message: format!("{} synchronizes with the GPU every iteration", line.what.shown()),
-        why: line.what.why().to_owned(),
+        message: format!("{} synchronizes with the GPU every iteration", line.cause.shown()),
+        why: line.cause.why().to_owned(),
         cost: Some(Cost::time(time_ns).predicted()),
         ..Finding::default()
     }
 }
 
-/// A line that waits, and what of it does.
-struct Line {
+/// A line that waits.
+struct WaitingLine {
     at: (FileId, u32),
     waits: Vec<TaskId>,
-    /// Nanoseconds for which the host stands there in the replayed iteration.
+    /// How long the host waits there in the simulated iteration, in nanoseconds.
     waited_ns: f64,
-    what: What,
+    cause: WaitCause,
 }
 
-/// What makes a line wait.
+/// The cause of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum WaitCause {
     /// `.item()`, `print` and the like.
     Read(String),
     Condition,
@@ -98,39 +100,41 @@ enum What {
     Explicit(String),
 }
 
-impl What {
+impl WaitCause {
     fn shown(&self) -> String {
         match self {
-            What::Read(name) | What::Nonzero(name) | What::Explicit(name) => format!("`{name}`"),
-            What::Condition => "A condition on a tensor".to_owned(),
-            What::Mask => "Indexing with a mask".to_owned(),
-            What::Upload => "A blocking copy to the GPU".to_owned(),
+            WaitCause::Read(name) | WaitCause::Nonzero(name) | WaitCause::Explicit(name) => {
+                format!("`{name}`")
+            }
+            WaitCause::Condition => "A condition on a tensor".to_owned(),
+            WaitCause::Mask => "Indexing with a mask".to_owned(),
+            WaitCause::Upload => "A blocking copy to the GPU".to_owned(),
         }
     }
 
     fn why(&self) -> &'static str {
         match self {
-            What::Read(_) => {
+            WaitCause::Read(_) => {
                 "The CPU waits until the GPU has computed the value and launches nothing \
                 meanwhile, so the GPU then idles. Keep a detached tensor, and read it every N \
                 iterations or at the end."
             }
-            What::Condition => {
+            WaitCause::Condition => {
                 "Python needs the value, so the CPU waits until the GPU has computed it and \
                 launches nothing meanwhile. Use `torch.where` to decide on the GPU, or run the \
                 check only every N iterations."
             }
-            What::Nonzero(_) | What::Mask => {
+            WaitCause::Nonzero(_) | WaitCause::Mask => {
                 "The number of elements depends on the data, so the CPU waits until the GPU has \
                 counted them and launches nothing meanwhile. `torch.where`, or multiplying by the \
                 mask, keeps the shape fixed."
             }
-            What::Upload => {
+            WaitCause::Upload => {
                 "The CPU waits until all queued GPU work and the copy have finished. Create the \
                 tensor on the GPU (`device=…`) or once before the loop, or copy it from pinned \
                 memory with `non_blocking=True`."
             }
-            What::Explicit(_) => {
+            WaitCause::Explicit(_) => {
                 "The CPU waits until the GPU has finished all queued work, and launches nothing \
                 meanwhile. Explicit synchronization is needed for manual timing, not for training."
             }
@@ -138,16 +142,16 @@ impl What {
     }
 }
 
-/// The lines of the loop that wait for a GPU, where the text says why.
-fn waiting(evidence: &Evidence<'_>) -> Vec<Line> {
+/// The lines of the loop that wait for a GPU, if the text shows why.
+fn waiting_lines(evidence: &Evidence<'_>) -> Vec<WaitingLine> {
     let graph = evidence.graph();
     let Some(host) = graph.find(&Resource::Host) else { return Vec::new() };
     let ends = &evidence.subject.recorded.schedule.end_ns;
     let end = |id: Option<TaskId>| id.and_then(|id| ends.get(id.index())).copied();
     let copies = uploads(graph);
-    /// A wait, and nanoseconds for which the host stands there.
-    type WaitKind<'a> = (TaskId, &'a Task, f64);
-    let mut lines: BTreeMap<(FileId, u32), Vec<WaitKind<'_>>> = BTreeMap::new();
+    /// A wait, and how long the host waits, in nanoseconds.
+    type Wait<'a> = (TaskId, &'a Task, f64);
+    let mut lines: BTreeMap<(FileId, u32), Vec<Wait<'_>>> = BTreeMap::new();
     for (id, task) in graph.iter() {
         let is_wait = task.kind == TaskKind::Wait && !task.is_removed && task.resource == host;
         let Some(at) = task.line.filter(|_| is_wait) else { continue };
@@ -156,22 +160,22 @@ fn waiting(evidence: &Evidence<'_>) -> Vec<Line> {
         lines.entry(at).or_default().push((id, task, waited_ns));
     }
     let found = lines.into_iter().filter_map(|(at, waits)| {
-        let (module, line) = evidence.today(at.0, at.1)?;
+        let (module, line) = evidence.current_line(at.0, at.1)?;
         let text = evidence.program.module(module);
         let first = nodes_of_line(text, line).into_iter().next()?;
-        if runs_in_some(evidence, at) || is_now_and_then(evidence, module, first, 0) {
+        if runs_occasionally(evidence, at) || is_occasional_in_text(evidence, module, first, 0) {
             return None;
         }
         let shown = waits.into_iter().filter_map(|(id, task, waited_ns)| {
             let kind = kind(graph, (id, task), &copies)?;
-            Some((id, waited_ns, what(text, line, kind)?))
+            Some((id, waited_ns, wait_cause(text, line, kind)?))
         });
-        let shown: Vec<(TaskId, f64, What)> = shown.collect();
-        Some(Line {
+        let shown: Vec<(TaskId, f64, WaitCause)> = shown.collect();
+        Some(WaitingLine {
             at,
             waited_ns: shown.iter().map(|(_, waited_ns, _)| waited_ns).sum(),
             waits: shown.iter().map(|(id, ..)| *id).collect(),
-            what: shown.into_iter().next()?.2,
+            cause: shown.into_iter().next()?.2,
         })
     });
     found.collect()
@@ -179,8 +183,8 @@ fn waiting(evidence: &Evidence<'_>) -> Vec<Line> {
 
 /// The calls that copy from the host to a GPU.
 fn uploads(graph: &Graph) -> Vec<u32> {
-    let is_one = |task: &&Task| ridgeline_graph::uploads::is_upload(graph, task);
-    graph.tasks.iter().filter(is_one).filter_map(|task| task.call).collect()
+    let is_upload = |task: &&Task| ridgeline_graph::uploads::is_upload(graph, task);
+    graph.tasks.iter().filter(is_upload).filter_map(|task| task.call).collect()
 }
 
 /// What an operator waits for.
@@ -201,9 +205,9 @@ enum WaitKind {
 
 fn kind(graph: &Graph, (id, task): (TaskId, &Task), uploads: &[u32]) -> Option<WaitKind> {
     let Some(operator) = graph.operator_of(task) else {
-        // What has nothing to compute itself is no operator of the graph, as `item` and `nonzero`.
+        // Operators without work of their own, such as `item` and `nonzero`, are not in the graph.
         return Some(match downloaded(graph, id) {
-            Some(0..=FEW_BYTES) => WaitKind::Few,
+            Some(0..=SCALAR_BYTES) => WaitKind::Few,
             Some(_) => WaitKind::Download,
             None => WaitKind::None,
         });
@@ -217,7 +221,7 @@ fn kind(graph: &Graph, (id, task): (TaskId, &Task), uploads: &[u32]) -> Option<W
         | "bincount" | "repeat_interleave" => Some(WaitKind::Size),
         "copy_" | "_to_copy" | "to" | "clone" | "lift_fresh" => {
             let is_upload = task.call.is_some_and(|call| uploads.contains(&call));
-            // Batches on their way to the GPU are told of by the rules of loaders.
+            // Copies of batches to the GPU are left to the rules about loaders.
             let is_batch = is_upload && matches!(task.phase, Phase::Data | Phase::Other);
             let kind = if is_upload { WaitKind::Upload } else { WaitKind::Download };
             (!is_batch).then_some(kind)
@@ -226,7 +230,7 @@ fn kind(graph: &Graph, (id, task): (TaskId, &Task), uploads: &[u32]) -> Option<W
     }
 }
 
-/// Bytes that a wait waits for to be copied to the host.
+/// The size of the copy to the host that a wait waits for, in bytes.
 fn downloaded(graph: &Graph, wait: TaskId) -> Option<u64> {
     let sources = graph.edges().iter().filter(|edge| edge.to == wait).map(|edge| edge.from);
     let mut copies = sources.filter_map(|from| graph.task(from)).filter(|task| {
@@ -235,8 +239,9 @@ fn downloaded(graph: &Graph, wait: TaskId) -> Option<u64> {
     copies.find_map(|copy| copy.bytes)
 }
 
-/// What on a line waits so; nothing where the text does not show it, as in a library's function.
-fn what(text: &Module, line: u32, kind: WaitKind) -> Option<What> {
+/// What on a line causes such a wait. Returns `None` if the text does not show it, as in a library
+/// function.
+fn wait_cause(text: &Module, line: u32, kind: WaitKind) -> Option<WaitCause> {
     let nodes = nodes_of_line(text, line);
     let called = |names: &[&str]| -> Option<String> {
         let calls = nodes.iter().filter(|node| node.is(Kind::Call));
@@ -252,29 +257,29 @@ fn what(text: &Module, line: u32, kind: WaitKind) -> Option<What> {
     let logs = ["info", "debug", "warning", "write", "log", "add_scalar", "set_postfix"];
     let interpolates = || nodes.iter().any(|node| node.is(Kind::Interpolation));
     let read = || {
-        let read = called(&reads).or_else(|| called(&logs)).map(What::Read);
-        read.or_else(|| interpolates().then(|| What::Read("f\"…\"".to_owned())))
+        let read = called(&reads).or_else(|| called(&logs)).map(WaitCause::Read);
+        read.or_else(|| interpolates().then(|| WaitCause::Read("f\"…\"".to_owned())))
     };
     match kind {
         WaitKind::Scalar => read()
-            .or_else(|| called(&["equal", "allclose", "isclose"]).map(What::Read))
-            .or_else(|| is_condition(&nodes).then_some(What::Condition)),
-        WaitKind::Few => {
-            [WaitKind::Scalar, WaitKind::Size].into_iter().find_map(|kind| what(text, line, kind))
-        }
+            .or_else(|| called(&["equal", "allclose", "isclose"]).map(WaitCause::Read))
+            .or_else(|| is_condition(&nodes).then_some(WaitCause::Condition)),
+        WaitKind::Few => [WaitKind::Scalar, WaitKind::Size]
+            .into_iter()
+            .find_map(|kind| wait_cause(text, line, kind)),
         WaitKind::Download => {
             let moves = || {
                 let calls = nodes.iter().filter(|node| node.is(Kind::Call));
                 let mut whole = calls.map(|call| written(text, *call));
                 whole.find(|call| call.contains(".to(\"cpu\"") || call.contains(".to('cpu'"))
             };
-            let arrays = || called(&["asarray", "array"]).map(What::Read);
+            let arrays = || called(&["asarray", "array"]).map(WaitCause::Read);
             read()
                 .or_else(arrays)
-                .or_else(|| moves().map(|_| What::Read(".to(\"cpu\")".to_owned())))
+                .or_else(|| moves().map(|_| WaitCause::Read(".to(\"cpu\")".to_owned())))
         }
         WaitKind::Upload => {
-            called(&["to", "cuda", "tensor", "as_tensor", "from_numpy"]).map(|_| What::Upload)
+            called(&["to", "cuda", "tensor", "as_tensor", "from_numpy"]).map(|_| WaitCause::Upload)
         }
         WaitKind::Size => {
             let names = [
@@ -288,44 +293,50 @@ fn what(text: &Module, line: u32, kind: WaitKind) -> Option<What> {
                 "repeat_interleave",
             ];
             let is_mask = nodes.iter().any(|node| node.is(Kind::Subscript));
-            called(&names).map(What::Nonzero).or_else(|| is_mask.then_some(What::Mask))
+            called(&names).map(WaitCause::Nonzero).or_else(|| is_mask.then_some(WaitCause::Mask))
         }
-        WaitKind::None => called(&["synchronize"]).map(What::Explicit),
+        WaitKind::None => called(&["synchronize"]).map(WaitCause::Explicit),
     }
 }
 
 fn is_condition(nodes: &[Node<'_>]) -> bool {
     nodes.iter().any(|node| {
-        let is_one = matches!(
+        let is_conditional = matches!(
             Kind::of(node),
             Kind::AssertStatement
                 | Kind::ConditionalExpression
                 | Kind::NotOperator
                 | Kind::BooleanOperator
         );
-        let of_statement = node.parent().is_some_and(|parent| {
+        let is_statement_condition = node.parent().is_some_and(|parent| {
             let condition = parent.field(Field::Condition);
             condition.is_some_and(|condition| condition.id() == node.id())
         });
-        is_one || of_statement
+        is_conditional || is_statement_condition
     })
 }
 
-/// Whether a recording shows that a line runs in some iterations alone.
-fn runs_in_some(evidence: &Evidence<'_>, at: (FileId, u32)) -> bool {
-    let is_seldom = evidence.line(at.0, at.1).is_some_and(|cost| cost.calls < 0.99);
+/// Whether the recording shows that a line only runs in some iterations.
+fn runs_occasionally(evidence: &Evidence<'_>, at: (FileId, u32)) -> bool {
+    let is_occasional = evidence.line(at.0, at.1).is_some_and(|cost| cost.calls < 0.99);
     let times = evidence.manifest().map(|manifest| manifest.observed.line_times.as_slice());
     let mut times = times.unwrap_or_default().iter();
-    is_seldom || times.any(|one| (FileId(one.at.file), one.at.line) == at && one.ns.contains(&0))
+    is_occasional
+        || times.any(|one| (FileId(one.at.file), one.at.line) == at && one.ns.contains(&0))
 }
 
-/// Whether the text says that a node runs in some iterations alone, such as one in a hundred: it stands
-/// behind a condition that counts, or is of validation; or all calls of its function do.
-fn is_now_and_then(evidence: &Evidence<'_>, module: usize, node: Node<'_>, depth: u32) -> bool {
+/// Whether the text shows that a node only runs in some iterations, such as one in a hundred: it
+/// depends on a condition that counts, or is part of validation, or all calls of its function do.
+fn is_occasional_in_text(
+    evidence: &Evidence<'_>,
+    module: usize,
+    node: Node<'_>,
+    depth: u32,
+) -> bool {
     let program = evidence.program;
     let text = program.module(module);
     let trains = evidence.manifest().and_then(|manifest| manifest.training_loop);
-    let trains = trains.and_then(|at| evidence.today(FileId(at.file), at.line));
+    let trains = trains.and_then(|at| evidence.current_line(FileId(at.file), at.line));
     let is_training = |one: &Node<'_>| trains == Some((module, text.line(one.start_byte())));
     let training = loops_around(node).into_iter().find(is_training);
     if is_in_validation(program, module, node)
@@ -334,32 +345,32 @@ fn is_now_and_then(evidence: &Evidence<'_>, module: usize, node: Node<'_>, depth
         return true;
     }
     let function = text.function_at(node.start_byte()).and_then(|at| text.functions.lookup(at));
-    let Some(function) = function.filter(|_| training.is_none() && depth < MOST_CALLERS) else {
+    let Some(function) = function.filter(|_| training.is_none() && depth < MAX_CALL_DEPTH) else {
         return false;
     };
     let calls = callers(program, &function.name);
     let mut calls = calls.into_iter().peekable();
     calls.peek().is_some()
-        && calls.all(|(at, _, call)| is_now_and_then(evidence, at, call, depth + 1))
+        && calls.all(|(at, _, call)| is_occasional_in_text(evidence, at, call, depth + 1))
 }
 
-/// Whether a condition counts iterations: a remainder, or a counter that it compares or hands over. What
-/// else it may ask (`rank == 0`, `x is not None`) can hold in every iteration.
+/// Whether a condition counts iterations: a remainder, or a counter that it compares or passes on.
+/// Other conditions (`rank == 0`, `x is not None`) can hold in every iteration.
 fn counts(text: &Module, condition: Node<'_>) -> bool {
     within(condition).into_iter().any(|node| {
         let operator = node.field(Field::Operator).map(|operator| operator.kind());
-        let is_asked = node.parent().is_some_and(|parent| {
+        let is_used = node.parent().is_some_and(|parent| {
             matches!(
                 Kind::of(&parent),
                 Kind::ComparisonOperator | Kind::ArgumentList | Kind::NotOperator
             )
         });
         let is_name = matches!(Kind::of(&node), Kind::Identifier | Kind::Attribute);
-        operator == Some("%") || (is_name && is_asked && is_counter(text, node))
+        operator == Some("%") || (is_name && is_used && is_counter(text, node))
     })
 }
 
-/// Whether a name is counted up, by itself or by the loop around it.
+/// Whether a name is a counter, incremented by the program or by the loop around it.
 fn is_counter(text: &Module, node: Node<'_>) -> bool {
     let name = written(text, node);
     let is_added_to = text.assignments.iter().any(|one| {

@@ -1,5 +1,5 @@
-//! Ranks that get different amounts of work: larger batches, longer sequences, more turns of a loop.
-//! The rank with the most sets the pace.
+//! `imbalance`: ranks with different amounts of work: larger batches, longer sequences, more loop
+//! iterations. The rank with the most sets the pace.
 
 use super::straggler::finding;
 use crate::evidence::Evidence;
@@ -8,10 +8,9 @@ use crate::rule::Rule;
 use ridgeline_attribution::ranks::uneven::{Cause, uneven};
 use ridgeline_base::units;
 
-/// See the module's page.
 pub(crate) struct Imbalance;
 
-/// A count of one iteration, which over several may be no whole number.
+/// Formats a count per iteration. As a mean over several iterations it may not be a whole number.
 fn times(calls: f64) -> String {
     let whole = (calls - calls.round()).abs() < 0.05;
     if whole { format!("{calls:.0}") } else { format!("{calls:.1}") }
@@ -47,7 +46,7 @@ impl Rule for Imbalance {
             Cause::Alone | Cause::Slower => return Vec::new(),
         };
         if !matches!(found.cause, Cause::MoreCalls(..)) {
-            // The data that a rank gets is the loop's matter, not that of the lines which it reaches.
+            // Uneven data comes from the loop, not from the lines that process it.
             let at_loop = evidence.profile().iteration.loop_line.map(|(file, line)| {
                 let place = evidence.place(file, line);
                 ridgeline_attribution::ranks::uneven::SlowLine {

@@ -1,27 +1,27 @@
-//! `layout-copies`: copies that nothing needs: `.contiguous()` of a transposed matrix that is only
-//! multiplied (BLAS reads it either way), and `.clone()` of what nobody changes.
+//! `layout-copies`: redundant copies: `.contiguous()` of a transposed matrix that is only
+//! multiplied (BLAS reads it either way), and `.clone()` of a tensor that is never modified.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
+use crate::line_sums::work_of_line;
 use crate::rule::Rule;
-use crate::tally::of_line;
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_optimize::rewrite::syntax::{callee, object_of, statement_of, within, written};
 use ridgeline_python::semantics::module::{Call, Module, last_name};
 
-/// A smaller share of the iteration is not worth a look.
-const LEAST: f64 = 0.02;
+/// The minimum share of the iteration time.
+const MIN_SHARE: f64 = 0.02;
 /// Operators that copy.
 const COPIES: [&str; 3] = ["clone", "copy_", "contiguous"];
-/// Products, by the last part of their names.
-const PRODUCTS: [&str; 4] = ["matmul", "bmm", "mm", "baddbmm"];
-/// How the last two dimensions are exchanged, as it is written.
+/// Matrix multiplications, by the last part of their names.
+const MATMULS: [&str; 4] = ["matmul", "bmm", "mm", "baddbmm"];
+/// Ways to transpose the last two dimensions, as written.
 const TRANSPOSED: [&str; 5] = [".transpose(-2,-1)", ".transpose(-1,-2)", ".mT", ".t()", ".T"];
-/// The same where there are three.
-const OF_THREE: [&str; 3] = [".transpose(1,2)", ".transpose(2,1)", ".permute(0,2,1)"];
+/// The same for tensors of three dimensions.
+const TRANSPOSED_3D: [&str; 3] = [".transpose(1,2)", ".transpose(2,1)", ".permute(0,2,1)"];
 
 pub(super) struct LayoutCopies;
 
@@ -36,43 +36,51 @@ impl Rule for LayoutCopies {
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let sites = evidence.program.calls().filter_map(|(module, call)| {
-            let kind = needless(evidence.program, module, call)?;
+            let kind = redundant_copy(evidence.program, module, call)?;
             let text = evidence.program.module(module);
-            Some((evidence.ran(module, text.line(call.span.end.saturating_sub(1)))?, kind))
+            Some((
+                evidence.recorded_line(module, text.line(call.span.end.saturating_sub(1)))?,
+                kind,
+            ))
         });
         let found = sites.filter_map(|(line, kind)| {
-            let copies = of_line(evidence, line).filter(|(key, _)| {
+            let copies = work_of_line(evidence, line).filter(|(key, _)| {
                 let Some(operator) = evidence.operator(key) else { return false };
                 let dimensions = operator.shape(0).map_or(0, <[u64]>::len);
                 operator.base_name().is_some_and(|name| COPIES.contains(&name))
-                    && (kind != Copy::TransposedOfThree || dimensions == 3)
+                    && (kind != RedundantCopy::Transposed3d || dimensions == 3)
             });
             let time_ns: f64 = copies.map(|(_, work)| work.time_ns()).sum();
-            (evidence.share(time_ns) >= LEAST).then(|| finding(evidence, line, kind, time_ns))
+            (evidence.share(time_ns) >= MIN_SHARE).then(|| finding(evidence, line, kind, time_ns))
         });
         found.collect()
     }
 }
 
-/// What is copied for nothing.
+/// The redundant copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Copy {
+enum RedundantCopy {
     /// A transposed matrix that is only multiplied.
     Transposed,
-    /// The same, where the tensor has three dimensions.
-    TransposedOfThree,
-    /// A tensor that nobody changes.
+    /// The same, if the tensor has three dimensions.
+    Transposed3d,
+    /// A tensor that is never modified.
     Unchanged,
 }
 
-fn finding(evidence: &Evidence<'_>, line: crate::tally::Line, kind: Copy, time_ns: f64) -> Finding {
+fn finding(
+    evidence: &Evidence<'_>,
+    line: crate::line_sums::Line,
+    kind: RedundantCopy,
+    time_ns: f64,
+) -> Finding {
     let (message, why) = match kind {
-        Copy::Transposed | Copy::TransposedOfThree => (
+        RedundantCopy::Transposed | RedundantCopy::Transposed3d => (
             "`.contiguous()` copies a transposed matrix that is only multiplied",
             "Matrix multiplications read transposed inputs at full speed. Without `.contiguous()` \
             the transpose is a view, and nothing is copied.",
         ),
-        Copy::Unchanged => (
+        RedundantCopy::Unchanged => (
             "`.clone()` copies a tensor that is never modified",
             "A copy is only needed if one of the two tensors is modified in place. Neither is, so \
             the original can be used.",
@@ -88,7 +96,7 @@ fn finding(evidence: &Evidence<'_>, line: crate::tally::Line, kind: Copy, time_n
     }
 }
 
-fn needless(program: &Program<'_>, module: usize, call: &Call) -> Option<Copy> {
+fn redundant_copy(program: &Program<'_>, module: usize, call: &Call) -> Option<RedundantCopy> {
     let text = program.module(module);
     let name = call.name();
     if name != "contiguous" && name != "clone" {
@@ -102,24 +110,27 @@ fn needless(program: &Program<'_>, module: usize, call: &Call) -> Option<Copy> {
         return None;
     }
     if name == "contiguous" {
-        let kinds = [(&TRANSPOSED[..], Copy::Transposed), (&OF_THREE[..], Copy::TransposedOfThree)];
-        let is_it = |ends: &[&str]| is_transposed(text, call, object, ends);
-        let found = kinds.into_iter().find(|(ends, _)| is_it(ends)).map(|(_, kind)| kind);
+        let kinds = [
+            (&TRANSPOSED[..], RedundantCopy::Transposed),
+            (&TRANSPOSED_3D[..], RedundantCopy::Transposed3d),
+        ];
+        let matches_any = |ends: &[&str]| is_transposed(text, call, object, ends);
+        let found = kinds.into_iter().find(|(ends, _)| matches_any(ends)).map(|(_, kind)| kind);
         return found.filter(|_| only_multiplied(text, call, node));
     }
     let function = text.functions.lookup(call.function?)?;
     let is_forward = function.name == "forward" && function.class.is_some();
-    (is_forward && is_unchanged(text, call, node, object)).then_some(Copy::Unchanged)
+    (is_forward && is_unchanged(text, call, node, object)).then_some(RedundantCopy::Unchanged)
 }
 
-/// Whether the last two dimensions of a tensor are exchanged, of which nothing was exchanged before: else
-/// a product has to copy it anyway.
+/// Whether only the last two dimensions of a tensor are transposed and it was contiguous before:
+/// otherwise a matrix multiplication has to copy it anyway.
 fn is_transposed(text: &Module, call: &Call, object: Node<'_>, ends: &[&str]) -> bool {
     let whole = written(text, object);
     let Some(base) = ends.iter().find_map(|end| whole.strip_suffix(end)) else {
         return false;
     };
-    let is_moved = |value: &str| {
+    let is_permuted = |value: &str| {
         [
             "transpose",
             "permute",
@@ -135,17 +146,18 @@ fn is_transposed(text: &Module, call: &Call, object: Node<'_>, ends: &[&str]) ->
         .iter()
         .any(|mark| value.contains(mark))
     };
-    let made = text.assignments.iter().filter(|one| {
+    let assignments = text.assignments.iter().filter(|one| {
         one.function == call.function && one.target == base && one.value.end <= call.span.start
     });
     let is_name = base.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
-    let values: Vec<&str> = made.map(|one| text.text(&one.value)).collect();
-    // A parameter of the function may be anything; an attribute is a weight.
+    let values: Vec<&str> = assignments.map(|one| text.text(&one.value)).collect();
+    // A parameter of the function may have any layout; an attribute is a weight.
     let is_known = base.starts_with("self.") || !values.is_empty();
-    is_name && is_known && !values.iter().any(|value| is_moved(value))
+    is_name && is_known && !values.iter().any(|value| is_permuted(value))
 }
 
-/// Whether an expression, or the name that it is given, is nothing but a factor of products.
+/// Whether an expression, or the name that it is assigned to, is only used as a factor of matrix
+/// multiplications.
 fn only_multiplied(text: &Module, call: &Call, node: Node<'_>) -> bool {
     if is_factor(text, node) {
         return true;
@@ -161,17 +173,17 @@ fn is_factor(text: &Module, node: Node<'_>) -> bool {
         return parent.field(Field::Operator).is_some_and(|it| it.kind() == "@");
     }
     let call = parent.parent().filter(|it| parent.is(Kind::ArgumentList) && it.is(Kind::Call));
-    call.is_some_and(|call| PRODUCTS.contains(&last_name(&callee(text, call))))
+    call.is_some_and(|call| MATMULS.contains(&last_name(&callee(text, call))))
 }
 
-/// The name that a whole expression is given, and the statement.
+/// The name that a whole expression is assigned to, and the statement.
 fn assigned<'a>(text: &Module, node: Node<'a>) -> Option<(String, Node<'a>)> {
     let assignment = node.parent().filter(|it| it.is(Kind::Assignment))?;
     let left = assignment.field(Field::Left).filter(|it| it.is(Kind::Identifier))?;
     Some((written(text, left), statement_of(node)?))
 }
 
-/// Where a name stands behind a statement of the function of a call.
+/// The uses of a name after a statement, in the function of a call.
 fn uses<'a>(text: &'a Module, call: &Call, name: &str, after: Node<'_>) -> Vec<Node<'a>> {
     let function = call.function.and_then(|at| text.functions.lookup(at));
     let Some(body) = function.and_then(|it| text.node(&it.body)) else { return Vec::new() };
@@ -182,7 +194,7 @@ fn uses<'a>(text: &'a Module, call: &Call, name: &str, after: Node<'_>) -> Vec<N
         .collect()
 }
 
-/// Whether neither a copy nor what was copied is changed, given away or kept in a function.
+/// Whether neither a copy nor its original is modified, passed on or stored in a function.
 fn is_unchanged(text: &Module, call: &Call, node: Node<'_>, object: Node<'_>) -> bool {
     let Some((name, statement)) = assigned(text, node) else { return false };
     if !object.is(Kind::Identifier) {
@@ -191,7 +203,7 @@ fn is_unchanged(text: &Module, call: &Call, node: Node<'_>, object: Node<'_>) ->
     let uses_of = |name: &str| uses(text, call, name, statement);
     let (copies, originals) = (uses_of(&name), uses_of(&written(text, object)));
     let is_read = |it: Node<'_>| {
-        // Operands of arithmetic and of products are read and no more.
+        // Operands of arithmetic and of matrix multiplications are only read.
         let parent = it.parent();
         parent.is_some_and(|parent| {
             parent.is(Kind::BinaryOperator)
@@ -208,13 +220,13 @@ mod tests {
     use crate::harness::{Case, operator};
     use ridgeline_profile::Phase;
 
-    /// Whether the copy in a method's body, on line 5, is told.
-    fn is_told(body: &str) -> bool {
-        is_told_of(body, &[4096, 4096])
+    /// Whether the copy in the body of a method, on line 5, is reported.
+    fn is_reported(body: &str) -> bool {
+        is_reported_for(body, &[4096, 4096])
     }
 
-    /// The same for a copy of a shape.
-    fn is_told_of(body: &str, shape: &[u64]) -> bool {
+    /// Like `is_reported`, for a copy of a tensor with this shape.
+    fn is_reported_for(body: &str, shape: &[u64]) -> bool {
         let body = body.replace('\n', "\n        ");
         let text = format!(
             "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x, y):\n        {body}\n\nNet()(1, 2)\n"
@@ -226,53 +238,54 @@ mod tests {
     }
 
     #[test]
-    fn a_transposed_matrix_that_is_only_multiplied() {
-        assert!(is_told("return x @ self.weight.t().contiguous()"));
-        assert!(is_told("k = self.key(x)\nk = k.transpose(-2, -1).contiguous()\nreturn x @ k"));
-        assert!(is_told(
+    fn transposed_matrix_that_is_only_multiplied() {
+        assert!(is_reported("return x @ self.weight.t().contiguous()"));
+        assert!(is_reported("k = self.key(x)\nk = k.transpose(-2, -1).contiguous()\nreturn x @ k"));
+        assert!(is_reported(
             "w = self.weight.T.contiguous()\na = torch.mm(x, w)\nreturn torch.mm(y, w) + a"
         ));
     }
 
     #[test]
-    fn of_three_dimensions_the_last_two_have_numbers() {
+    fn numbered_dimensions_need_three_dimensions() {
         for end in [".transpose(1, 2)", ".transpose(2, 1)", ".permute(0, 2, 1)"] {
             let body =
                 format!("k = x * self.scale\nk = k{end}.contiguous()\nreturn torch.bmm(y, k)");
-            assert!(is_told_of(&body, &[8, 512, 512]), "{end}");
-            // Of four dimensions these are others.
-            assert!(!is_told_of(&body, &[8, 4, 512, 512]), "{end}");
+            assert!(is_reported_for(&body, &[8, 512, 512]), "{end}");
+            // With four dimensions these are not the last two.
+            assert!(!is_reported_for(&body, &[8, 4, 512, 512]), "{end}");
         }
-        let heads = "k = x * self.scale\nk = k.permute(0, 2, 1, 3).contiguous()\nreturn y @ k";
-        assert!(!is_told_of(heads, &[8, 4, 512, 512]));
+        let loop_headers =
+            "k = x * self.scale\nk = k.permute(0, 2, 1, 3).contiguous()\nreturn y @ k";
+        assert!(!is_reported_for(loop_headers, &[8, 4, 512, 512]));
     }
 
     #[test]
-    fn what_a_product_would_copy_itself_or_somebody_else_reads_is_left_alone() {
-        assert!(!is_told(
+    fn needed_copies_are_not_reported() {
+        assert!(!is_reported(
             "k = self.key(x).transpose(1, 2)\nk = k.transpose(-2, -1).contiguous()\nreturn x @ k"
         ));
-        assert!(!is_told("return x.transpose(1, 2).contiguous().view(3, 4)"));
-        assert!(!is_told("w = self.weight.t().contiguous()\nreturn x @ w + w.view(-1)"));
-        assert!(!is_told("return x @ y.t().contiguous()"));
-        assert!(!is_told("w = self.weight.t().contiguous()\nreturn w"));
-        assert!(!is_told("return x @ self.weight.contiguous()"));
+        assert!(!is_reported("return x.transpose(1, 2).contiguous().view(3, 4)"));
+        assert!(!is_reported("w = self.weight.t().contiguous()\nreturn x @ w + w.view(-1)"));
+        assert!(!is_reported("return x @ y.t().contiguous()"));
+        assert!(!is_reported("w = self.weight.t().contiguous()\nreturn w"));
+        assert!(!is_reported("return x @ self.weight.contiguous()"));
     }
 
     #[test]
-    fn a_clone_that_nobody_changes() {
-        assert!(is_told("z = x.clone()\nreturn z * 2 + y"));
-        assert!(!is_told("z = x.clone()\nz[0] = 1\nreturn z * 2"));
-        assert!(!is_told("z = x.clone()\nz += 1\nreturn z * 2"));
-        assert!(!is_told("z = x.clone()\nz.mul_(2)\nreturn z * 2"));
-        assert!(!is_told("z = x.clone()\nx[0] = 1\nreturn z * 2"));
-        assert!(!is_told("z = x.clone()\nreturn z"));
-        assert!(!is_told("z = x.clone()\nself.seen = z\nreturn z * 2"));
-        assert!(!is_told("z = x.clone()\nreturn self.layer(z)"));
+    fn clone_that_is_never_modified() {
+        assert!(is_reported("z = x.clone()\nreturn z * 2 + y"));
+        assert!(!is_reported("z = x.clone()\nz[0] = 1\nreturn z * 2"));
+        assert!(!is_reported("z = x.clone()\nz += 1\nreturn z * 2"));
+        assert!(!is_reported("z = x.clone()\nz.mul_(2)\nreturn z * 2"));
+        assert!(!is_reported("z = x.clone()\nx[0] = 1\nreturn z * 2"));
+        assert!(!is_reported("z = x.clone()\nreturn z"));
+        assert!(!is_reported("z = x.clone()\nself.seen = z\nreturn z * 2"));
+        assert!(!is_reported("z = x.clone()\nreturn self.layer(z)"));
     }
 
     #[test]
-    fn little_time_is_no_fault() {
+    fn small_costs_are_not_reported() {
         let text = "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x @ self.weight.t().contiguous()\n\nNet()(1)\n";
         let example = |copy_us: f64| {
             Case::new(text)

@@ -1,9 +1,9 @@
-//! A loader without workers, for whose batches the loop waits (PyTorch, "Performance Tuning Guide:
-//! Enable asynchronous data loading and augmentation").
+//! `loader-no-workers`: a loader without workers whose batches the loop waits for (PyTorch,
+//! "Performance Tuning Guide: Enable asynchronous data loading and augmentation").
 
+use crate::data_loaders::{loader, place};
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
-use crate::loading::{loader, place};
 use crate::rule::Rule;
 use ridgeline_base::units::duration;
 use ridgeline_graph::graph::TaskKind;
@@ -11,8 +11,8 @@ use ridgeline_optimize::optimization::Bound;
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_profile::Phase;
 
-/// What workers save has to be more than this share of an iteration, also where it goes badly.
-const LEAST_SHARE: f64 = 0.02;
+/// The minimum share of the iteration time that workers save, even by a pessimistic estimate.
+const MIN_SHARE: f64 = 0.02;
 
 pub(super) struct LoaderNoWorkers;
 
@@ -36,7 +36,7 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let at_worst_ns = evidence.saved_by("loader-workers", Bound::High)?;
-    if at_worst_ns < LEAST_SHARE * evidence.iteration_ns() {
+    if at_worst_ns < MIN_SHARE * evidence.iteration_ns() {
         return None;
     }
     let saved_ns = evidence.saved_by("loader-workers", Bound::Likely)?;
@@ -58,7 +58,7 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-/// Whether a data set's samples are on a GPU: worker processes cannot share those simply.
+/// Whether the dataset's samples are on a GPU, which worker processes cannot easily share.
 fn loads_on_the_gpu(evidence: &Evidence<'_>) -> bool {
     let tasks = evidence.graph().tasks.iter();
     tasks.filter(|task| task.phase == Phase::Data).any(|task| task.kind == TaskKind::Kernel)
@@ -77,7 +77,7 @@ for x in loader:
     model(x).backward()
 ";
 
-    /// An iteration that loads for so long and computes for 70 ms, on eight cores.
+    /// An iteration that loads for `load_ns` and computes for 70 ms, on eight cores.
     fn loading(load_ns: f64, workers: u32) -> Case {
         let mut case = Case::new(PROGRAM);
         case.host(TaskKind::HostGap, load_ns, Phase::Data, None);
@@ -90,16 +90,16 @@ for x in loader:
     }
 
     #[test]
-    fn what_workers_would_hide_is_the_cost() {
+    fn cost_is_what_workers_would_hide() {
         let found = loading(30e6, 0).finds(&LoaderNoWorkers, "loader");
         let cost = found.cost.expect("a cost");
-        // All but the millisecond in which the loop takes a batch from a worker.
+        // All but the one millisecond in which the loop takes a batch from a worker.
         assert!((cost.time_ns - 29e6).abs() < 0.1e6, "{cost:?}");
         assert_eq!(found.fix, Some(EditKind::LoaderWorkers));
     }
 
     #[test]
-    fn the_recording_s_own_line_counts_first() {
+    fn recorded_line_takes_precedence() {
         let mut case = loading(30e6, 0);
         case.manifest.loaders[0].at = Some(case.location("loader"));
         case.finds(&LoaderNoWorkers, "loader");
@@ -108,7 +108,7 @@ for x in loader:
     }
 
     #[test]
-    fn loading_that_takes_little_or_has_workers_is_none() {
+    fn fast_loading_or_workers_are_not_reported() {
         loading(3e6, 0).finds_nothing(&LoaderNoWorkers);
         loading(30e6, 2).finds_nothing(&LoaderNoWorkers);
         let mut one_core = loading(30e6, 0);
@@ -117,7 +117,7 @@ for x in loader:
     }
 
     #[test]
-    fn samples_on_the_gpu_are_none() {
+    fn gpu_datasets_are_not_reported() {
         let mut case = loading(30e6, 0).on_gpu();
         let (_, kernel) = case.launch(TaskKind::Kernel, "k", 1e6, None);
         case.finds(&LoaderNoWorkers, "loader");

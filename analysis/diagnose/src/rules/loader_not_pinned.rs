@@ -1,17 +1,17 @@
-//! Batches that are copied to a GPU from memory that the system may move (PyTorch, "CUDA semantics: Use
-//! pinned memory buffers").
+//! `loader-not-pinned`: batches that are copied to a GPU from pageable memory (PyTorch, "CUDA
+//! semantics: Use pinned memory buffers").
 
+use crate::data_loaders::{loader, place};
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
-use crate::loading::{loader, place};
 use crate::rule::Rule;
 use ridgeline_graph::uploads::is_upload;
 use ridgeline_optimize::optimization::Bound;
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_profile::Phase;
 
-/// What pinning saves has to be more than this share of an iteration, also where it goes badly.
-const LEAST_SHARE: f64 = 0.01;
+/// The minimum share of the iteration time that pinning saves, even by a pessimistic estimate.
+const MIN_SHARE: f64 = 0.01;
 
 pub(super) struct LoaderNotPinned;
 
@@ -35,7 +35,7 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let at_worst_ns = evidence.saved_by("pinned-memory", Bound::High)?;
-    if at_worst_ns < LEAST_SHARE * evidence.iteration_ns() {
+    if at_worst_ns < MIN_SHARE * evidence.iteration_ns() {
         return None;
     }
     Some(Finding {
@@ -84,7 +84,8 @@ for x in loader:
     model(x).backward()
 ";
 
-    /// A copy of 126 MB that takes 20 ms and that the host waits for, then a kernel of 30 ms.
+    /// A copy of 126 MB that takes 20 ms and that the host waits for, followed by 20 ms on the host
+    /// and a kernel of 30 ms.
     fn copying(memory: &str, pinned: bool) -> Case {
         let mut case = Case::new(PROGRAM).on_gpu();
         let at = case.line("to");
@@ -107,16 +108,17 @@ for x in loader:
     }
 
     #[test]
-    fn what_pinned_memory_saves_is_the_cost() {
+    fn cost_is_what_pinned_memory_saves() {
         let found = copying("Pageable", false).finds(&LoaderNotPinned, "loader");
         assert_eq!(found.related.len(), 1);
         let cost = found.cost.expect("a cost");
-        // Now: a copy of 20 ms, 20 of the host, 30 of the kernel. Then the host's 20 run beside the GPU.
+        // Now: a copy of 20 ms, 20 ms on the host, and a kernel of 30 ms. With pinned memory, the
+        // host's 20 ms overlap with the GPU.
         assert!(cost.time_ns > 30e6 && cost.is_predicted, "{cost:?}");
     }
 
     #[test]
-    fn pinned_batches_and_processors_are_none() {
+    fn pinned_batches_and_cpu_runs_are_not_reported() {
         copying("Pinned", true).finds_nothing(&LoaderNotPinned);
         copying("Pageable", true).finds_nothing(&LoaderNotPinned);
         let mut on_cpu = copying("Pageable", false);

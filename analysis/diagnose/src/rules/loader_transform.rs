@@ -1,26 +1,27 @@
-//! Decoding or augmentation that takes longer than the training itself, so that the loop waits whatever
-//! loads it.
+//! `loader-transform`: decoding or augmentation that takes longer than the training itself, so that
+//! the loop waits however the data is loaded.
 
 use ridgeline_base::statistics::quantile;
 use tree_sitter::Node;
 
-use crate::dataset::{of_library, value_of};
+use crate::data_loaders::{batches, loader, ns, place};
+use crate::dataset::{library_dataset, value_of};
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
-use crate::loading::{batches, loader, ns, place};
-use crate::loops::heads;
+use crate::loops::loop_headers;
 use crate::rule::Rule;
 use ridgeline_base::units::duration;
-use ridgeline_optimize::loading::workers as workers_to_be_had;
+use ridgeline_optimize::loading::workers as available_workers;
 use ridgeline_optimize::rewrite::loader::loaders;
 use ridgeline_profile::{FileId, Phase};
 use ridgeline_recording::manifest::Loader;
 
-/// A line that takes less of an iteration in loading is not what dominates.
-const LEAST_SHARE: f64 = 0.2;
-/// A line that takes less of the loading is one of many.
-const LEAST_OF_LOADING: f64 = 0.3;
-/// What taking a batch from a worker costs at most, in nanoseconds: waiting less is no waiting.
+/// The minimum share of the iteration time that a line takes in loading.
+const MIN_SHARE: f64 = 0.2;
+/// The minimum share of the loading time that a line takes; below it, it is one of many.
+const MIN_LOADING_SHARE: f64 = 0.3;
+/// The maximum time to take a batch from a worker, in nanoseconds: a shorter wait does not count as
+/// one.
 const HANDOVER_NS: f64 = 2.5e6;
 
 pub(super) struct LoaderTransform;
@@ -37,37 +38,36 @@ impl Rule for LoaderTransform {
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let Some(loader) = loader(evidence) else { return Vec::new() };
         let found = match loader.workers {
-            Some(0) => in_the_loop(evidence, loader),
-            Some(workers) => despite_workers(evidence, loader, workers),
+            Some(0) => without_workers(evidence, loader),
+            Some(workers) => with_workers(evidence, loader, workers),
             None => None,
         };
         found.into_iter().collect()
     }
 }
 
-/// Without workers the lines are in the recording.
-fn in_the_loop(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
+/// Without workers the recording has the lines that load.
+fn without_workers(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
     let loading_ns = evidence.profile().iteration.phases.data;
     let training_ns = evidence.iteration_ns() - loading_ns;
-    let workers = workers_to_be_had(evidence.manifest());
-    // With workers that hide it, their number is what is missing, and not a quicker transform.
+    let workers = available_workers(evidence.manifest());
+    // If workers would hide the loading, the problem is their number, not a slow transform.
     if loading_ns / f64::from(workers) <= training_ns {
         return None;
     }
-    let dominates = |ns: f64| {
-        ns >= LEAST_SHARE * evidence.iteration_ns() && ns >= LEAST_OF_LOADING * loading_ns
-    };
-    let of_line = costliest(evidence).map(|(file, line, own_ns)| {
+    let dominates =
+        |ns: f64| ns >= MIN_SHARE * evidence.iteration_ns() && ns >= MIN_LOADING_SHARE * loading_ns;
+    let in_line = costliest(evidence).map(|(file, line, own_ns)| {
         let line_ns = own_ns + loops_ns(evidence, file, line);
         (evidence.place(file, line), Vec::new(), line_ns, "on this line")
     });
-    let of_line = of_line.filter(|(.., ns, _)| dominates(*ns));
-    let of_library = || {
+    let in_line = in_line.filter(|(.., ns, _)| dominates(*ns));
+    let in_library = || {
         let loop_ns = in_libraries_ns(evidence).filter(|ns| dominates(*ns))?;
-        let (at, transform) = made_by_library(evidence, loader)?;
+        let (at, transform) = library_dataset_place(evidence, loader)?;
         Some((at, transform, loop_ns, "in this dataset"))
     };
-    let (at, related, line_ns, which) = of_line.or_else(of_library)?;
+    let (at, related, line_ns, which) = in_line.or_else(in_library)?;
     let with = if workers == 1 {
         "one worker".to_owned()
     } else {
@@ -89,7 +89,8 @@ fn in_the_loop(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
     })
 }
 
-/// The line with the most time of its own in loading; not the loop's, whose waiting it is.
+/// The line with the most self time in loading, except the loop's own line, which waits for the
+/// data.
 fn costliest(evidence: &Evidence<'_>) -> Option<(FileId, u32, f64)> {
     let profile = evidence.profile();
     let mut best: Option<(FileId, u32, f64)> = None;
@@ -105,26 +106,27 @@ fn costliest(evidence: &Evidence<'_>) -> Option<(FileId, u32, f64)> {
     best
 }
 
-/// What the loop's own line takes for loading: the code of libraries, which has no lines of its own here.
+/// The loading time on the loop's own line: the code of libraries, whose lines are not recorded.
 fn in_libraries_ns(evidence: &Evidence<'_>) -> Option<f64> {
     let (file, line) = evidence.profile().iteration.loop_line?;
     Some(evidence.line(file, line)?.self_time.get(Phase::Data))
 }
 
-/// Where the loader's data set is made, which is a library's, and beside it its transform.
-fn made_by_library(
+/// Where a library creates the loader's dataset, and its transform as a related line.
+fn library_dataset_place(
     evidence: &Evidence<'_>,
     loader: &Loader,
 ) -> Option<(Place, Vec<(Place, String)>)> {
     let program = evidence.program;
-    let of_loader = place(evidence, loader)?;
+    let loader_place = place(evidence, loader)?;
     let at = |module: usize, node: Node<'_>| {
-        let (file, line) = evidence.ran(module, program.module(module).line(node.start_byte()))?;
+        let (file, line) =
+            evidence.recorded_line(module, program.module(module).line(node.start_byte()))?;
         Some(evidence.place(file, line))
     };
     let found = loaders(program).ok()?;
-    let one = found.iter().find(|one| at(one.module, one.call).as_ref() == Some(&of_loader))?;
-    let dataset = of_library(program, one.module, one.call)?;
+    let one = found.iter().find(|one| at(one.module, one.call).as_ref() == Some(&loader_place))?;
+    let dataset = library_dataset(program, one.module, one.call)?;
     let transform = program.arguments(one.module, dataset)?.named("transform");
     let transform = transform.and_then(|it| value_of(program, one.module, it));
     let related = transform.and_then(|it| at(one.module, it));
@@ -132,24 +134,24 @@ fn made_by_library(
     Some((at(one.module, dataset)?, related.into_iter().collect()))
 }
 
-/// What the loops take, in loading, that run this line and nothing else.
+/// The loading time of loops whose body is only this line.
 fn loops_ns(evidence: &Evidence<'_>, file: FileId, line: u32) -> f64 {
-    let Some((module, today)) = evidence.today(file, line) else { return 0.0 };
-    let heads = heads(evidence.program.module(module), today).into_iter();
-    let costs = heads.filter_map(|head| {
-        let (file, ran) = evidence.ran(module, head)?;
+    let Some((module, today)) = evidence.current_line(file, line) else { return 0.0 };
+    let loop_headers = loop_headers(evidence.program.module(module), today).into_iter();
+    let costs = loop_headers.filter_map(|head| {
+        let (file, ran) = evidence.recorded_line(module, head)?;
         Some(evidence.line(file, ran)?.self_time.get(Phase::Data))
     });
     costs.sum()
 }
 
-/// With workers only the waiting is seen.
-fn despite_workers(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option<Finding> {
-    // Two workers give two batches at a time, and at the beginning of an epoch nothing is loaded ahead:
-    // only where each batch is waited for, the loader is slower than the loop.
+/// With workers, only the waiting is visible.
+fn with_workers(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option<Finding> {
+    // Two workers deliver two batches at a time, and at the beginning of an epoch nothing is
+    // prefetched. The loader is slower than the loop only if every batch is waited for.
     let least_ns = quantile(&ns(&loader.fetch_ns), 0.0).filter(|_| loader.fetch_ns.len() >= 3)?;
     let waited_ns = (least_ns - HANDOVER_NS) * batches(evidence, loader);
-    if waited_ns < LEAST_SHARE * evidence.iteration_ns() || waited_ns <= 0.0 {
+    if waited_ns < MIN_SHARE * evidence.iteration_ns() || waited_ns <= 0.0 {
         return None;
     }
     let s = if workers == 1 { "" } else { "s" };
@@ -183,7 +185,7 @@ for x in loader:  # loop
     model(x).backward()
 ";
 
-    /// An iteration that trains for 10 ms; loading takes so long, on one line, on four cores.
+    /// An iteration that trains for 10 ms and loads for `load_ns`, on one line, on four cores.
     fn loading(load_ns: f64, workers: u32) -> Case {
         loading_by(PROGRAM, load_ns, workers)
     }
@@ -207,13 +209,13 @@ for x in loader:  # loop
     }
 
     #[test]
-    fn the_line_that_loading_spends_its_time_on() {
+    fn line_with_most_loading_time_is_reported() {
         let cost = loading(100e6, 0).finds(&LoaderTransform, "augment").cost;
         assert_eq!(cost, Some(Cost::time(70e6)));
     }
 
     #[test]
-    fn a_loop_over_one_line_belongs_to_it() {
+    fn loop_around_a_single_line_counts_for_it() {
         let around = PROGRAM.replace(
             "        return augment(self.pictures[index])  # augment",
             "        for row in range(9):  # rows\n            turn(row)  # augment\n        return row",
@@ -224,7 +226,7 @@ for x in loader:  # loop
         assert_eq!(cost, Some(Cost::time(75e6)));
     }
 
-    /// The same of a data set of a library: all that is seen of its code is the loop's line.
+    /// Like `loading`, with a dataset of a library: only the loop's own line shows its time.
     fn in_a_library(dataset: &str, load_ns: f64) -> Case {
         let program = format!(
             "from torch.utils.data import DataLoader, TensorDataset\n\
@@ -244,7 +246,7 @@ for x in loader:  # loop
     }
 
     #[test]
-    fn a_library_s_data_set_is_told_where_it_is_made() {
+    fn library_dataset_is_reported_where_it_is_created() {
         let found = in_a_library("datasets.CIFAR10('data', transform=steps)", 100e6)
             .finds(&LoaderTransform, "data");
         assert_eq!(found.cost, Some(Cost::time(100e6)));
@@ -255,20 +257,20 @@ for x in loader:  # loop
     }
 
     #[test]
-    fn what_workers_would_hide_of_a_library_and_tensors_of_torch_are_none() {
+    fn hidden_library_loading_and_tensor_datasets_are_not_reported() {
         in_a_library("datasets.CIFAR10('data', transform=steps)", 36e6)
             .finds_nothing(&LoaderTransform);
         in_a_library("TensorDataset(pictures, labels)", 100e6).finds_nothing(&LoaderTransform);
     }
 
     #[test]
-    fn what_workers_would_hide_is_none() {
-        // 36 ms by four workers are 9.
+    fn loading_that_workers_can_hide_is_not_reported() {
+        // 36 ms divided by four workers are 9 ms.
         loading(36e6, 0).finds_nothing(&LoaderTransform);
     }
 
     #[test]
-    fn many_lines_that_take_little_are_none() {
+    fn many_small_lines_are_not_reported() {
         let mut case = loading(100e6, 0);
         for line in &mut case.profile.lines[0] {
             line.self_time.data *= 0.3;
@@ -277,11 +279,11 @@ for x in loader:  # loop
     }
 
     #[test]
-    fn waiting_despite_workers() {
+    fn waiting_with_workers() {
         let cost = loading(30e6, 2).finds(&LoaderTransform, "loader").cost;
         assert_eq!(cost, Some(Cost::time(27.5e6)));
         loading(3e6, 2).finds_nothing(&LoaderTransform);
-        // Of two that come at a time the second one is there.
+        // If two batches arrive at a time, the second one is not waited for.
         let mut by_turns = loading(30e6, 2);
         by_turns.manifest.loaders[0].fetch_ns = vec![30_000_000, 400_000, 30_000_000];
         by_turns.finds_nothing(&LoaderTransform);

@@ -1,17 +1,17 @@
-//! Workers of a loader that end with each epoch and start again with the next (PyTorch,
-//! "torch.utils.data: persistent_workers").
+//! `loader-workers-restarted`: loader workers that stop after each epoch and start again for the
+//! next (PyTorch, "torch.utils.data: persistent_workers").
 
+use crate::data_loaders::{batches, median, place};
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
-use crate::loading::{batches, median, place};
 use crate::rule::Rule;
 use ridgeline_base::statistics::quantile;
 use ridgeline_base::units::duration;
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_recording::manifest::Loader;
 
-/// What is saved of an iteration has to be more than this share to be told.
-const LEAST_SHARE: f64 = 0.01;
+/// The minimum share of the iteration time that a fix saves.
+const MIN_SHARE: f64 = 0.01;
 
 pub(super) struct LoaderWorkersRestarted;
 
@@ -36,11 +36,11 @@ fn finding(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
     if loader.persistent != Some(false) {
         return None;
     }
-    // Each pass but the last one ends the workers, too.
+    // Every epoch except the last one also stops the workers.
     let ending_ns = median(&loader.end_ns).unwrap_or(0.0);
     let each_ns = starting_ns(evidence, loader, workers)? + ending_ns;
-    let time_ns = each_ns / iterations_of_a_pass(evidence, loader)?;
-    if time_ns < LEAST_SHARE * evidence.iteration_ns() {
+    let time_ns = each_ns / iterations_per_epoch(evidence, loader)?;
+    if time_ns < MIN_SHARE * evidence.iteration_ns() {
         return None;
     }
     let are = if workers == 1 { " is" } else { "s are" };
@@ -60,16 +60,17 @@ fn finding(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
     })
 }
 
-/// Nanoseconds for which an epoch waits for its workers to start: until its first batch is there, less
-/// what loading one takes. Where the recording does not tell, that is what a usual batch is waited for,
-/// and at most what the loop takes for as many batches as there are workers.
+/// How long an epoch waits for its workers to start, in nanoseconds: the time until its first
+/// batch, minus the time to load a batch. If the recording does not have the latter, it is
+/// estimated as the usual wait for a batch plus, as an upper bound, the time in which the loop
+/// processes one batch per worker.
 fn starting_ns(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option<f64> {
-    // The first pass of all has other things to start, too.
+    // The very first epoch also starts other things.
     let later = loader.first_batch_ns.get(1..).filter(|later| !later.is_empty())?;
     let loading_ns = if let Some(loading_ns) = loader.worker_load_ns {
         loading_ns as f64
     } else {
-        // Of short epochs many an iteration waits for workers; the quickest one does not.
+        // In short epochs many iterations wait for workers, but the fastest one does not.
         let quickest_ns = quantile(&evidence.profile().iteration.timed_ns, 0.0)?;
         let batch_ns = quickest_ns / batches(evidence, loader);
         median(&loader.fetch_ns)? + f64::from(workers) * batch_ns
@@ -78,16 +79,17 @@ fn starting_ns(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option
     (each_ns > 0.0).then_some(each_ns)
 }
 
-/// Iterations of one pass through the data: as the loader's length tells, else of those that were seen.
-fn iterations_of_a_pass(evidence: &Evidence<'_>, loader: &Loader) -> Option<f64> {
+/// The number of iterations per epoch: from the length of the data, otherwise from the observed
+/// iterations.
+fn iterations_per_epoch(evidence: &Evidence<'_>, loader: &Loader) -> Option<f64> {
     let manifest = evidence.manifest()?;
     let passes = loader.passes.filter(|passes| *passes >= 2)?;
-    let seen = f64::from(manifest.iterations.seen?) / f64::from(passes);
-    let told = manifest.batch.as_ref().and_then(|batch| {
+    let iterations = f64::from(manifest.iterations.seen?) / f64::from(passes);
+    let known = manifest.batch.as_ref().and_then(|batch| {
         Some(batch.samples_per_epoch? as f64 / batch.size.filter(|size| *size > 0)? as f64)
     });
-    // The passes that were seen are not whole at their ends, so that each has as many at least.
-    Some(told.unwrap_or(seen).max(1.0))
+    // The observed first and last epochs may be incomplete, so each has at least this many.
+    Some(known.unwrap_or(iterations).max(1.0))
 }
 
 #[cfg(test)]
@@ -106,7 +108,7 @@ for epoch in range(9):
         model(x).backward()
 ";
 
-    /// Epochs of ten iterations of 5 ms, each with a first batch after so many milliseconds.
+    /// Epochs of ten iterations of 5 ms, each with this wait for its first batch.
     fn epochs(first_ms: &[u64], persistent: bool, workers: u32) -> Case {
         let mut case = Case::new(PROGRAM);
         case.host(TaskKind::HostGap, 5e6, Phase::Forward, None);
@@ -125,15 +127,15 @@ for epoch in range(9):
     }
 
     #[test]
-    fn starting_is_divided_among_the_iterations() {
+    fn startup_time_is_divided_by_the_iterations() {
         let cost = epochs(&[300, 80, 82], false, 2).finds(&LoaderWorkersRestarted, "loader").cost;
-        // 81 ms, less 0.1 of a usual batch and 10 of loading, over ten iterations.
+        // 81 ms, minus 0.1 ms for a usual batch and 10 ms of loading, over ten iterations.
         let time_ns = cost.expect("a cost").time_ns;
         assert!((time_ns - 7.09e6).abs() < 0.01e6, "{time_ns}");
     }
 
     #[test]
-    fn loading_takes_what_workers_took_for_a_batch() {
+    fn measured_load_time_is_subtracted() {
         let mut case = epochs(&[300, 80, 82], false, 2);
         case.manifest.loaders[0].worker_load_ns = Some(1_000_000);
         let cost = case.finds(&LoaderWorkersRestarted, "loader").cost.expect("a cost");
@@ -141,7 +143,7 @@ for epoch in range(9):
     }
 
     #[test]
-    fn ending_them_counts() {
+    fn shutdown_time_is_added() {
         let mut case = epochs(&[300, 80, 82], false, 2);
         case.manifest.loaders[0].end_ns = vec![30_000_000, 29_000_000];
         let cost = case.finds(&LoaderWorkersRestarted, "loader").cost.expect("a cost");
@@ -149,7 +151,7 @@ for epoch in range(9):
     }
 
     #[test]
-    fn the_length_of_the_data_counts_first() {
+    fn epoch_length_comes_from_the_data_if_known() {
         let mut case = epochs(&[300, 80, 82], false, 2);
         let batch = Batch { size: Some(8), samples_per_epoch: Some(160), ..Batch::default() };
         case.manifest.batch = Some(batch);
@@ -158,7 +160,7 @@ for epoch in range(9):
     }
 
     #[test]
-    fn workers_that_stay_or_start_once_or_quickly_are_none() {
+    fn persistent_single_or_fast_starts_are_not_reported() {
         epochs(&[300, 80, 82], true, 2).finds_nothing(&LoaderWorkersRestarted);
         epochs(&[300], false, 2).finds_nothing(&LoaderWorkersRestarted);
         epochs(&[300, 80, 82], false, 0).finds_nothing(&LoaderWorkersRestarted);

@@ -1,4 +1,4 @@
-//! The rules, each in a file that says what it looks for and where the knowledge comes from.
+//! The rules. Each file says what its rule looks for and cites its sources.
 
 mod anomaly_detection;
 mod attention_written_out;
@@ -38,7 +38,6 @@ mod unfused_optimizer;
 
 use super::rule::Rule;
 
-/// All of them.
 pub(crate) const ALL: &[&dyn Rule] = &[
     &anomaly_detection::AnomalyDetection,
     &attention_written_out::AttentionWrittenOut,

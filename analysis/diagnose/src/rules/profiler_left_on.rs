@@ -1,20 +1,20 @@
-//! A profiler or tracer of the program's own that is on while it trains (PyTorch, "Performance Tuning
-//! Guide: Disable debugging APIs").
+//! `profiler-left-on`: a profiler or tracer of the program itself that is enabled during training
+//! (PyTorch, "Performance Tuning Guide: Disable debugging APIs").
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
 use crate::evidence::Evidence;
 use crate::finding::{Finding, Place};
-use crate::reading::loops_around;
 use crate::rule::Rule;
+use crate::source_queries::loops_around;
 use crate::switched_off;
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_optimize::rewrite::syntax::{calls_in, object_of, within};
 use ridgeline_profile::FileId;
 use ridgeline_python::semantics::module::Module;
 
-/// Profilers that are on for as long as their `with` lasts.
+/// Profilers that are enabled within their `with`.
 const PROFILERS: [&str; 4] = [
     "torch.profiler.profile",
     "torch.autograd.profiler.profile",
@@ -49,7 +49,7 @@ impl Rule for ProfilerLeftOn {
             let name = PROFILERS.iter().find(|name| **name == whole)?;
             let node = program.node(module, call).filter(|_| call.branches.is_empty())?;
             let arguments = program.arguments(module, node)?;
-            let is_asked = arguments.positional.is_empty()
+            let is_unlimited = arguments.positional.is_empty()
                 && ["schedule", "enabled", "use_cuda"]
                     .iter()
                     .all(|key| arguments.named(key).is_none())
@@ -58,7 +58,7 @@ impl Rule for ProfilerLeftOn {
             let body = with_around(node).and_then(|with| with.field(Field::Body))?;
             let line = text.line(call.span.start);
             let place = Place { path: text.path.clone(), line };
-            (is_asked && trains_on_and_on(text, body)).then(|| finding(place, name))
+            (is_unlimited && trains_without_limit(text, body)).then(|| finding(place, name))
         });
         found.collect()
     }
@@ -78,7 +78,7 @@ fn finding(at: Place, name: &str) -> Finding {
     }
 }
 
-/// The `with` that a call stands in the head of.
+/// The `with` whose header contains a call.
 fn with_around(call: Node<'_>) -> Option<Node<'_>> {
     let mut around = call.parent()?;
     while matches!(Kind::of(&around), Kind::WithItem | Kind::AsPattern | Kind::WithClause) {
@@ -87,9 +87,9 @@ fn with_around(call: Node<'_>) -> Option<Node<'_>> {
     (around.is(Kind::WithStatement)).then_some(around)
 }
 
-/// Whether the body of a `with` has a training loop that nothing ends early: a person who profiles does
-/// a few iterations.
-fn trains_on_and_on(text: &Module, body: Node<'_>) -> bool {
+/// Whether the body of a `with` has a training loop that nothing ends early: intentional profiling
+/// covers a few iterations.
+fn trains_without_limit(text: &Module, body: Node<'_>) -> bool {
     let ends_early = within(body).iter().any(|node| node.is(Kind::BreakStatement));
     let counts = |one: &Node<'_>| {
         let over = one.field(Field::Right).map(|over| text.text(&over.byte_range()));
@@ -123,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn a_profiler_around_the_whole_loop() {
+    fn profiler_around_the_whole_loop() {
         check("with profile() as p:", "for x in loader:", &[3]);
         check("with torch.autograd.profiler.emit_nvtx():", "for x in loader:", &[3]);
     }
 
     #[test]
-    fn a_profiler_of_a_few_iterations_is_none() {
+    fn profiler_of_a_few_iterations_is_not_reported() {
         check("with profile(schedule=schedule(1, 1, 3)) as p:", "for x in loader:", &[]);
         check(
             "with torch.autograd.profiler.emit_nvtx(enabled=args.nvtx):",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_saw_is_told_at_its_line_or_the_loop_s() {
+    fn recorded_profiler_is_reported_at_its_line_or_the_loop() {
         let mut case =
             Case::new("import cProfile\nstart()  # start\nfor x in y:  # loop\n    x()\n");
         case.host(TaskKind::HostGap, 1e6, Phase::Other, None);

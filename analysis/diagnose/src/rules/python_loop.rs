@@ -1,17 +1,17 @@
-//! `python-loop`: a `for` over time steps or samples that runs the same small operators again and again,
-//! where one call could take all of them.
+//! `python-loop`: a `for` over time steps or samples that runs the same small operators again and
+//! again, where one call could process all of them.
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
+use crate::loop_cost::{LoopCost, Replacement, loop_cost};
 use crate::loops::{self, loops};
-use crate::rounds::{Instead, Rounds, rounds};
+use crate::per_sample_loops;
 use crate::rule::Rule;
-use crate::samples;
 
-/// A smaller share of the iteration is not worth other code.
-const LEAST: f64 = 0.03;
-/// Fewer rounds are a loop over heads or scales.
-const FEWEST: f64 = 8.0;
+/// The minimum share of the iteration time.
+const MIN_SHARE: f64 = 0.03;
+/// The minimum number of loop iterations; shorter loops are over heads or scales.
+const MIN_TRIPS: f64 = 8.0;
 
 pub(super) struct PythonLoop;
 
@@ -26,39 +26,39 @@ impl Rule for PythonLoop {
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let loops = loops(evidence.program).into_iter();
-        let found = loops.filter(|one| one.rounds != loops::Rounds::Parameters).filter_map(|one| {
-            let own = rounds(evidence, &one, FEWEST, true, Instead::OneCall)
-                .map(|found| (found, instead(one.rounds)));
-            let (found, instead) = own.or_else(|| {
-                let found = samples::rounds(evidence, &one, FEWEST)?;
+        let found = loops.filter(|one| one.kind != loops::LoopKind::Parameters).filter_map(|one| {
+            let own = loop_cost(evidence, &one, MIN_TRIPS, true, Replacement::OneCall)
+                .map(|found| (found, advice(one.kind)));
+            let (found, advice) = own.or_else(|| {
+                let found = per_sample_loops::loop_cost(evidence, &one, MIN_TRIPS)?;
                 Some((found, "The model can process all of them in one call, as a batch."))
             })?;
-            let is_worth = evidence.share(found.saved_ns) >= LEAST;
-            is_worth.then(|| finding(evidence, &found, instead))
+            let is_worth = evidence.share(found.saved_ns) >= MIN_SHARE;
+            is_worth.then(|| finding(evidence, &found, advice))
         });
         found.collect()
     }
 }
 
-/// What does without the loop.
-fn instead(kind: loops::Rounds) -> &'static str {
+/// Explains how to replace the loop.
+fn advice(kind: loops::LoopKind) -> &'static str {
     match kind {
-        loops::Rounds::Cell => {
+        loops::LoopKind::Cell => {
             "All inputs are available before the loop: `nn.LSTM`, `nn.GRU` or `nn.RNN` processes \
             all time steps in one call, and `num_layers` stacks cells."
         }
-        loops::Rounds::Branching => {
+        loops::LoopKind::Branching => {
             "The loop iterations are independent, so the same ops can process all of them at once \
             with an extra dimension. Replace `if` by a mask or `torch.where`."
         }
-        loops::Rounds::Independent | loops::Rounds::Parameters => {
+        loops::LoopKind::Independent | loops::LoopKind::Parameters => {
             "The loop iterations are independent, so the same ops can process all of them at once \
             with an extra dimension."
         }
     }
 }
 
-fn finding(evidence: &Evidence<'_>, found: &Rounds, instead: &str) -> Finding {
+fn finding(evidence: &Evidence<'_>, found: &LoopCost, advice: &str) -> Finding {
     Finding {
         rule: "python-loop",
         at: evidence.place(found.at.0, found.at.1),
@@ -68,7 +68,7 @@ fn finding(evidence: &Evidence<'_>, found: &Rounds, instead: &str) -> Finding {
         ),
         why: format!(
             "Every iteration of the loop pays for Python and for launching its ops. \
-            {instead}"
+            {advice}"
         ),
         cost: Some(Cost::time(found.saved_ns).predicted()),
         ..Finding::default()
@@ -90,16 +90,16 @@ mod tests {
         \x20   return total\n\n\
         score(1, 2)\n";
 
-    /// 64 rounds, `same` of them with the same shapes, beside other work.
-    fn example(rounds: u32, same: bool, other_us: f64) -> Case {
+    /// A loop with this many iterations, with the same shapes in each if `same`, and other work.
+    fn example(trips: u32, same: bool, other_us: f64) -> Case {
         let mut example = Case::new(TEXT)
-            .times(5, 1.0)
-            .times(6, f64::from(rounds) + 1.0)
-            .times(7, f64::from(rounds))
-            .times(8, f64::from(rounds))
+            .line_calls(5, 1.0)
+            .line_calls(6, f64::from(trips) + 1.0)
+            .line_calls(7, f64::from(trips))
+            .line_calls(8, f64::from(trips))
             .call(9, Phase::Forward, &operator("add", &[&[1], &[1], &[1]]), other_us);
-        for round in 0..rounds {
-            let rows = if same { 32 } else { u64::from(round) + 2 };
+        for trip in 0..trips {
+            let rows = if same { 32 } else { u64::from(trip) + 2 };
             let shape: &[u64] = &[rows, 16];
             example = example
                 .gap(8, Phase::Forward, 2.0)
@@ -110,23 +110,24 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_over_time_steps() {
+    fn loop_over_time_steps() {
         let found = example(64, true, 10.0).measured(&PythonLoop);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 6);
         let cost = found[0].cost.expect("a cost");
-        // Of 64 rounds of 12 µs one is left, and of all of them 0.82 µs to move what they work on.
+        // Of 64 iterations of 12 µs one remains, and 0.82 µs of memory traffic for each of the
+        // others.
         assert!(cost.is_predicted && (cost.time_ns - 63.0 * 11.18e3).abs() < 1e3, "{cost:?}");
     }
 
     #[test]
-    fn a_comprehension_has_its_rounds_on_one_line() {
+    fn comprehension_on_one_line() {
         let text = "import torch\n\ndef f(x):\n    w = x.mean()\n    \
             y = torch.stack([(x[:, t] * w).relu() for t in range(64)])\n    return y\n\nf(1)\n";
-        let found = |rounds: u32| {
+        let found = |trips: u32| {
             let shape: &[u64] = &[32, 16];
-            let mut case = Case::new(text).times(4, 1.0).times(5, 1.0);
-            for _ in 0..rounds {
+            let mut case = Case::new(text).line_calls(4, 1.0).line_calls(5, 1.0);
+            for _ in 0..trips {
                 case = case
                     .gap(5, Phase::Forward, 2.0)
                     .call(5, Phase::Forward, &operator("mul", &[shape, shape, shape]), 5.0)
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_that_ran_in_the_place_of_a_cell_tells_what_it_saves() {
+    fn probed_layer_determines_the_saving_of_a_cell() {
         let text = "import torch\nfrom torch import nn\n\nclass Net(nn.Module):\n    \
             def __init__(self):\n        self.cell = nn.GRUCell(16, 16)\n    \
             def forward(self, x, h):\n        y = x.mean()\n        \
@@ -150,7 +151,7 @@ mod tests {
         let shape: &[u64] = &[32, 16];
         let weights: &[u64] = &[48, 16];
         let cell = operator("gru_cell", &[shape, shape, weights, weights, shape]);
-        let case = Case::new(text).times(8, 1.0).times(9, 65.0).times(10, 64.0);
+        let case = Case::new(text).line_calls(8, 1.0).line_calls(9, 65.0).line_calls(10, 64.0);
         let mut case = case.module("cell", "GRUCell", 6);
         for _ in 0..64 {
             case = case.gap(10, Phase::Forward, 10.0).call(10, Phase::Forward, &cell, 90.0);
@@ -159,29 +160,30 @@ mod tests {
         case.probes.cells = [(0, 0.25)].into();
         let saved = cost(&case).expect("a cost").time_ns;
         assert!((saved - 0.75 * 64.0 * 100e3).abs() < 1e3, "{saved}");
-        // The layer takes as long.
+        // The layer takes as long as the cell.
         case.probes.cells = [(0, 0.99)].into();
         assert_eq!(cost(&case), None);
     }
 
     #[test]
-    fn few_rounds_other_shapes_and_little_time_are_no_fault() {
+    fn few_iterations_varying_shapes_and_small_costs_are_not_reported() {
         assert!(example(4, true, 10.0).measured(&PythonLoop).is_empty());
         assert!(example(64, false, 10.0).measured(&PythonLoop).is_empty());
         assert!(example(64, true, 1e6).measured(&PythonLoop).is_empty());
     }
 
     #[test]
-    fn a_loop_that_branches_does_the_same_on_most_ways() {
+    fn branching_loop_must_run_the_same_ops_mostly() {
         let text = TEXT.replace("        row = x[:, t]\n", "        if w[t] > 0:\n");
         let text = text.replace("(row * w)", "    total = total + (x[:, t] * w)");
         let text = text.replace("        total = total +     total", "            total");
         let found = |taken: u32| {
-            let mut case = Case::new(&text).times(5, 1.0).times(6, 65.0).times(7, 64.0);
+            let mut case =
+                Case::new(&text).line_calls(5, 1.0).line_calls(6, 65.0).line_calls(7, 64.0);
             let shape: &[u64] = &[32, 16];
-            for round in 0..64 {
+            for trip in 0..64 {
                 case = case.gap(7, Phase::Forward, 2.0);
-                if round < taken {
+                if trip < taken {
                     case = case
                         .call(8, Phase::Forward, &operator("mul", &[shape, shape, shape]), 5.0)
                         .call(8, Phase::Forward, &operator("sum", &[shape, &[]]), 5.0);
@@ -192,7 +194,7 @@ mod tests {
         let all = found(64);
         assert_eq!((all.len(), all[0].at.line), (1, 6));
         assert!(all[0].why.contains("torch.where"), "{}", all[0].why);
-        // Half of the samples need nothing, which a mask would compute all the same.
+        // Half of the samples need no work, but a mask would compute them anyway.
         assert_eq!(found(32), []);
     }
 
@@ -214,7 +216,7 @@ for batch, target in loader:
     optimizer.step()
 ";
 
-    /// 16 rounds, of which this many run the model on the same shapes.
+    /// 16 loop iterations, the first `alike` of which run the model on the same shapes.
     fn samples(text: &str, alike: u32) -> Case {
         let mut case = Case::new(text).module("", "Net", 8).module("lin", "Linear", 5);
         let [def, forward, before, at, call, loss] =
@@ -226,8 +228,8 @@ for batch, target in loader:
         let time = case.profile.lines[0].iter_mut().find(|one| one.line == call);
         time.expect("the call").total_time.forward = 1e6;
         case = case.gap(before, Phase::Forward, 1.0);
-        for round in 0..16 {
-            let rows = if round < alike { 1 } else { u64::from(round) };
+        for trip in 0..16 {
+            let rows = if trip < alike { 1 } else { u64::from(trip) };
             let shape: &[u64] = &[rows, 16];
             case = case
                 .gap(at, Phase::Forward, 1.0)
@@ -244,11 +246,11 @@ for batch, target in loader:
     }
 
     #[test]
-    fn a_model_that_is_called_for_each_sample() {
+    fn model_called_for_each_sample() {
         let found = samples(SAMPLES, 16).finds(&PythonLoop, "loop");
         assert!(found.why.contains("as a batch"), "{}", found.why);
         let cost = found.cost.expect("a cost");
-        // Of 16 rounds of 13 µs, and 5 in the backward pass, one is left.
+        // Of 16 iterations of 13 µs, and 5 µs in the backward pass, one remains.
         assert!((200e3..=16.0 * 18e3).contains(&cost.time_ns), "{cost:?}");
         for (from, to) in [
             ("net(x.unsqueeze(0))", "net(x[None])"),
@@ -265,9 +267,9 @@ for batch, target in loader:
     }
 
     #[test]
-    fn calls_of_a_model_that_are_no_samples_of_a_batch() {
+    fn model_calls_without_batch_samples_are_skipped() {
         for (from, to) in [
-            // The next token, a state, another's gradient.
+            // The next token, a state, a gradient.
             ("outs.append(net(x.unsqueeze(0)))", "h = net(torch.cat([h, x[None]]))"),
             ("outs.append(net(x.unsqueeze(0)))", "outs.append(net(x[None], h)); h = outs"),
             ("outs.append(net(x.unsqueeze(0)))", "net(x[None]).sum().backward()"),
@@ -275,27 +277,27 @@ for batch, target in loader:
                 "outs.append(net(x.unsqueeze(0)))",
                 "outs.append(torch.autograd.grad(net(x[None]), w))",
             ),
-            // Views, crops, or tasks that hold several samples.
+            // Views, crops, or tasks that consist of several samples.
             ("x.unsqueeze(0)", "x"),
-            // Another one acts on what it gives.
+            // Another object acts on the output.
             ("outs.append(net(x.unsqueeze(0)))", "outs.append(env.step(net(x[None])))"),
             ("outs.append(net(x.unsqueeze(0)))", "outs.append(score(net(x[None])))"),
-            // What comes one by one.
+            // Data that arrives one by one.
             ("for x in batch", "for x in valid_set"),
             ("for x in batch", "for x in read(batch)"),
-            // The model keeps something.
+            // The model keeps state.
             ("return self.lin(x)", "self.h = self.lin(x); return self.h"),
             ("return self.lin(x)", "self.seen.append(x); return self.lin(x)"),
             ("class Net(nn.Module)", "class Net(spiking.Neuron)"),
-            // What it does hangs on the round, or on the sample.
+            // The result depends on the index or on values of the sample.
             (
                 "x in batch:  # loop\n        outs.append(net(x.unsqueeze(0)))",
                 "i, x in enumerate(batch):  # loop\n        outs.append(net(x[None], i))",
             ),
             ("return self.lin(x)", "x = x if x.sum() > 0 else -x; return self.lin(x)"),
-            // It takes samples together.
+            // It combines samples.
             ("return self.lin(x)", "return self.lin(x - x.mean(0))"),
-            // A token after the other.
+            // One token after the other.
             ("    for x in batch", "    while not done(outs):\n     for x in batch"),
         ] {
             let text = SAMPLES.replace(from, to) + "def score(x):\n    return x\n";
@@ -304,16 +306,16 @@ for batch, target in loader:
     }
 
     #[test]
-    fn samples_that_differ_or_hang_on_one_another() {
-        // Pictures of other sizes.
+    fn differing_or_dependent_samples_are_skipped() {
+        // Images of different sizes.
         assert_eq!(samples(SAMPLES, 4).measured(&PythonLoop), []);
-        // Statistics of the batch, and a neuron of a library that keeps its potential.
+        // Batch statistics, and a neuron of a library that keeps its potential.
         for kind in ["BatchNorm1d", "Leaky"] {
             let mut case = samples(SAMPLES, 16);
             case.profile.modules[1].type_name = kind.into();
             assert_eq!(case.measured(&PythonLoop), [], "{kind}");
         }
-        // The model is called elsewhere, too: what is the loop's cannot be told.
+        // The model is also called elsewhere, so the part of the loop cannot be separated.
         let case = samples(SAMPLES, 16);
         let forward = case.line("forward").1;
         let shape: &[u64] = &[16, 16];
@@ -322,7 +324,7 @@ for batch, target in loader:
     }
 
     #[test]
-    fn what_other_functions_do_in_it_is_not_looked_into() {
+    fn loops_that_call_program_functions_are_skipped() {
         let mut calls_others = example(64, true, 10.0);
         for cost in &mut calls_others.profile.lines[0] {
             cost.self_time.forward = 1e5;

@@ -1,14 +1,15 @@
-//! `recompilation`: a function that `torch.compile` compiles again and again, because something that it
-//! took for constant changes (PyTorch, "Dealing with Recompilations").
+//! `recompilation`: a function that `torch.compile` compiles again and again, because something
+//! that it assumed to be constant changes (PyTorch, "Dealing with Recompilations").
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
 use crate::rule::Rule;
 
-/// Compiled again once or twice is usual: the second time torch makes the size that changed a variable.
-const FEWEST: u32 = 3;
-/// Characters of torch's reason that are told.
-const LONGEST: usize = 200;
+/// One or two recompilations are normal: at the second compilation, torch makes the size that
+/// changed dynamic.
+const MIN_RECOMPILATIONS: u32 = 3;
+/// The maximum length of torch's reason in a finding, in characters.
+const MAX_REASON_CHARS: usize = 200;
 
 pub(super) struct Recompilation;
 
@@ -24,7 +25,8 @@ impl Rule for Recompilation {
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let Some(manifest) = evidence.manifest() else { return Vec::new() };
         let seen = manifest.iterations.seen.filter(|seen| *seen > 0);
-        let again = manifest.observed.recompilations.iter().filter(|one| one.count >= FEWEST);
+        let again =
+            manifest.observed.recompilations.iter().filter(|one| one.count >= MIN_RECOMPILATIONS);
         let found = again.map(|one| Finding {
             rule: "recompilation",
             at: evidence.place(ridgeline_profile::FileId(one.at.file), one.at.line),
@@ -35,7 +37,7 @@ impl Rule for Recompilation {
                 numbers as tensors.",
                 quoted(&one.reason)
             ),
-            // Over the whole run, spread over the iterations in which it happened.
+            // The time of the whole run, divided by the iterations that it had.
             cost: seen
                 .filter(|_| one.time_ns > 0)
                 .map(|seen| Cost::time(one.time_ns as f64 / f64::from(seen))),
@@ -45,10 +47,10 @@ impl Rule for Recompilation {
     }
 }
 
-/// What torch says of it, in front of what is said here: one line, and not a long one.
+/// The first line of torch's reason, shortened, as the first sentence of an explanation.
 pub(super) fn quoted(reason: &str) -> String {
     let first = reason.lines().map(str::trim).find(|line| !line.is_empty());
-    let short: String = first.unwrap_or_default().chars().take(LONGEST).collect();
+    let short: String = first.unwrap_or_default().chars().take(MAX_REASON_CHARS).collect();
     if short.is_empty() {
         short
     } else {
@@ -68,7 +70,7 @@ mod tests {
 
     fn example(count: u32, time_ns: u64) -> Case {
         Case::new(TEXT)
-            .told(|it| {
+            .with_manifest(|it| {
                 it.iterations.seen = Some(10);
                 it.observed.recompilations = vec![observed::Recompilation {
                     at: Location { file: 0, line: 3 },
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compiled_again_and_again_costs_its_share_of_the_run() {
+    fn cost_is_compile_time_per_iteration() {
         let found = example(5, 20_000_000).measured(&Recompilation);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 3);
@@ -91,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn once_again_is_usual_and_an_unknown_time_is_unknown() {
+    fn few_recompilations_are_normal_and_unknown_time_has_no_cost() {
         assert!(example(1, 20_000_000).measured(&Recompilation).is_empty());
         assert!(example(2, 20_000_000).measured(&Recompilation).is_empty());
         assert_eq!(example(3, 0).measured(&Recompilation)[0].cost, None);

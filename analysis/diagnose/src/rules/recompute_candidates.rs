@@ -1,6 +1,6 @@
-//! `recompute-candidates`: activations that fill the GPU's memory and are cheap to make again in the
-//! backward pass (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; Echo, Zheng et al.,
-//! ISCA 2020).
+//! `recompute-candidates`: activations that fill the GPU's memory and are cheap to recompute in the
+//! backward pass (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; Echo, Zheng
+//! et al., ISCA 2020).
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
@@ -8,12 +8,13 @@ use crate::rule::Rule;
 use ridgeline_base::units;
 use ridgeline_optimize::rewrite::EditKind;
 
-/// From this share of the device's memory on, what is left may not do for the next change.
-const NEARLY_FULL: f64 = 0.8;
-/// What it has to save of the peak.
-const LEAST_SAVED: f64 = 0.15;
-/// What it may add to the iteration at most.
-const MOST_ADDED: f64 = 0.35;
+/// The minimum share of the device's memory in use: from here on, the rest may not suffice for the
+/// next change.
+const MIN_MEMORY_USE: f64 = 0.8;
+/// The minimum share of peak memory saved.
+const MIN_SAVED: f64 = 0.15;
+/// The maximum share that it may add to the iteration time.
+const MAX_ADDED: f64 = 0.35;
 
 pub(super) struct RecomputeCandidates;
 
@@ -35,18 +36,19 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let memory = &evidence.profile().memory;
     let peak = memory.peak_bytes as f64;
     let capacity = memory.capacity_bytes? as f64;
-    // A processor's memory is shared with all else that runs, so that being near it says nothing.
-    let is_short = evidence.on_gpu() && capacity > 0.0 && peak >= NEARLY_FULL * capacity;
+    // A CPU's memory is shared with everything else on the machine, so being near its limit means
+    // nothing.
+    let is_short = evidence.on_gpu() && capacity > 0.0 && peak >= MIN_MEMORY_USE * capacity;
     let activations = memory.at_peak.activations as f64;
-    if !is_short || activations < LEAST_SAVED * peak {
+    if !is_short || activations < MIN_SAVED * peak {
         return None;
     }
     let found = evidence.what_if("recompute")?;
-    let bytes = found.bytes.filter(|bytes| *bytes >= LEAST_SAVED * peak)?;
+    let bytes = found.bytes.filter(|bytes| *bytes >= MIN_SAVED * peak)?;
     let added = evidence.share(-found.time_ns).max(0.0);
     let (file, line) = *found.lines.first()?;
     let others = found.lines.iter().skip(1).take(8);
-    (added <= MOST_ADDED).then(|| Finding {
+    (added <= MAX_ADDED).then(|| Finding {
         rule: "recompute-candidates",
         at: evidence.place(file, line),
         related: others
@@ -74,7 +76,7 @@ mod tests {
 
     const TEXT: &str = "import torch\n\n\n\n\n\n\n\n\n\n\n\n";
 
-    /// The step of the tests of what-ifs, on a device of so many bytes.
+    /// The training step of the what-if tests, on a device with this share of its memory free.
     fn example(on_gpu: bool, free: f64) -> Case {
         let step = fixture::step(4, on_gpu);
         let now = ridgeline_graph::memory::peak(&step.recorded.graph, &step.recorded.schedule);
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn where_memory_is_short_the_lines_are_told() {
+    fn lines_are_reported_if_memory_is_short() {
         let found = example(true, 0.1).measured(&RecomputeCandidates);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, LINE.1);
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_room_nothing_is_said() {
+    fn nothing_is_reported_if_memory_is_free() {
         assert!(example(true, 0.5).measured(&RecomputeCandidates).is_empty());
         assert!(example(false, 0.1).measured(&RecomputeCandidates).is_empty());
         let mut unknown = example(true, 0.1);

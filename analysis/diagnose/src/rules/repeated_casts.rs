@@ -1,4 +1,4 @@
-//! `repeated-casts`: the same tensor cast to another type again and again in one iteration.
+//! `repeated-casts`: the same tensor cast to another dtype again and again in one iteration.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::BTreeSet;
@@ -7,19 +7,19 @@ use tree_sitter::Node;
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
+use crate::line_sums::{Line, work_of_line};
 use crate::rule::Rule;
-use crate::tally::{Line, of_line};
 use ridgeline_graph::memory::{Block, Changes, Memory};
 use ridgeline_optimize::rewrite::program::Program;
 use ridgeline_optimize::rewrite::syntax::{object_of, targets, within, writes, written};
 use ridgeline_profile::Phase;
 use ridgeline_python::semantics::module::{Call, Module};
 
-/// A smaller share of the iteration is not worth a name.
-const LEAST: f64 = 0.01;
-/// Fewer casts of one line are not again and again.
-const FEWEST: u32 = 4;
-/// Methods that cast by their name alone.
+/// The minimum share of the iteration time.
+const MIN_SHARE: f64 = 0.01;
+/// The minimum number of casts on a line.
+const MIN_CASTS: u32 = 4;
+/// Methods whose name determines the dtype.
 const CASTS: [&str; 4] = ["float", "half", "double", "bfloat16"];
 
 pub(super) struct RepeatedCasts;
@@ -37,9 +37,10 @@ impl Rule for RepeatedCasts {
         let mut seen: BTreeSet<Line> = BTreeSet::new();
         let mut found = Vec::new();
         for (module, call) in evidence.program.calls() {
-            let Some(name) = repeated(evidence.program, module, call) else { continue };
+            let Some(name) = repeated_cast(evidence.program, module, call) else { continue };
             let line = evidence.program.module(module).line(call.span.end.saturating_sub(1));
-            let Some(line) = evidence.ran(module, line).filter(|line| seen.insert(*line)) else {
+            let Some(line) = evidence.recorded_line(module, line).filter(|line| seen.insert(*line))
+            else {
                 continue;
             };
             found.extend(finding(evidence, line, &name));
@@ -50,15 +51,15 @@ impl Rule for RepeatedCasts {
 
 fn finding(evidence: &Evidence<'_>, line: Line, name: &str) -> Option<Finding> {
     let (mut time_ns, mut calls) = (0.0, 0);
-    for (key, work) in of_line(evidence, line) {
+    for (key, work) in work_of_line(evidence, line) {
         let operator = evidence.operator(key).and_then(|it| it.base_name());
-        if operator == Some("_to_copy") && work.calls >= FEWEST {
+        if operator == Some("_to_copy") && work.calls >= MIN_CASTS {
             // One of them is needed.
             time_ns += work.time_ns() * (1.0 - 1.0 / f64::from(work.calls));
             calls = calls.max(work.calls);
         }
     }
-    (evidence.share(time_ns) >= LEAST).then(|| Finding {
+    (evidence.share(time_ns) >= MIN_SHARE).then(|| Finding {
         rule: "repeated-casts",
         at: evidence.place(line.0, line.1),
         message: format!("`{name}` is cast to another dtype {calls} times per iteration"),
@@ -66,14 +67,14 @@ fn finding(evidence: &Evidence<'_>, line: Line, name: &str) -> Option<Finding> {
             "The tensor is the same each time. Cast it once before the loop or where the model is \
             created."
                 .to_owned(),
-        cost: Some(Cost { bytes: kept(evidence, line), ..Cost::time(time_ns) }),
+        cost: Some(Cost { bytes: retained_bytes(evidence, line), ..Cost::time(time_ns) }),
         ..Finding::default()
     })
 }
 
-/// By how many bytes the peak is lower with the first of the results alone: in training the backward pass
-/// keeps each of them.
-fn kept(evidence: &Evidence<'_>, line: Line) -> f64 {
+/// By how many bytes peak memory drops if only the first result exists: in training the backward
+/// pass keeps each of them alive.
+fn retained_bytes(evidence: &Evidence<'_>, line: Line) -> f64 {
     let recorded = &evidence.subject.recorded;
     let (graph, schedule) = (&recorded.graph, &recorded.schedule);
     if !graph.memory.is_known {
@@ -90,13 +91,14 @@ fn kept(evidence: &Evidence<'_>, line: Line) -> f64 {
         block.allocated.is_some() && block.call.is_some_and(|call| casts.contains(&call))
     };
     once.blocks.iter_mut().filter(is_made).skip(1).for_each(|block| block.bytes = 0.0);
-    let changes = Changes::new(graph, schedule);
-    let peak = |memory: &Memory| changes.peak(memory, |block| block.bytes);
+    let modifies = Changes::new(graph, schedule);
+    let peak = |memory: &Memory| modifies.peak(memory, |block| block.bytes);
     (peak(&graph.memory) - peak(&once)).max(0.0)
 }
 
-/// What a call casts that is the same in each round of the loop around it; nothing for other calls.
-fn repeated(program: &Program<'_>, module: usize, call: &Call) -> Option<String> {
+/// What a call casts, if it is the same in each iteration of the loop around it. Returns `None` for
+/// other calls.
+fn repeated_cast(program: &Program<'_>, module: usize, call: &Call) -> Option<String> {
     let text = program.module(module);
     let name = call.name();
     if name != "to" && !CASTS.contains(&name) {
@@ -118,7 +120,7 @@ fn repeated(program: &Program<'_>, module: usize, call: &Call) -> Option<String>
     }
     let whole = written(text, object);
     let around = innermost_loop(node)?;
-    (!changes(text, around, &whole)).then_some(whole)
+    (!modifies(text, around, &whole)).then_some(whole)
 }
 
 /// `torch.float16`, `x.dtype`, `dtype`.
@@ -137,7 +139,7 @@ fn innermost_loop(node: Node<'_>) -> Option<Node<'_>> {
         ) {
             return None;
         }
-        // What is looped over is read once.
+        // The iterable is evaluated only once.
         let is_body = parent.field(Field::Body) == Some(at);
         if matches!(Kind::of(&parent), Kind::ForStatement | Kind::WhileStatement) && is_body {
             return Some(parent);
@@ -147,8 +149,8 @@ fn innermost_loop(node: Node<'_>) -> Option<Node<'_>> {
     None
 }
 
-/// Whether a loop gives a name, or a part of it, another value or changes it in place.
-fn changes(text: &Module, around: Node<'_>, name: &str) -> bool {
+/// Whether a loop assigns a name or a part of it, or modifies it in place.
+fn modifies(text: &Module, around: Node<'_>, name: &str) -> bool {
     let mut given = writes(text, around);
     if let Some(left) = around.field(Field::Left) {
         given.extend(targets(text, left));
@@ -160,7 +162,7 @@ fn changes(text: &Module, around: Node<'_>, name: &str) -> bool {
         let object = it.field(Field::Object).map(|it| written(text, it));
         object.as_deref() == Some(name) && method.is_some_and(|method| method.ends_with('_'))
     });
-    // A trained weight changes in the optimizer's step.
+    // A trained weight changes in the optimizer step.
     let trains = ridgeline_optimize::rewrite::syntax::calls_in(around)
         .into_iter()
         .any(|call| ridgeline_optimize::rewrite::syntax::callee(text, call).ends_with(".step"));
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn all_but_one_are_the_cost() {
+    fn cost_is_all_casts_but_one() {
         for body in
             ["x = x * mask.float()", "x = x * mask.to(torch.float16)", "x = x @ table.to(x.dtype)"]
         {
@@ -201,17 +203,17 @@ mod tests {
     }
 
     #[test]
-    fn what_the_backward_pass_keeps_of_them_is_a_cost() {
+    fn results_saved_for_backward_cost_memory() {
         let cast = operator("_to_copy", &[&[512, 512], &[512, 512]]);
         let mut case = example("x = x * mask.float()", 3, 100.0);
-        case = case.makes(1e6).call(5, Phase::Forward, &cast, 100.0).makes(1e6);
-        case = case.call(5, Phase::Forward, &cast, 100.0).makes(1e6);
+        case = case.allocates(1e6).call(5, Phase::Forward, &cast, 100.0).allocates(1e6);
+        case = case.call(5, Phase::Forward, &cast, 100.0).allocates(1e6);
         let found = case.measured(&RepeatedCasts);
         assert_eq!(found[0].cost.map(|cost| cost.bytes), Some(2e6));
     }
 
     #[test]
-    fn what_is_another_tensor_each_time_is_left_alone() {
+    fn changing_tensors_are_not_reported() {
         for body in [
             "x = x.float()",
             "y = x[t].float()",
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn few_casts_and_little_time_are_no_fault() {
+    fn few_casts_and_small_costs_are_not_reported() {
         assert!(example("x = x * mask.float()", 2, 100.0).measured(&RepeatedCasts).is_empty());
         assert!(example("x = x * mask.float()", 9, 0.5).measured(&RepeatedCasts).is_empty());
     }

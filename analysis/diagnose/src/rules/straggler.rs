@@ -1,6 +1,7 @@
-//! A rank that takes longer than the others at the same work, or that does something alone: every
-//! exchange waits for it. Per-rank comparison of compute time is how stragglers are found in
-//! production (Wu et al., "FALCON", 2024); here it goes down to the line.
+//! `straggler`: a rank that takes longer than the others for the same work, or that does something
+//! the others do not: every collective waits for it. Stragglers in production are found by
+//! comparing the compute time of ranks (Wu et al., "FALCON", 2024); here this goes down to the
+//! line.
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
@@ -8,7 +9,6 @@ use crate::rule::Rule;
 use ridgeline_attribution::ranks::uneven::{Cause, SlowLine, Uneven, is_of_one_line, uneven};
 use ridgeline_base::units;
 
-/// See the module's page.
 pub(crate) struct Straggler;
 
 impl Rule for Straggler {
@@ -23,8 +23,8 @@ impl Rule for Straggler {
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let Some(ranks) = evidence.profile().ranks.as_deref() else { return Vec::new() };
         let Some(found) = uneven(ranks) else { return Vec::new() };
-        // Ranks on processors share them with one another and with everything else on the machine: who
-        // is slower at all of the same work is another one in the next run.
+        // Ranks on CPUs share them with each other and with everything else on the machine. Which
+        // rank is slower at all of the same work differs from run to run.
         if found.cause == Cause::Slower && !evidence.on_gpu() && !is_of_one_line(ranks, &found) {
             return Vec::new();
         }
@@ -56,8 +56,8 @@ impl Rule for Straggler {
     }
 }
 
-/// The finding of an uneven rank, at the line that takes most of the surplus, else at the loop.
-/// Nothing where neither is known.
+/// The finding for an uneven rank, at the line with most of the surplus, or else at the loop.
+/// Returns `None` if neither is known.
 pub(super) fn finding(
     evidence: &Evidence<'_>,
     rule: &'static str,
@@ -114,8 +114,8 @@ for step in steps:  # loop
         log(model)  # alone
 ";
 
-    /// The same program as a rank ran it whose iterations take 100 ms: marks with calls, time in ms
-    /// and operations. It waits for the rest of them.
+    /// The profile of a rank with iterations of 100 ms: marks with calls, time in ms, and
+    /// operations. It waits for the rest of the time.
     fn rank(case: &Case, ran: &[(&str, f64, f64, f64)]) -> Profile {
         let mut profile = case.profile.clone();
         let mut left = 100.0;
@@ -158,7 +158,7 @@ for step in steps:  # loop
     }
 
     #[test]
-    fn what_one_rank_does_alone() {
+    fn work_of_only_one_rank() {
         let both = ("forward", 1.0, 40.0, 1e9);
         let case = case(&[&[both, ("alone", 1.0, 30.0, 0.0)], &[both]]);
         let found = case.finds(&Straggler, "alone");
@@ -168,12 +168,12 @@ for step in steps:  # loop
     }
 
     #[test]
-    fn a_slower_rank_is_found_at_the_loop() {
+    fn slower_rank_is_reported_at_the_loop() {
         let at = |ms: f64| {
             [("loop", 1.0, ms, 0.0), ("forward", 1.0, ms, 1e9), ("backward", 1.0, ms, 0.0)]
         };
         let case = case(&[&at(15.0), &at(25.0)]);
-        // Processors are shared.
+        // CPUs are shared.
         case.finds_nothing(&Straggler);
         let case = case.on_gpu();
         let found = case.finds(&Straggler, "loop");
@@ -182,7 +182,7 @@ for step in steps:  # loop
     }
 
     #[test]
-    fn one_line_that_is_much_slower_is_found_on_processors_too() {
+    fn one_much_slower_line_is_also_reported_on_cpus() {
         let at = |ms: f64| [("loop", 1.0, ms, 0.0), ("forward", 1.0, 5.0, 1e9)];
         let found = case(&[&at(1.0), &at(51.0)]).finds(&Straggler, "loop");
         assert_eq!(found.message, "Rank 1 is slower here, and the other ranks wait for it");
@@ -190,16 +190,16 @@ for step in steps:  # loop
     }
 
     #[test]
-    fn a_processor_that_others_use_is_no_straggler() {
+    fn shared_cpu_is_not_a_straggler() {
         let at = |forward: f64, backward: f64| {
             [("forward", 1.0, forward, 1e9), ("backward", 1.0, backward, 0.0)]
         };
         // Most of the surplus is on the line that takes most of the time.
         case(&[&at(20.0, 1.0), &at(80.0, 4.0)]).finds_nothing(&Straggler);
-        // Neither twice the time nor a fifth of the iteration is beyond what machines do.
+        // Twice the time, or a fifth of the iteration, is normal variation between machines.
         case(&[&at(30.0, 5.0), &at(70.0, 5.0)]).finds_nothing(&Straggler);
         case(&[&at(2.0, 30.0), &at(20.0, 30.0)]).finds_nothing(&Straggler);
-        // Nor is what iterations vary by.
+        // So is the variation between iterations.
         let mut varies = case(&[&at(1.0, 5.0), &at(51.0, 5.0)]);
         let mut ranks = varies.profile.ranks.as_deref().cloned().expect("ranks");
         ranks.ranks[1].varies_ns = 20e6;
@@ -212,21 +212,21 @@ for step in steps:  # loop
         let case = case(&[&[("forward", 1.0, 30.0, 1e9)], &[("forward", 1.0, 70.0, 2e9)]]);
         let found = case.finds(&Imbalance, "loop");
         assert_eq!(found.message, "Rank 1 computes 100% more than the others");
-        // Divided evenly, both take 50 ms.
+        // Divided evenly, both would take 50 ms.
         assert_eq!(found.cost, Some(Cost::time(20e6)));
         assert_eq!(found.related[0].1, "40 ms longer on rank 1");
         case.finds_nothing(&Straggler);
     }
 
     #[test]
-    fn more_turns_of_a_loop_are_found_there() {
+    fn more_loop_iterations_are_reported_in_the_loop() {
         let case = case(&[&[("forward", 2.0, 30.0, 1e9)], &[("forward", 4.0, 70.0, 2e9)]]);
         let found = case.finds(&Imbalance, "forward");
         assert_eq!(found.message, "Rank 1 runs this 4 times per iteration, the others 2 times");
     }
 
     #[test]
-    fn even_ranks_and_a_rank_alone_are_well() {
+    fn even_ranks_and_single_rank_are_not_reported() {
         let even = case(&[&[("forward", 1.0, 40.0, 1e9)], &[("forward", 1.0, 42.0, 1e9)]]);
         even.finds_nothing(&Straggler);
         even.finds_nothing(&Imbalance);

@@ -1,10 +1,10 @@
-//! Gradients that are exchanged after every backward pass although several are added up (PyTorch,
-//! "DistributedDataParallel.no_sync").
+//! `sync-each-accumulation-step`: gradients that are synchronized after every backward pass
+//! although several are accumulated (PyTorch, "DistributedDataParallel.no_sync").
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
-use crate::reading::{loops_around, place};
 use crate::rule::Rule;
+use crate::source_queries::{loops_around, place};
 use ridgeline_graph::graph::{TaskId, TaskKind};
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::rewrite::forward::backwards;
@@ -46,17 +46,17 @@ fn finding_of_recording(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let each = f64::from(model.backwards) / f64::from(model.steps);
     let written = only_backward(evidence.program).and_then(|(module, line)| {
-        let (file, line) = evidence.ran(module, line)?;
+        let (file, line) = evidence.recorded_line(module, line)?;
         Some(evidence.place(file, line))
     });
-    let of_loop = || {
+    let loop_place = || {
         let at = manifest.training_loop?;
         Some(evidence.place(FileId(at.file), at.line))
     };
     let saved_ns =
-        if evidence.on_gpu() { saved_ns(evidence, each) } else { shared_ns(evidence, each) };
+        if evidence.on_gpu() { saved_ns(evidence, each) } else { cpu_cost_ns(evidence, each) };
     let cost = saved_ns.map(|saved_ns| Cost::time(saved_ns).predicted());
-    Some(finding(written.or_else(of_loop)?, Some(each), cost))
+    Some(finding(written.or_else(loop_place)?, Some(each), cost))
 }
 
 fn finding(at: Place, each: Option<f64>, cost: Option<Cost>) -> Finding {
@@ -76,22 +76,23 @@ fn finding(at: Place, each: Option<f64>, cost: Option<Cost>) -> Finding {
     }
 }
 
-/// Nanoseconds that exchanges between processors cost before the last backward pass of a step: their part of
-/// what nothing hides, of copying gradients to and from them, and of half of the rest, which takes turns with
-/// the computation on the same cores. Of the rank that waits least: the others wait for it.
-fn shared_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
+/// The time that synchronization between CPUs costs before the last backward pass of a step, in
+/// nanoseconds: the corresponding part of the exposed time, of copying gradients, and of half of
+/// the rest, which shares its cores with the computation. Taken from the rank that waits least: the
+/// others wait for it.
+fn cpu_cost_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
     let profile = evidence.profile();
     let own = profile.exchange.as_deref()?;
     let ranks = profile.ranks.iter().flat_map(|ranks| &ranks.ranks);
     let all = ranks.filter_map(|rank| rank.exchange_ns).chain([(own.total_ns, own.exposed_ns)]);
     let least = all.min_by(|one, other| one.1.total_cmp(&other.1));
     let (total_ns, exposed_ns) = least.filter(|(total_ns, _)| *total_ns > 0.0)?;
-    let beside_ns = (total_ns - exposed_ns - own.copying_ns).max(0.0);
-    Some((exposed_ns + own.copying_ns + 0.5 * beside_ns) * (1.0 - 1.0 / each))
+    let concurrent_ns = (total_ns - exposed_ns - own.copying_ns).max(0.0);
+    Some((exposed_ns + own.copying_ns + 0.5 * concurrent_ns) * (1.0 - 1.0 / each))
 }
 
-/// Nanoseconds that the exchanges before the last one of a step cost: the iteration without them. Nothing
-/// where the recording has none.
+/// The time that the synchronizations before the last one of a step cost, in nanoseconds: by
+/// simulating the iteration without them. Returns `None` if the recording has none.
 fn saved_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
     let graph = evidence.graph();
     let start = &evidence.subject.recorded.schedule.start_ns;
@@ -101,13 +102,13 @@ fn saved_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
         .map(|id| (start.get(id.index()).copied().unwrap_or(0.0), id))
         .collect();
     exchanges.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let kept = (exchanges.len() as f64 / each).ceil() as usize;
-    let spared = exchanges.len().checked_sub(kept).filter(|spared| *spared > 0)?;
+    let needed = (exchanges.len() as f64 / each).ceil() as usize;
+    let removable = exchanges.len().checked_sub(needed).filter(|removable| *removable > 0)?;
     if !evidence.is_replayed() {
         return None;
     }
     let saved_ns = evidence.saved(|graph| {
-        exchanges.iter().take(spared).for_each(|(_, id)| graph.remove(*id));
+        exchanges.iter().take(removable).for_each(|(_, id)| graph.remove(*id));
     });
     Some(saved_ns)
 }
@@ -120,15 +121,17 @@ fn only_backward(program: &Program<'_>) -> Option<(usize, u32)> {
     Some((module, program.module(module).line(one.call.start_byte())))
 }
 
-/// The line of `backward()` in a program that wraps its model in `DistributedDataParallel`, steps its
-/// optimizer in one of several iterations for certain, and mentions no way to spare exchanges.
+/// The line of `backward()` in a program that wraps its model in `DistributedDataParallel`,
+/// definitely steps its optimizer only in one of several iterations, and never mentions a way to
+/// skip synchronization.
 fn accumulates_without_no_sync(program: &Program<'_>) -> Option<(usize, u32)> {
     let is_wrapped = program.calls().any(|(module, call)| {
         last_name(&program.called(module, call)) == "DistributedDataParallel"
     });
-    let spares = ["no_sync", "require_backward_grad_sync", "register_comm_hook", "accumulate"];
-    let says = |word: &str| program.modules().iter().any(|text| mentions(text.index.text(), word));
-    if !is_wrapped || spares.iter().any(|word| says(word)) {
+    let skipping = ["no_sync", "require_backward_grad_sync", "register_comm_hook", "accumulate"];
+    let mentioned =
+        |word: &str| program.modules().iter().any(|text| mentions(text.index.text(), word));
+    if !is_wrapped || skipping.iter().any(|word| mentioned(word)) {
         return None;
     }
     let found = backwards(program).ok()?;
@@ -136,15 +139,15 @@ fn accumulates_without_no_sync(program: &Program<'_>) -> Option<(usize, u32)> {
     let (module, function) = backward.scope;
     let text = program.module(module);
     let around = loops_around(backward.call).into_iter().next()?;
-    let of_backward = text.calls.iter().find(|call| call.span == backward.call.byte_range())?;
+    let backward_call = text.calls.iter().find(|call| call.span == backward.call.byte_range())?;
     let steps: Vec<&[Branch]> = text
         .calls
         .iter()
         .filter(|call| {
             let owner = call.callee.rsplit_once('.').map(|(owner, _)| owner.to_lowercase());
-            let is_one =
+            let is_optimizer =
                 owner.is_some_and(|owner| owner.contains("optim") || owner.contains("scaler"));
-            is_one
+            is_optimizer
                 && call.name() == "step"
                 && call.function == function
                 && around.byte_range().contains(&call.span.start)
@@ -153,15 +156,16 @@ fn accumulates_without_no_sync(program: &Program<'_>) -> Option<(usize, u32)> {
         .collect();
     let counts =
         |branch: &&Branch| branch.holds && counts_to_several(program, module, &branch.condition);
-    let seldom = |branches: &&[Branch]| {
-        let own = branches.iter().filter(|branch| !of_backward.branches.contains(branch));
+    let is_conditional = |branches: &&[Branch]| {
+        let own = branches.iter().filter(|branch| !backward_call.branches.contains(branch));
         own.filter(counts).count() > 0
     };
-    let is_one = of_backward.branches.is_empty() && !steps.is_empty() && steps.iter().all(seldom);
-    is_one.then(|| (module, text.line(backward.call.start_byte())))
+    let is_accumulation =
+        backward_call.branches.is_empty() && !steps.is_empty() && steps.iter().all(is_conditional);
+    is_accumulation.then(|| (module, text.line(backward.call.start_byte())))
 }
 
-/// Whether a condition is `… % N == 0` of a number above one that stands there or is a constant.
+/// Whether a condition is `… % N == 0` for a number above one, given as a literal or a constant.
 fn counts_to_several(
     program: &Program<'_>,
     module: usize,
@@ -217,13 +221,13 @@ for number, (x, y) in enumerate(loader):  # loop
     }
 
     #[test]
-    fn accumulation_that_exchanges_each_time() {
+    fn accumulation_that_synchronizes_each_time() {
         check("", "", &[6]);
         check("% STEPS", "% 8", &[6]);
     }
 
     #[test]
-    fn what_spares_exchanges_or_may_not_accumulate_is_none() {
+    fn no_sync_or_uncertain_accumulation_is_not_reported() {
         check("    loss.backward()", "    with model.no_sync():\n        loss.backward()", &[]);
         check("STEPS = 4", "STEPS = 1", &[]);
         check("STEPS = 4", "STEPS = args.steps", &[]);
@@ -235,7 +239,7 @@ for number, (x, y) in enumerate(loader):  # loop
         );
     }
 
-    /// Two backward passes for each step, each with an exchange of 10 ms behind it.
+    /// Two backward passes for each step, each followed by an all-reduce of 10 ms.
     fn recorded(exchanges: u32) -> Case {
         let mut case = Case::new(PROGRAM).on_gpu();
         for _ in 0..2 {
@@ -251,17 +255,18 @@ for number, (x, y) in enumerate(loader):  # loop
     }
 
     #[test]
-    fn an_iteration_without_the_spared_exchanges_is_shorter_by_the_cost() {
+    fn cost_is_the_simulated_saving() {
         let cost = recorded(8).finds(&SyncEachAccumulationStep, "backward").cost.expect("a cost");
         assert!((cost.time_ns - 10e6).abs() < 0.1e6 && cost.is_predicted, "{cost:?}");
         assert_eq!(recorded(4).measured(&SyncEachAccumulationStep), []);
     }
 
     #[test]
-    fn on_processors_exchanges_wait_and_take_cores() {
+    fn cost_on_cpus_is_waiting_and_core_time() {
         let mut case = recorded(8);
         case.profile.device.kind = "cpu".to_owned();
-        // 8 ms of waiting, 2 of copying, and half of the 2 that are left: of two passes one is spared.
+        // 8 ms of waiting, 2 ms of copying, and half of the remaining 2 ms: one of two passes is
+        // saved.
         let (total_ns, exposed_ns, copying_ns) = (12e6, 8e6, 2e6);
         let exchange = Exchange { total_ns, exposed_ns, copying_ns, lines: Vec::new() };
         case.profile.exchange = Some(Arc::new(exchange));
@@ -270,7 +275,7 @@ for number, (x, y) in enumerate(loader):  # loop
     }
 
     #[test]
-    fn a_rank_alone_exchanges_nothing() {
+    fn single_rank_is_not_reported() {
         let mut alone = recorded(8);
         alone.manifest.observed.distributed.as_mut().expect("ranks").world_size = 1;
         assert_eq!(alone.measured(&SyncEachAccumulationStep), []);

@@ -1,27 +1,29 @@
-//! `tiny-kernels`: so many small operators that starting them takes longer than what they do: parameters
-//! changed one by one, and on a GPU lines that start kernels faster than the host can (PyTorch,
-//! "Performance Tuning Guide"; `torch._foreach_*`, CUDA graphs).
+//! `tiny-kernels`: so many small operators that launching them takes longer than running them:
+//! parameters that are updated one by one, and on a GPU lines whose kernels finish faster than the
+//! host can launch them (PyTorch, "Performance Tuning Guide"; `torch._foreach_*`, CUDA graphs).
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding};
-use crate::loops::{Rounds, loops};
-use crate::rounds::{Instead, rounds};
+use crate::line_sums::{Line, by_line, highest_first};
+use crate::loop_cost::{Replacement, loop_cost};
+use crate::loops::{LoopKind, loops};
 use crate::rule::Rule;
-use crate::tally::{Line, by_line, highest_first};
 use ridgeline_graph::graph::TaskKind;
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_profile::Phase;
 
-/// A smaller share of the iteration is not worth other code.
-const LEAST: f64 = 0.03;
-/// Fewer parameters are soon gone through.
-const FEWEST: f64 = 16.0;
-/// Fewer kernels from one line are no crowd.
-const FEWEST_KERNELS: u32 = 100;
-/// Kernels that take less on average are shorter than their launch.
-const TINY_NS: f64 = 10_000.0;
-/// A GPU that computes for a smaller share of the iteration waits for the host.
-const BUSY: f64 = 0.5;
+/// The minimum share of the iteration time.
+const MIN_SHARE: f64 = 0.03;
+/// The minimum number of parameters.
+const MIN_PARAMETERS: f64 = 16.0;
+/// The minimum number of kernels from one line.
+const MIN_KERNELS: u32 = 100;
+/// The maximum average kernel duration, in nanoseconds: shorter kernels take less time than their
+/// launch.
+const MAX_KERNEL_NS: f64 = 10_000.0;
+/// The maximum share of the iteration in which the GPU is busy; below it, the GPU waits for the
+/// host.
+const MAX_BUSY_SHARE: f64 = 0.5;
 
 pub(super) struct TinyKernels;
 
@@ -35,18 +37,18 @@ impl Rule for TinyKernels {
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let mut found = parameters(evidence);
-        found.extend(launches(evidence).unwrap_or_default());
+        let mut found = parameter_loops(evidence);
+        found.extend(launch_bound_lines(evidence).unwrap_or_default());
         found
     }
 }
 
 /// Loops over parameters.
-fn parameters(evidence: &Evidence<'_>) -> Vec<Finding> {
+fn parameter_loops(evidence: &Evidence<'_>) -> Vec<Finding> {
     let loops = loops(evidence.program).into_iter();
-    let found = loops.filter(|one| one.rounds == Rounds::Parameters).filter_map(|one| {
-        let found = rounds(evidence, &one, FEWEST, false, Instead::Foreach)?;
-        (evidence.share(found.saved_ns) >= LEAST).then(|| Finding {
+    let found = loops.filter(|one| one.kind == LoopKind::Parameters).filter_map(|one| {
+        let found = loop_cost(evidence, &one, MIN_PARAMETERS, false, Replacement::Foreach)?;
+        (evidence.share(found.saved_ns) >= MIN_SHARE).then(|| Finding {
             rule: "tiny-kernels",
             at: evidence.place(found.at.0, found.at.1),
             message: format!("{:.0} parameters are updated one by one", found.trips),
@@ -62,18 +64,18 @@ fn parameters(evidence: &Evidence<'_>) -> Vec<Finding> {
     found.collect()
 }
 
-/// Lines that a GPU waits for.
-fn launches(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
+/// Lines whose kernel launches the GPU waits for.
+fn launch_bound_lines(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     if !evidence.on_gpu() {
         return None;
     }
     let tasks = evidence.graph().tasks.iter();
     let kernels = tasks.filter(|task| task.kind == TaskKind::Kernel && !task.is_removed);
     let busy_ns: f64 = kernels.map(|task| task.duration_ns).sum();
-    if evidence.share(busy_ns) > BUSY {
+    if evidence.share(busy_ns) > MAX_BUSY_SHARE {
         return None;
     }
-    // The optimizer's step has a rule of its own.
+    // The optimizer step has its own rule.
     let counted = |key: &crate::evidence::Key| matches!(key.2, Phase::Forward | Phase::Backward);
     let count = by_line(evidence, |key, work, _| counted(key).then(|| f64::from(work.kernels)));
     let time = by_line(evidence, |key, work, _| counted(key).then_some(work.kernel_ns));
@@ -84,19 +86,20 @@ fn launches(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     };
     let crowded: Vec<(Line, f64)> = highest_first(host)
         .into_iter()
-        .filter(|(line, _)| of(line, &count) >= f64::from(FEWEST_KERNELS))
-        .filter(|(line, _)| of(line, &time) < TINY_NS * of(line, &count))
+        .filter(|(line, _)| of(line, &count) >= f64::from(MIN_KERNELS))
+        .filter(|(line, _)| of(line, &time) < MAX_KERNEL_NS * of(line, &count))
         .take(3)
         .collect();
     if crowded.is_empty() {
         return None;
     }
-    // Without launches, the rest of the host has to be done still: what a graph of all of them brings.
+    // The remaining work of the host has to be done even without launches: use the savings of one
+    // CUDA graph for all of them.
     let saved_ns = evidence.what_if("cuda-graphs").map(|found| found.time_ns)?;
     let found = crowded.into_iter().filter_map(|(line, host_ns)| {
         let cost_ns = saved_ns * host_ns / all_ns;
         let kernels = of(&line, &count);
-        (evidence.share(cost_ns) >= LEAST).then(|| Finding {
+        (evidence.share(cost_ns) >= MIN_SHARE).then(|| Finding {
             rule: "tiny-kernels",
             at: evidence.place(line.0, line.1),
             message: format!(
@@ -128,14 +131,15 @@ mod tests {
         update(1, 2)\n";
     const SMALL: &[u64] = &[64];
 
-    fn ema(parameters: u32, others_us: f64) -> Case {
-        let mut example = Case::new(EMA).times(4, 1.0).times(6, f64::from(parameters)).call(
-            8,
-            Phase::Forward,
-            &operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]),
-            others_us,
-        );
-        for size in 0..parameters {
+    fn ema(parameter_loops: u32, others_us: f64) -> Case {
+        let mut example =
+            Case::new(EMA).line_calls(4, 1.0).line_calls(6, f64::from(parameter_loops)).call(
+                8,
+                Phase::Forward,
+                &operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]),
+                others_us,
+            );
+        for size in 0..parameter_loops {
             let shape: &[u64] = &[64 + u64::from(size)];
             let step = operator("lerp_", &[shape, shape, shape]);
             example = example.gap(6, Phase::Other, 3.0).call(6, Phase::Other, &step, 4.0);
@@ -144,22 +148,26 @@ mod tests {
     }
 
     #[test]
-    fn parameters_one_by_one() {
+    fn parameter_loop() {
         let found = ema(40, 500.0).measured(&TinyKernels);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 5);
         let cost = found[0].cost.expect("a cost");
-        // Python in between is left once, and each operator runs as it did.
+        // The Python overhead remains once, and each operator runs as before.
         assert!((cost.time_ns - 39.0 * 3e3).abs() < 1e3 && cost.is_predicted, "{cost:?}");
         assert!(ema(4, 500.0).measured(&TinyKernels).is_empty());
         assert!(ema(40, 1e6).measured(&TinyKernels).is_empty());
     }
 
     #[test]
-    fn an_update_by_hand() {
+    fn hand_written_update() {
         let text = "import torch\n\nfor x in data:\n    model(x).sum().backward()\n    \
             for p in model.parameters():\n        with torch.no_grad():\n            p -= 0.1 * p.grad\n";
-        let mut case = Case::new(text).times(4, 1.0).times(5, 41.0).times(6, 80.0).times(7, 40.0);
+        let mut case = Case::new(text)
+            .line_calls(4, 1.0)
+            .line_calls(5, 41.0)
+            .line_calls(6, 80.0)
+            .line_calls(7, 40.0);
         for size in 0..40 {
             let shape: &[u64] = &[64 + size];
             case = case
@@ -178,11 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn two_loops_beside_each_other() {
+    fn two_adjacent_loops() {
         let text = "import torch\n\nwith torch.no_grad():\n    for p in model.parameters():\n        \
             p.mul_(0.9)\n    for a, p in zip(average.parameters(), model.parameters()):\n        \
             a.lerp_(p, 0.1)\n";
-        let mut case = Case::new(text).times(4, 41.0).times(5, 40.0).times(6, 41.0).times(7, 40.0);
+        let mut case = Case::new(text)
+            .line_calls(4, 41.0)
+            .line_calls(5, 40.0)
+            .line_calls(6, 41.0)
+            .line_calls(7, 40.0);
         for (line, name) in [(5, "mul_"), (7, "lerp_")] {
             for size in 0..40 {
                 let shape: &[u64] = &[64 + size];
@@ -203,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_the_gpu_waits_for() {
+    fn launch_bound_line() {
         let found = model(300, 2.0).measured(&TinyKernels);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 3);
@@ -212,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_of_no_table_is_looked_at_as_well() {
+    fn unknown_gpu_is_also_checked() {
         let mut unknown = model(300, 2.0);
-        unknown.device = Err("nobody knows it".to_owned());
+        unknown.device = Err("not in the device table".to_owned());
         assert_eq!(unknown.measured(&TinyKernels), model(300, 2.0).measured(&TinyKernels));
     }
 
     #[test]
-    fn a_gpu_that_is_busy_or_has_little_to_start_is_left_alone() {
+    fn busy_gpu_or_few_kernels_are_not_reported() {
         assert!(model(300, 50.0).measured(&TinyKernels).is_empty());
         assert!(model(20, 2.0).measured(&TinyKernels).is_empty());
     }

@@ -1,11 +1,11 @@
-//! Validation of a model in training mode: dropout drops, and batch norm learns from what it should not
-//! see (PyTorch, "nn.Module.eval").
+//! `train-mode-in-validation`: validation of a model in training mode: dropout is active, and batch
+//! norm updates its statistics with data that it should not see (PyTorch, "nn.Module.eval").
 
-use crate::evaluation::Stretches;
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
-use crate::reading::is_validation_name;
+use crate::host_spans::HostSpans;
 use crate::rule::Rule;
+use crate::source_queries::is_validation_name;
 use crate::validation::{Validation, found_in_recording, found_in_text, stays_in_training_mode};
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::rewrite::program::Program;
@@ -28,11 +28,11 @@ impl Rule for TrainModeInValidation {
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let wrong = |one: &Validation<'_>| {
-            one.seen.in_training_mode && !is_meant(evidence.program, one.module, one.line)
+            one.observed.in_training_mode && !is_intentional(evidence.program, one.module, one.line)
         };
         let dropout = |name: &str| name.starts_with("Dropout") || name == "AlphaDropout";
-        let cost = |stretches: &Stretches| {
-            let time_ns = stretches.time_of(evidence, dropout);
+        let cost = |host_spans: &HostSpans| {
+            let time_ns = host_spans.time_of(evidence, dropout);
             (time_ns > 0.0).then(|| Cost::time(time_ns))
         };
         found_in_recording(evidence, wrong, cost, finding)
@@ -42,17 +42,17 @@ impl Rule for TrainModeInValidation {
         if !stays_in_training_mode(program) {
             return Vec::new();
         }
-        found_in_text(program, |one| !is_meant(program, one.module, one.line), finding)
+        found_in_text(program, |one| !is_intentional(program, one.module, one.line), finding)
     }
 
     fn measurement_decides(&self) -> bool {
-        // Few iterations may not come to the validation.
+        // The few measured iterations may not reach the validation.
         false
     }
 }
 
-/// Whether a function asks for training mode itself, or samples with dropout on purpose.
-fn is_meant(program: &Program<'_>, module: usize, line: u32) -> bool {
+/// Whether a function sets training mode itself, or uses dropout to sample on purpose.
+fn is_intentional(program: &Program<'_>, module: usize, line: u32) -> bool {
     let text = program.module(module);
     let start = text.index.lines().start_of(line);
     let function = text.function_at(start).and_then(|at| text.functions.lookup(at));
@@ -66,7 +66,7 @@ fn is_meant(program: &Program<'_>, module: usize, line: u32) -> bool {
         });
         let samples = ["dropout", "monte", "mc"].iter().any(|word| mentions(&whole, word))
             || ["dropout", "mc_", "uncertain"].iter().any(|part| names.contains(part));
-        // A loop that trains and validates in one function asks for both.
+        // A function with both training and validation sets both modes.
         (asks && is_validation_name(&one.name)) || samples
     })
 }
@@ -110,12 +110,12 @@ evaluate(model, val_loader)
 ";
 
     #[test]
-    fn a_function_of_validation_without_eval() {
+    fn validation_function_without_eval() {
         assert_eq!(lines_in(&TrainModeInValidation, PROGRAM), [7]);
     }
 
     #[test]
-    fn a_switch_anywhere_or_a_model_without_such_layers_is_none() {
+    fn mode_switch_or_model_without_affected_layers_is_not_reported() {
         let with = |old: &str, new: &str| {
             let text = PROGRAM.replace(old, new);
             assert_eq!(lines_in(&TrainModeInValidation, &text), [0; 0], "{text}");
@@ -152,14 +152,14 @@ evaluate(model, val_loader)
     }
 
     #[test]
-    fn dropout_within_the_validation_is_the_cost() {
+    fn cost_is_the_dropout_in_validation() {
         let found = recorded(true).finds(&TrainModeInValidation, "call");
         assert_eq!(found.cost, Some(Cost::time(1e6)));
         assert_eq!(recorded(false).measured(&TrainModeInValidation), []);
     }
 
     #[test]
-    fn a_function_that_training_has_as_well_costs_what_validation_spends_in_it() {
+    fn shared_function_costs_only_its_validation_calls() {
         let text = "\
 import torch
 model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
@@ -194,7 +194,7 @@ for x in val_loader:
     }
 
     #[test]
-    fn fake_pictures_of_a_generator_are_none() {
+    fn generated_images_are_not_validation() {
         let mut case = recorded(true);
         let text = PROGRAM.replace("evaluate", "discriminate").replace("val_loader", "loader");
         case.file("train.py", &text);
@@ -202,7 +202,7 @@ for x in val_loader:
     }
 
     #[test]
-    fn training_mode_and_trainers_are_no_switch() {
+    fn train_calls_are_no_switch_to_evaluation_mode() {
         for call in ["model.train()", "model.train(True)", "trainer.train(train_loader)"] {
             let text = format!("{PROGRAM}{call}\n");
             assert_eq!(lines_in(&TrainModeInValidation, &text), [7], "{call}");
@@ -210,7 +210,7 @@ for x in val_loader:
     }
 
     #[test]
-    fn dropout_may_be_a_function() {
+    fn functional_dropout_counts() {
         let dropout = "torch.nn.ReLU())\ndef drop(self, x):\n    \
                        return torch.nn.functional.dropout(x, 0.1, training=self.training)\n(";
         let text = PROGRAM.replace("torch.nn.Dropout()", dropout);

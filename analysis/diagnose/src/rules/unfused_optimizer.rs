@@ -1,20 +1,22 @@
-//! `unfused-optimizer`: an update that goes parameter by parameter, or list by list, where PyTorch has
-//! one kernel for all of it (NVIDIA Apex, FusedAdam; PyTorch, `fused=True`).
+//! `unfused-optimizer`: an optimizer that updates one parameter after another, or with foreach
+//! kernels, although PyTorch has a fused kernel for it (NVIDIA Apex, FusedAdam; PyTorch,
+//! `fused=True`).
 
 use std::collections::BTreeSet;
 
 use crate::evidence::Evidence;
 use crate::finding::{Cost, Finding, Place};
+use crate::line_sums::{by_line, highest_first};
 use crate::rule::Rule;
-use crate::tally::{by_line, highest_first};
 use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::rewrite::optimizers::makes_optimizer;
 use ridgeline_profile::Phase;
 use ridgeline_recording::manifest::Optimizer;
 
-/// A smaller share of the iteration is not worth an argument.
-const LEAST: f64 = 0.03;
-/// The first version whose optimizers are all fused on a processor, and on a GPU.
+/// The minimum share of the iteration time.
+const MIN_SHARE: f64 = 0.03;
+/// The first PyTorch version in which all optimizers with `fused=True` support it on a CPU, and on
+/// a GPU.
 const FUSED_ON_CPU: (u32, u32) = (2, 5);
 const FUSED_ON_GPU: (u32, u32) = (2, 3);
 
@@ -36,32 +38,33 @@ impl Rule for UnfusedOptimizer {
 
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let manifest = evidence.manifest()?;
-    // Who says `fused=False` or `foreach=False` has thought about it.
+    // Passing `fused=False` or `foreach=False` is a choice.
     let is_chosen = |it: &Optimizer| it.fused.is_some() || it.foreach.is_some();
     if manifest.optimizers.iter().all(is_chosen) || has_sparse_gradients(evidence) {
         return None;
     }
-    // Gradients are zeroed in the optimizer's part of the iteration too.
-    let of_update = by_line(evidence, |key, done, operator| {
+    // The optimizer phase also includes zeroing gradients.
+    let update_time = by_line(evidence, |key, done, operator| {
         let is_zeroing = operator.name.contains("zero");
         (key.2 == Phase::Optimizer && !is_zeroing).then(|| done.host_ns.max(done.kernel_ns))
     });
-    let total_ns: f64 = of_update.values().sum();
-    if evidence.share(total_ns) < LEAST {
+    let total_ns: f64 = update_time.values().sum();
+    if evidence.share(total_ns) < MIN_SHARE {
         return None;
     }
     let needed = if evidence.on_gpu() { FUSED_ON_GPU } else { FUSED_ON_CPU };
     let has_fused = version(&manifest.torch).is_some_and(|version| version >= needed);
-    let ask =
-        |name: &str| evidence.what_if(name).filter(|found| evidence.share(found.time_ns) >= LEAST);
-    let fused = has_fused.then(|| ask("fused-optimizer")).flatten();
+    let worthwhile = |name: &str| {
+        evidence.what_if(name).filter(|found| evidence.share(found.time_ns) >= MIN_SHARE)
+    };
+    let fused = has_fused.then(|| worthwhile("fused-optimizer")).flatten();
     let (found, fix, argument) = match fused {
         Some(found) => (found, EditKind::FusedOptimizer, "fused=True"),
-        // A processor has no kernels for lists: it goes through them one by one all the same.
+        // A CPU has no foreach kernels: it runs one operator after another anyway.
         None if !evidence.on_gpu() => return None,
-        None => (ask("foreach-optimizer")?, EditKind::ForeachOptimizer, "foreach=True"),
+        None => (worthwhile("foreach-optimizer")?, EditKind::ForeachOptimizer, "foreach=True"),
     };
-    let ((file, line), _) = *highest_first(of_update).first()?;
+    let ((file, line), _) = *highest_first(update_time).first()?;
     let names = manifest.optimizers.iter().map(|optimizer| optimizer.type_name.as_str());
     let names: BTreeSet<&str> = names.collect();
     let names: Vec<&str> = names.into_iter().collect();
@@ -80,7 +83,8 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-/// Gradients of embeddings with `sparse=True`, which no fused optimizer takes (`torch/optim/sgd.py`).
+/// Whether embeddings use `sparse=True`, whose gradients no fused optimizer supports
+/// (`torch/optim/sgd.py`).
 fn has_sparse_gradients(evidence: &Evidence<'_>) -> bool {
     let mut operators = evidence.graph().operators.iter();
     operators.any(|operator| {
@@ -88,19 +92,20 @@ fn has_sparse_gradients(evidence: &Evidence<'_>) -> bool {
     })
 }
 
-/// Where optimizers are made.
+/// Where optimizers are created.
 fn made_at(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
     let program = evidence.program;
     let made =
         program.calls().filter(|(module, call)| makes_optimizer(program, *module, &call.callee));
     let places = made.filter_map(|(module, call)| {
-        let (file, line) = evidence.ran(module, program.module(module).line(call.span.start))?;
+        let (file, line) =
+            evidence.recorded_line(module, program.module(module).line(call.span.start))?;
         Some((evidence.place(file, line), "the optimizer is created here".to_owned()))
     });
     places.take(4).collect()
 }
 
-/// `(2, 15)` of `2.15.0+cu128`.
+/// `(2, 15)` for `2.15.0+cu128`.
 fn version(torch: &str) -> Option<(u32, u32)> {
     let mut parts = torch.split(['.', '+']);
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
@@ -120,11 +125,11 @@ mod tests {
         \x20   optimizer.step()\n";
     const SIZE: &[u64] = &[64, 64];
 
-    /// An Adam that goes through 40 small parameters, beside a forward pass of so many microseconds.
+    /// Adam on 40 small parameters, next to a forward pass of this many microseconds.
     fn example(on_gpu: bool, forward_us: f64, fused: Option<bool>) -> Case {
         let start = if on_gpu { Case::new(TEXT).on_gpu() } else { Case::new(TEXT) };
         let mut example = start
-            .told(|it| {
+            .with_manifest(|it| {
                 it.optimizers =
                     vec![Optimizer { type_name: "Adam".to_owned(), fused, ..Optimizer::default() }];
                 let weight = Parameter { elements: 4096, bytes: 16384, ..Parameter::default() };
@@ -141,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn parameter_by_parameter_on_both() {
+    fn unfused_updates_on_cpu_and_gpu() {
         for on_gpu in [false, true] {
             let found = example(on_gpu, 1000.0, None).measured(&UnfusedOptimizer);
             assert_eq!(found.len(), 1, "{on_gpu}");
@@ -153,23 +158,23 @@ mod tests {
     }
 
     #[test]
-    fn not_where_it_is_fused_or_takes_little() {
+    fn fused_chosen_or_cheap_optimizers_are_not_reported() {
         assert!(example(false, 1000.0, Some(true)).measured(&UnfusedOptimizer).is_empty());
         assert!(example(false, 1e6, None).measured(&UnfusedOptimizer).is_empty());
         for foreach in [true, false] {
             let chosen = example(false, 1000.0, None);
-            let chosen = chosen.told(|it| it.optimizers[0].foreach = Some(foreach));
+            let chosen = chosen.with_manifest(|it| it.optimizers[0].foreach = Some(foreach));
             assert!(chosen.measured(&UnfusedOptimizer).is_empty(), "{foreach}");
         }
-        let none = example(false, 1000.0, None).told(|it| it.optimizers.clear());
+        let none = example(false, 1000.0, None).with_manifest(|it| it.optimizers.clear());
         assert!(none.measured(&UnfusedOptimizer).is_empty());
     }
 
     #[test]
-    fn an_optimizer_without_either_is_none() {
+    fn optimizers_without_a_faster_variant_are_not_reported() {
         let other = |on_gpu: bool, name: &str| {
             let example = example(on_gpu, 1000.0, None);
-            example.told(|it| it.optimizers[0].type_name = name.to_owned())
+            example.with_manifest(|it| it.optimizers[0].type_name = name.to_owned())
         };
         for name in ["LBFGS", "Lion"] {
             assert!(other(true, name).measured(&UnfusedOptimizer).is_empty(), "{name}");
@@ -180,17 +185,19 @@ mod tests {
     }
 
     #[test]
-    fn no_step_of_complex_numbers_is_fused() {
+    fn complex_parameters_are_not_fused() {
         let real = operator("view_as_real", &[SIZE, &[64, 64, 2]]);
         let complex = example(false, 1000.0, None).call(6, Phase::Optimizer, &real, 1.0);
         assert!(complex.measured(&UnfusedOptimizer).is_empty());
     }
 
     #[test]
-    fn what_an_older_torch_does_not_have_is_not_asked_for() {
+    fn older_torch_versions_are_respected() {
         let old = |on_gpu: bool| {
             let example = example(on_gpu, 1000.0, None);
-            example.told(|it| it.torch = "2.1.0+cpu".to_owned()).measured(&UnfusedOptimizer)
+            example
+                .with_manifest(|it| it.torch = "2.1.0+cpu".to_owned())
+                .measured(&UnfusedOptimizer)
         };
         assert_eq!(old(true)[0].fix, Some(EditKind::ForeachOptimizer));
         assert!(old(false).is_empty());

@@ -1,46 +1,45 @@
-//! Where the batch size of a training script is written.
+//! Finds where the batch size of a training script is written.
 //!
-//! From the loop that trains, the value is followed back: to the loader that the loop goes over, to
-//! its argument, and from there through names, attributes, parameters, objects and files to the
-//! number that a person typed. What cannot be followed is refused with the reason, because a wrong
-//! place would change another number of theirs.
+//! The value is traced back from the training loop: to the loader that the loop iterates over, to
+//! its argument, and from there through names, attributes, parameters, objects and files to a
+//! literal number. A value that cannot be traced is refused with the reason, because an edit at a
+//! wrong place would change some other number.
 //!
-//! Nothing runs: conditions are read where they are constants or switches of the command line, and
-//! where two numbers are possible all the same, the batch that a run really had decides.
+//! Nothing runs. Conditions are evaluated if they are constants or command-line switches. If two
+//! numbers are still possible, the batch size of the last run decides.
 
 mod sinks;
 
 use std::ops::Range;
 
 use crate::semantics::project::Modules;
-use crate::semantics::trace::{self, Found, Number, Tracer};
+use crate::semantics::trace::{self, Number, PossibleValues, Tracer};
 pub use crate::semantics::{Choice, Entry, Project, Refusal};
 
-/// Where the batch size is written.
+/// The place of the batch size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchSite {
     /// Relative to the root.
     pub file: String,
-    /// The bytes of the number.
+    /// The byte range of the number.
     pub span: Range<usize>,
-    /// The line, counted from 1.
+    /// The 1-based line.
     pub line: u32,
-    /// What it says now.
+    /// The current value.
     pub value: u64,
-    /// What stands there, in short: `batch_size=32`.
+    /// A short excerpt of the code: `batch_size=32`.
     pub text: String,
-    /// Which of the numbers that it may come from this is.
+    /// Which of the possible numbers it is.
     pub choice: Choice,
-    /// What else a person should know: another loader that takes the same number.
+    /// A remark for the user: another loader also uses this number.
     pub note: Option<String>,
-    /// The line of the loader or loop that takes it, where that is another: file and line.
+    /// The file and line of the loader or loop that uses it, if that is another line.
     pub taken_at: Option<(String, u32)>,
 }
 
 /// Finds where the batch size is written.
 ///
-/// # Errors
-/// Where no single number is it, with the reason.
+/// # Errors Returns the reason if there is no single such number.
 pub fn batch_site(project: &dyn Project, entry: &Entry) -> Result<BatchSite, Refusal> {
     let modules = Modules::read(project, entry);
     if modules.is_empty() {
@@ -51,9 +50,9 @@ pub fn batch_site(project: &dyn Project, entry: &Entry) -> Result<BatchSite, Ref
     decide(&tracer, sink)
 }
 
-/// Takes the one number that is left.
+/// Selects the one number that remains.
 fn decide(tracer: &Tracer<'_>, sink: sinks::Sink) -> Result<BatchSite, Refusal> {
-    let Found { numbers: all, doubts, .. } = sink.found;
+    let PossibleValues { numbers: all, doubts, .. } = sink.found;
     let measured = tracer.entry.measured.filter(|measured| *measured > 0);
     let chosen = tracer.entry.chosen.filter(|chosen| chosen.count == all.len());
     if let Some(number) = chosen.and_then(|chosen| all.get(chosen.index)) {
@@ -63,7 +62,7 @@ fn decide(tracer: &Tracer<'_>, sink: sinks::Sink) -> Result<BatchSite, Refusal> 
     if let Some(measured) = measured.filter(|_| numbers.len() > 1) {
         let exact = numbers.iter().any(|number| number.value == measured);
         numbers.retain(|number| {
-            if exact { number.value == measured } else { agrees(number.value, measured) }
+            if exact { number.value == measured } else { is_consistent(number.value, measured) }
         });
     }
     let number = match &numbers[..] {
@@ -84,14 +83,14 @@ fn decide(tracer: &Tracer<'_>, sink: sinks::Sink) -> Result<BatchSite, Refusal> 
             return Err(Refusal { message, at: Some((first.file.clone(), first.line)) });
         }
     };
-    if let Some(measured) = measured.filter(|measured| !agrees(number.value, *measured)) {
+    if let Some(measured) = measured.filter(|measured| !is_consistent(number.value, *measured)) {
         let message = format!(
             "{}:{} sets {}, but the last run used batch size {measured}, so it may be set elsewhere",
             number.file, number.line, number.value
         );
         return Err(Refusal { message, at: Some((number.file, number.line)) });
     }
-    // Something on the way that could not be followed: a run that had this batch settles it.
+    // Something could not be traced, but a run with this batch size confirms the number.
     if let Some(doubt) = doubts.into_iter().next()
         && measured != Some(number.value)
         && !doubt.message.starts_with(trace::CHANGED_IN_A_BRANCH)
@@ -109,8 +108,9 @@ fn decide(tracer: &Tracer<'_>, sink: sinks::Sink) -> Result<BatchSite, Refusal> 
     Ok(site_at(tracer, number, choice, sink.at))
 }
 
-/// Accumulated batches add up, and several processes divide them.
-fn agrees(value: u64, measured: u64) -> bool {
+/// Whether two batch sizes are consistent: gradient accumulation multiplies the batch size, and
+/// several processes divide it.
+fn is_consistent(value: u64, measured: u64) -> bool {
     value > 0 && (measured.is_multiple_of(value) || value.is_multiple_of(measured))
 }
 

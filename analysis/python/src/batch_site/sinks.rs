@@ -1,21 +1,21 @@
-//! Where a program takes its batches: what the search begins from.
+//! Finds where a program consumes its batch size, which is where tracing starts.
 
 use crate::semantics::batch_names::{is_batch_name, is_for_validation, may_be_batch_name};
 use crate::semantics::call_sites::Arguments;
 use crate::semantics::module::{Call, Loop, Module};
 use crate::semantics::synthetic;
-use crate::semantics::trace::{Found, Number, Place, Step, Tracer};
+use crate::semantics::trace::{Number, Place, PossibleValues, Step, Tracer};
 use crate::semantics::{Refusal, arguments};
 use crate::syntax::kind::{Kind, TypedNode as _};
 
-/// What takes the batch size, and where that may come from.
+/// What consumes the batch size, and the numbers that it may come from.
 pub(super) struct Sink {
-    pub found: Found,
-    /// File and line of what takes it.
+    pub found: PossibleValues,
+    /// The file and line of the consumer.
     pub at: Option<(String, u32)>,
 }
 
-/// Arguments of trainers that are a batch size.
+/// Trainer arguments that are a batch size.
 const TRAINER_KEYS: [&str; 5] = [
     "per_device_train_batch_size",
     "per_gpu_train_batch_size",
@@ -24,10 +24,9 @@ const TRAINER_KEYS: [&str; 5] = [
     "batch_size",
 ];
 
-/// Finds what takes the batch size.
+/// Finds what consumes the batch size.
 ///
-/// # Errors
-/// Where nothing does, or the configuration decides.
+/// # Errors Returns the reason if nothing does, or if the configuration sets it.
 pub(super) fn sink(tracer: &Tracer<'_>) -> Result<Sink, Refusal> {
     if tracer.entry.provider {
         return provider(tracer);
@@ -36,20 +35,22 @@ pub(super) fn sink(tracer: &Tracer<'_>) -> Result<Sink, Refusal> {
         return Err(refusal);
     }
     let mut doubts = Vec::new();
-    let ways: [fn(&Tracer<'_>) -> Vec<Sink>; 4] = [training_loops, trainers, made_batches, loaders];
-    for way in ways {
-        for sink in way(tracer) {
+    let strategies: [fn(&Tracer<'_>) -> Vec<Sink>; 4] =
+        [training_loops, trainers, synthetic_batches, loaders];
+    for strategy in strategies {
+        for sink in strategy(tracer) {
             if !sink.found.numbers.is_empty() {
                 return Ok(sink);
             }
             doubts.extend(sink.found.doubts);
         }
     }
-    let named = by_name(tracer);
+    let named = named_numbers(tracer);
     if !named.numbers.is_empty() && doubts.is_empty() {
         return Ok(Sink { found: named, at: None });
     }
-    // A number of the right name that the run confirms is the one, whatever could not be followed.
+    // A number with the right name that the last run confirms is accepted, even if something could
+    // not be traced.
     let measured = tracer.entry.measured;
     let confirmed = named.numbers.iter().filter(|number| Some(number.value) == measured).count();
     if confirmed == 1 {
@@ -79,8 +80,8 @@ fn provider(tracer: &Tracer<'_>) -> Result<Sink, Refusal> {
     Ok(Sink { found, at: None })
 }
 
-/// The loops that train: around a `backward()`, or around a call of a function with one. Those of the
-/// entry first, and inner ones before outer ones.
+/// The training loops: around a `backward()`, or around a call of a function that contains one.
+/// Loops of the entry come first, and inner loops before outer ones.
 fn training_loops(tracer: &Tracer<'_>) -> Vec<Sink> {
     let mut sinks = Vec::new();
     for (at, module) in tracer.modules.iter().enumerate() {
@@ -88,7 +89,7 @@ fn training_loops(tracer: &Tracer<'_>) -> Vec<Sink> {
             let place = one.iterable.clone().map(|span| Place { module: at, span });
             let mut found = place
                 .as_ref()
-                .map_or(Found::default(), |place| tracer.trace(place, &[Step::Batch]));
+                .map_or(PossibleValues::default(), |place| tracer.trace(place, &[Step::Batch]));
             if found.numbers.is_empty() {
                 let within = batches_within(tracer, at, one);
                 found = within.or(found);
@@ -102,20 +103,20 @@ fn training_loops(tracer: &Tracer<'_>) -> Vec<Sink> {
 
 /// The loops of a module around a training step.
 pub(super) fn loops_that_train<'m>(tracer: &Tracer<'_>, module: &'m Module) -> Vec<&'m Loop> {
-    let steps = |call: &&Call| call.name() == "backward" || call.name() == "manual_backward";
-    // Functions with a training step, by name: a loop around a call of one trains.
+    let is_step = |call: &&Call| call.name() == "backward" || call.name() == "manual_backward";
+    // The names of functions with a training step: a loop around a call of one trains.
     let mut names: Vec<&str> = Vec::new();
     for module in tracer.modules {
-        for call in module.calls.iter().filter(steps) {
+        for call in module.calls.iter().filter(is_step) {
             names.extend(call.function.map(|at| module.functions[at].name.as_str()));
         }
     }
     names.retain(|name| !matches!(*name, "forward" | "main"));
-    let trains = |call: &&Call| steps(call) || names.contains(&call.name());
+    let trains = |call: &&Call| is_step(call) || names.contains(&call.name());
     let calls: Vec<&Call> = module.calls.iter().filter(trains).take(256).collect();
     let mut loops: Vec<&Loop> = Vec::new();
     for direct in [true, false] {
-        for call in calls.iter().filter(|call| steps(call) == direct) {
+        for call in calls.iter().filter(|call| is_step(call) == direct) {
             let around = |one: &&Loop| {
                 one.span.contains(&call.span.start)
                     && (one.function == call.function
@@ -136,11 +137,11 @@ pub(super) fn loops_that_train<'m>(tracer: &Tracer<'_>, module: &'m Module) -> V
     loops
 }
 
-/// What a loop over steps takes its batches from: `next(iterator)`, `get_batch("train")`, tensors that
-/// it makes.
-fn batches_within(tracer: &Tracer<'_>, module: usize, one: &Loop) -> Found {
+/// Traces where a loop over steps gets its batches: `next(iterator)`, `get_batch("train")`, tensors
+/// that it creates.
+fn batches_within(tracer: &Tracer<'_>, module: usize, one: &Loop) -> PossibleValues {
     let text = &tracer.modules[module];
-    let mut found = Found::default();
+    let mut found = PossibleValues::default();
     let inside = text.assignments.iter().filter(|assignment| {
         one.span.contains(&assignment.at.start) && assignment.function == one.function
     });
@@ -149,18 +150,21 @@ fn batches_within(tracer: &Tracer<'_>, module: usize, one: &Loop) -> Found {
         if is_call && !is_for_validation(text.text(&assignment.value)) {
             let place = Place { module, span: assignment.value.clone() };
             let callee = text.calls.iter().find(|call| call.span == assignment.value);
-            let brings = callee.is_some_and(|call| brings_a_batch(tracer, &place, call));
-            let given =
-                if brings { tracer.trace(&place, &[Step::Batch]) } else { Found::default() };
+            let is_batch = callee.is_some_and(|call| returns_a_batch(tracer, &place, call));
+            let given = if is_batch {
+                tracer.trace(&place, &[Step::Batch])
+            } else {
+                PossibleValues::default()
+            };
             if !given.numbers.is_empty() {
                 return given;
             }
-            if brings {
+            if is_batch {
                 found = found.or(given);
             }
         }
     }
-    // nanoGPT asks for the first batch before its loop.
+    // nanoGPT fetches the first batch before its loop.
     let before = text.calls.iter().filter(|call| call.function == one.function);
     for call in before.filter(|call| call.name().contains("batch")).take(8) {
         let place = Place { module, span: call.span.clone() };
@@ -175,9 +179,9 @@ fn batches_within(tracer: &Tracer<'_>, module: usize, one: &Loop) -> Found {
     found
 }
 
-/// Whether a call's name or its callee says that it gives a batch: not every call with a tensor in it
-/// does.
-fn brings_a_batch(tracer: &Tracer<'_>, place: &Place, call: &Call) -> bool {
+/// Whether the name or the arguments of a call show that it returns a batch: not every call with a
+/// tensor does.
+fn returns_a_batch(tracer: &Tracer<'_>, place: &Place, call: &Call) -> bool {
     let name = call.name().to_lowercase();
     ["batch", "next", "sample", "data", "fetch"].iter().any(|word| name.contains(word))
         || Arguments::of(tracer, place).is_some_and(|arguments| {
@@ -185,7 +189,7 @@ fn brings_a_batch(tracer: &Tracer<'_>, place: &Place, call: &Call) -> bool {
         })
 }
 
-/// Trainers of libraries: Lightning's `fit`, transformers' arguments, fastai's loaders.
+/// Trainers of libraries: `fit` of Lightning, the arguments of transformers, the loaders of fastai.
 fn trainers(tracer: &Tracer<'_>) -> Vec<Sink> {
     let mut sinks = Vec::new();
     for (module, text) in tracer.modules.iter().enumerate() {
@@ -197,9 +201,9 @@ fn trainers(tracer: &Tracer<'_>) -> Vec<Sink> {
                 || name.ends_with("Config")
                     && text.text(&call.span).contains("per_device_train_batch_size")
             {
-                of_training_arguments(tracer, &place)
+                in_training_arguments(tracer, &place)
             } else if matches!(name, "fit" | "fit_loop") {
-                of_fit(tracer, &place)
+                in_fit(tracer, &place)
             } else {
                 continue;
             };
@@ -210,8 +214,8 @@ fn trainers(tracer: &Tracer<'_>) -> Vec<Sink> {
     sinks
 }
 
-fn of_training_arguments(tracer: &Tracer<'_>, place: &Place) -> Found {
-    let Some(arguments) = Arguments::of(tracer, place) else { return Found::default() };
+fn in_training_arguments(tracer: &Tracer<'_>, place: &Place) -> PossibleValues {
+    let Some(arguments) = Arguments::of(tracer, place) else { return PossibleValues::default() };
     for key in TRAINER_KEYS {
         if let Some(value) = arguments.named(key) {
             return tracer.part(place, value, &[]);
@@ -227,15 +231,15 @@ fn of_training_arguments(tracer: &Tracer<'_>, place: &Place) -> Found {
 }
 
 /// `trainer.fit(model, loader)`, `trainer.fit(model, datamodule=data)`, `trainer.fit(model)`.
-fn of_fit(tracer: &Tracer<'_>, place: &Place) -> Found {
-    let Some(arguments) = Arguments::of(tracer, place) else { return Found::default() };
+fn in_fit(tracer: &Tracer<'_>, place: &Place) -> PossibleValues {
+    let Some(arguments) = Arguments::of(tracer, place) else { return PossibleValues::default() };
     let keys = ["train_dataloaders", "train_dataloader", "datamodule", "train_loader"];
     let named = keys.iter().find_map(|key| arguments.named(key));
     let data = named.or(arguments.positional.get(1).copied());
     let given = data.into_iter().chain(arguments.positional.first().copied());
-    let mut doubts = Found::default();
+    let mut doubts = PossibleValues::default();
     for node in given {
-        // A data module, or a model that makes its own loader.
+        // A data module, or a model that creates its own loader.
         let inner =
             tracer.member(place, node, Step::Key("train_dataloader".to_owned()), &[Step::Batch]);
         if !inner.numbers.is_empty() {
@@ -250,18 +254,18 @@ fn of_fit(tracer: &Tracer<'_>, place: &Place) -> Found {
     doubts
 }
 
-/// Tensors that are made before or in the training loop and handed to something in it.
-fn made_batches(tracer: &Tracer<'_>) -> Vec<Sink> {
+/// Tensors that are created before or in the training loop and used in it.
+fn synthetic_batches(tracer: &Tracer<'_>) -> Vec<Sink> {
     let mut sinks = Vec::new();
     for (at, module) in tracer.modules.iter().enumerate() {
         let Some(one) = loops_that_train(tracer, module).into_iter().next() else { continue };
         let body = module.text(&one.span);
-        let mut found = Found::default();
-        let made = module
+        let mut found = PossibleValues::default();
+        let assignments = module
             .assignments
             .iter()
             .filter(|assignment| assignment.function == one.function && assignment.class.is_none());
-        for assignment in made.take(256) {
+        for assignment in assignments.take(256) {
             let maker = module.calls.iter().find(|call| {
                 assignment.value.start == call.span.start && synthetic::is_maker(call)
             });
@@ -279,7 +283,7 @@ fn made_batches(tracer: &Tracer<'_>) -> Vec<Sink> {
                 lines.join(", ")
             );
             let place = Some((module.path.clone(), first.line));
-            found = Found::doubt(Refusal { message, at: place });
+            found = PossibleValues::doubt(Refusal { message, at: place });
         }
         let line = module.line(one.span.start);
         sinks.push(Sink { found, at: Some((module.path.clone(), line)) });
@@ -287,7 +291,7 @@ fn made_batches(tracer: &Tracer<'_>) -> Vec<Sink> {
     sinks
 }
 
-/// Whether a text has a name as a word of its own.
+/// Whether a text contains a name as a whole word.
 fn mentions(text: &str, name: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name).any(|(at, _)| {
@@ -297,9 +301,9 @@ fn mentions(text: &str, name: &str) -> bool {
     })
 }
 
-/// All loaders that are not for validation, where no loop leads to one.
+/// All loaders that are not for validation, if no loop leads to one.
 fn loaders(tracer: &Tracer<'_>) -> Vec<Sink> {
-    let mut found = Found::default();
+    let mut found = PossibleValues::default();
     let mut at = None;
     for (module, text) in tracer.modules.iter().enumerate() {
         for call in text.calls.iter().filter(|call| call.name().ends_with("DataLoader")) {
@@ -315,16 +319,16 @@ fn loaders(tracer: &Tracer<'_>) -> Vec<Sink> {
     vec![Sink { found, at }]
 }
 
-/// Numbers that are called a batch size: constants, defaults, options.
-fn by_name(tracer: &Tracer<'_>) -> Found {
-    let mut found = Found::default();
+/// Numbers with the name of a batch size: constants, defaults, options.
+fn named_numbers(tracer: &Tracer<'_>) -> PossibleValues {
+    let mut found = PossibleValues::default();
     for (module, text) in tracer.modules.iter().enumerate() {
         for one in &text.assignments {
             let last =
                 one.target.rsplit(['.', '"', '[']).find(|part| !part.is_empty() && *part != "]");
             if last.is_some_and(is_batch_name) && !one.value.is_empty() && one.element.is_none() {
                 let place = Place { module, span: one.value.clone() };
-                found = found.or(numbers_alone(tracer.trace(&place, &[])));
+                found = found.or(only_numbers(tracer.trace(&place, &[])));
             }
         }
         for call in text.calls.iter().filter(|call| call.name() == "add_argument") {
@@ -335,18 +339,18 @@ fn by_name(tracer: &Tracer<'_>) -> Found {
                     .is_some_and(|option| is_batch_name(&option))
             });
             if let (true, Some(default)) = (is_batch, arguments.named("default")) {
-                found = found.or(numbers_alone(tracer.part(&place, default, &[])));
+                found = found.or(only_numbers(tracer.part(&place, default, &[])));
             }
         }
     }
     found
 }
 
-fn numbers_alone(found: Found) -> Found {
-    Found { numbers: found.numbers, ..Found::default() }
+fn only_numbers(found: PossibleValues) -> PossibleValues {
+    PossibleValues { numbers: found.numbers, ..PossibleValues::default() }
 }
 
-/// A word where other loaders take the same number.
+/// Returns a note if a loader for validation uses the same number.
 pub(super) fn also_taken_by(tracer: &Tracer<'_>, number: &Number) -> Option<String> {
     let mut others = Vec::new();
     for (module, text) in tracer.modules.iter().enumerate() {

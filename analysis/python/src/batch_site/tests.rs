@@ -1,4 +1,4 @@
-//! Scripts in the manner of other people's, in short.
+//! Shortened versions of typical scripts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,17 +7,19 @@ use super::*;
 
 mod data_files;
 mod frameworks;
+mod public_scripts;
 mod refusals;
 mod scripts;
 
-/// Several files: the first is the entry.
+/// A project of several files; the first is the entry.
 pub(super) fn project(files: &[(&str, &str)]) -> (HashMap<String, Arc<str>>, Entry) {
     let texts = files.iter().map(|(path, text)| ((*path).to_owned(), Arc::from(*text))).collect();
     let entry = Entry { path: files[0].0.to_owned(), ..Entry::default() };
     (texts, entry)
 }
 
-/// Finds `expected`, such as `train.py:3 32`; and after an edit there, finds the new number.
+/// Checks that the batch size is found at `expected`, such as `train.py:3 32`, and that the new
+/// number is found after an edit.
 #[track_caller]
 pub(super) fn check_with(
     files: &[(&str, &str)],
@@ -48,13 +50,13 @@ pub(super) fn check(files: &[(&str, &str)], expected: &str) -> BatchSite {
     check_with(files, |_| {}, expected)
 }
 
-/// One script alone.
+/// Checks a single script.
 #[track_caller]
 pub(super) fn check_script(text: &str, expected: &str) -> BatchSite {
     check(&[("train.py", text)], expected)
 }
 
-/// Is refused, with a reason that says `expected`.
+/// Checks that the batch size is refused with a reason that contains `expected`.
 #[track_caller]
 pub(super) fn check_refused_with(
     files: &[(&str, &str)],

@@ -1,10 +1,10 @@
-//! Lists whose elements are referred to by their positions.
+//! Lists whose elements are referred to by their indices.
 
 use std::ops::{Index, IndexMut};
 
-/// A list that only grows, so that a position in it stays valid.
+/// A list that only grows, so an index into it stays valid.
 ///
-/// Use `arena[at]` only for positions from the same arena, as `iter().enumerate()` and
+/// Use `arena[at]` only for indices from the same arena, as `iter().enumerate()` and
 /// `iter().position(…)` return them. Use [`Arena::lookup`] for any other number.
 #[derive(Clone, Debug)]
 pub struct Arena<T>(Vec<T>);
@@ -15,12 +15,13 @@ impl<T> Arena<T> {
         self.0.push(element);
     }
 
-    /// The element at a position that may not exist. (Clippy refuses `arena[at]` if this is named `get`.)
+    /// Returns the element at an index that may not exist. (Clippy rejects `arena[at]` if this is
+    /// named `get`.)
     pub fn lookup(&self, at: usize) -> Option<&T> {
         self.0.get(at)
     }
 
-    /// All elements, in the order of their positions.
+    /// Iterates over all elements, in the order of their indices.
     pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.0.iter()
     }

@@ -1,5 +1,5 @@
-//! Numbers that a command line has defaults for: argparse, click, typer, absl's flags; and what the
-//! configuration's arguments say instead.
+//! Numbers from a command line: the defaults of argparse, click, typer and absl flags, and the
+//! configured arguments that override them.
 
 use crate::syntax::kind::{Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -8,22 +8,22 @@ use super::batch_names::is_batch_name;
 use super::call_sites::Arguments;
 use super::literal;
 use super::module::Call;
-use super::trace::{Constant, Found, Place, Step, Tracer};
+use super::trace::{Constant, Place, PossibleValues, Step, Tracer};
 
 /// Calls that declare an option of a parser.
-const DECLARES: [&str; 3] = ["add_argument", "add_arg", "add"];
+const DECLARING_CALLS: [&str; 3] = ["add_argument", "add_arg", "add"];
 
-/// The value of the option whose name in the program is `name`: the argument that the configuration
-/// gives, or the default. Nothing where no option of that name is declared.
-pub(super) fn option(tracer: &Tracer<'_>, name: &str) -> Option<Found> {
-    let mut found: Option<Found> = None;
+/// The value of the option that the program reads as `name`: the configured argument, or the
+/// default. Returns `None` if no such option is declared.
+pub(super) fn option(tracer: &Tracer<'_>, name: &str) -> Option<PossibleValues> {
+    let mut found: Option<PossibleValues> = None;
     for (module, text) in tracer.modules.iter().enumerate() {
-        for call in text.calls.iter().filter(|call| DECLARES.contains(&call.name())) {
-            let Some(declared) = Declared::read(tracer, module, call) else { continue };
-            if declared.name != name {
+        for call in text.calls.iter().filter(|call| DECLARING_CALLS.contains(&call.name())) {
+            let Some(declaration) = OptionDeclaration::read(tracer, module, call) else { continue };
+            if declaration.name != name {
                 continue;
             }
-            let default = declared.default(tracer);
+            let default = declaration.default(tracer);
             found = Some(found.map_or(default.clone(), |before| before.or(default)));
         }
     }
@@ -31,15 +31,15 @@ pub(super) fn option(tracer: &Tracer<'_>, name: &str) -> Option<Found> {
 }
 
 /// One `add_argument`.
-struct Declared {
+struct OptionDeclaration {
     name: String,
     options: Vec<String>,
     action: Option<String>,
     default: Option<Place>,
 }
 
-impl Declared {
-    fn read(tracer: &Tracer<'_>, module: usize, call: &Call) -> Option<Declared> {
+impl OptionDeclaration {
+    fn read(tracer: &Tracer<'_>, module: usize, call: &Call) -> Option<OptionDeclaration> {
         let text = &tracer.modules[module];
         let place = Place { module, span: call.span.clone() };
         let arguments = Arguments::of(tracer, &place)?;
@@ -51,7 +51,7 @@ impl Declared {
         let name = named.trim_start_matches('-').replace('-', "_");
         let name = arguments.named("dest").and_then(string).unwrap_or(name);
         let place_of = |node: Node<'_>| Place { module, span: node.byte_range() };
-        Some(Declared {
+        Some(OptionDeclaration {
             name,
             action: arguments.named("action").and_then(string),
             default: arguments.named("default").map(place_of),
@@ -59,25 +59,25 @@ impl Declared {
         })
     }
 
-    fn default(&self, tracer: &Tracer<'_>) -> Found {
-        if let Some(found) = given(tracer, &self.options) {
+    fn default(&self, tracer: &Tracer<'_>) -> PossibleValues {
+        if let Some(found) = configured(tracer, &self.options) {
             return match self.action.as_deref() {
-                Some("store_true") => Found::constant(Constant::Truth(true)),
-                Some("store_false") => Found::constant(Constant::Truth(false)),
+                Some("store_true") => PossibleValues::constant(Constant::Truth(true)),
+                Some("store_false") => PossibleValues::constant(Constant::Truth(false)),
                 _ => found,
             };
         }
         match (&self.default, self.action.as_deref()) {
             (Some(default), _) => text_as_number(tracer, default),
-            (None, Some("store_true")) => Found::constant(Constant::Truth(false)),
-            (None, Some("store_false")) => Found::constant(Constant::Truth(true)),
-            (None, _) => Found::constant(Constant::Nothing),
+            (None, Some("store_true")) => PossibleValues::constant(Constant::Truth(false)),
+            (None, Some("store_false")) => PossibleValues::constant(Constant::Truth(true)),
+            (None, _) => PossibleValues::constant(Constant::Nothing),
         }
     }
 }
 
-/// A default may be a text that the parser makes a number of: `default="32"`.
-fn text_as_number(tracer: &Tracer<'_>, place: &Place) -> Found {
+/// A default may be a string that the parser converts to a number: `default="32"`.
+fn text_as_number(tracer: &Tracer<'_>, place: &Place) -> PossibleValues {
     let module = &tracer.modules[place.module];
     let node = module.node(&place.span);
     let number = node.filter(|node| node.is(Kind::String)).and_then(|node| {
@@ -93,15 +93,15 @@ fn text_as_number(tracer: &Tracer<'_>, place: &Place) -> Found {
             let text = super::trace::one_line(module.text(&place.span));
             let file = module.path.clone();
             let number = super::trace::Number { file, span, line, value, text, refusal: None };
-            Found { numbers: vec![number], ..Found::default() }
+            PossibleValues { numbers: vec![number], ..PossibleValues::default() }
         }
         None => tracer.trace(place, &[]),
     }
 }
 
-/// What the configuration's arguments give for an option: no place that an edit of the program
-/// changes, so that it is a doubt.
-fn given(tracer: &Tracer<'_>, options: &[String]) -> Option<Found> {
+/// The configured argument for an option. An edit of the program cannot change it, so a number is
+/// returned as a doubt.
+fn configured(tracer: &Tracer<'_>, options: &[String]) -> Option<PossibleValues> {
     let arguments = &tracer.entry.arguments;
     for (at, argument) in arguments.iter().enumerate() {
         let (name, value) = match argument.split_once('=') {
@@ -109,16 +109,16 @@ fn given(tracer: &Tracer<'_>, options: &[String]) -> Option<Found> {
             None => (argument.as_str(), arguments.get(at + 1).cloned()),
         };
         let is_it = options.iter().any(|option| {
-            // argparse takes the beginning of a long option for it.
+            // argparse accepts prefixes of long options.
             option == name || (name.starts_with("--") && name.len() > 3 && option.starts_with(name))
         });
-        let glued = options.iter().find(|option| {
+        let attached = options.iter().find(|option| {
             option.len() == 2
                 && !argument.starts_with("--")
                 && argument.len() > 2
                 && argument.starts_with(option.as_str())
         });
-        let value = match (is_it, glued) {
+        let value = match (is_it, attached) {
             (true, _) => value.unwrap_or_default(),
             (false, Some(_)) => argument[2..].trim_start_matches('=').to_owned(),
             _ => continue,
@@ -128,9 +128,9 @@ fn given(tracer: &Tracer<'_>, options: &[String]) -> Option<Found> {
             name_of(argument)
         );
         let refusal = super::Refusal { message, at: None };
-        let mut found = Found::doubt(refusal);
+        let mut found = PossibleValues::doubt(refusal);
         if literal::whole(&value).is_none() {
-            found = Found::constant(Constant::Text(value));
+            found = PossibleValues::constant(Constant::Text(value));
         }
         return Some(found);
     }
@@ -141,8 +141,8 @@ fn name_of(argument: &str) -> &str {
     argument.split('=').next().unwrap_or(argument)
 }
 
-/// An argument of the configuration that says a batch size, where the program reads its arguments in
-/// a way of its own (`--batch_size=32` of nanoGPT, `batch_size=32` of Hydra).
+/// A configured argument that sets a batch size in a program with its own argument parser
+/// (`--batch_size=32` of nanoGPT, `batch_size=32` of Hydra).
 pub fn given_by_name(tracer: &Tracer<'_>) -> Option<super::Refusal> {
     let arguments = &tracer.entry.arguments;
     let (at, argument) = arguments.iter().enumerate().find(|(_, argument)| {
@@ -160,14 +160,14 @@ pub fn given_by_name(tracer: &Tracer<'_>) -> Option<super::Refusal> {
     Some(super::Refusal { message, at: None })
 }
 
-/// Names that stand for what a library keeps: absl's `FLAGS`.
-pub(super) fn well_known(tracer: &Tracer<'_>, name: &str, path: &[Step]) -> Option<Found> {
+/// Well-known global objects of libraries: absl's `FLAGS`.
+pub(super) fn well_known(tracer: &Tracer<'_>, name: &str, path: &[Step]) -> Option<PossibleValues> {
     let [Step::Key(key), rest @ ..] = path else { return None };
     (name == "FLAGS" && rest.is_empty()).then(|| flag(tracer, key))?
 }
 
 /// The default of an absl flag.
-pub(super) fn flag(tracer: &Tracer<'_>, name: &str) -> Option<Found> {
+pub(super) fn flag(tracer: &Tracer<'_>, name: &str) -> Option<PossibleValues> {
     for (module, text) in tracer.modules.iter().enumerate() {
         for call in text.calls.iter().filter(|call| call.name().starts_with("DEFINE_")) {
             let place = Place { module, span: call.span.clone() };
@@ -176,11 +176,11 @@ pub(super) fn flag(tracer: &Tracer<'_>, name: &str) -> Option<Found> {
                 .positional
                 .first()
                 .and_then(|node| literal::string(text, *node))
-                .is_some_and(|declared| declared == name);
+                .is_some_and(|declaration| declaration == name);
             let default = arguments.positional.get(1).copied().or(arguments.named("default"));
             if let (true, Some(default)) = (is_it, default) {
                 let options = [format!("--{name}"), format!("-{name}")];
-                return Some(match given(tracer, &options) {
+                return Some(match configured(tracer, &options) {
                     Some(found) => found,
                     None => tracer.part(&place, default, &[]),
                 });
@@ -190,13 +190,14 @@ pub(super) fn flag(tracer: &Tracer<'_>, name: &str) -> Option<Found> {
     None
 }
 
-/// The default of a parameter that a decorator declares: `@click.option("--batch-size", default=32)`.
+/// The default of a parameter that a decorator declares: `@click.option("--batch-size",
+/// default=32)`.
 pub(super) fn decorated(
     tracer: &Tracer<'_>,
     module: usize,
     function: usize,
     parameter: &str,
-) -> Option<Found> {
+) -> Option<PossibleValues> {
     let text = &tracer.modules[module];
     for decorator in &text.functions[function].decorators {
         let place = Place { module, span: decorator.clone() };
@@ -207,14 +208,14 @@ pub(super) fn decorated(
         if !options.iter().any(names) {
             continue;
         }
-        if let Some(found) = given(tracer, &options) {
+        if let Some(found) = configured(tracer, &options) {
             return Some(found);
         }
         let default = arguments.named("default")?;
         return Some(tracer.part(&place, default, &[]));
     }
-    // Options that typer and fire make of a parameter's name.
+    // Options that typer and fire derive from the name of a parameter.
     let option = format!("--{}", parameter.replace('_', "-"));
     let other = format!("--{parameter}");
-    given(tracer, &[option, other]).filter(|found| !found.doubts.is_empty())
+    configured(tracer, &[option, other]).filter(|found| !found.doubts.is_empty())
 }

@@ -1,7 +1,7 @@
-//! What people call the batch size.
+//! Usual names of the batch size.
 
-/// Whether a name, an option or a key is a batch size of training: `batch_size`, `train_bs`,
-/// `per_device_train_batch_size`, `BATCH_SIZE`, `--batch-size`. Those of validation are none.
+/// Whether a name, an option or a key is the batch size of training: `batch_size`, `train_bs`,
+/// `per_device_train_batch_size`, `BATCH_SIZE`, `--batch-size`. Names for validation are excluded.
 pub fn is_batch_name(name: &str) -> bool {
     let plain = plain(name);
     let known = [
@@ -38,8 +38,7 @@ pub fn is_batch_name(name: &str) -> bool {
     known.contains(&plain.as_str()) && !is_for_validation(name)
 }
 
-/// Whether a name that a person gave says that it is a batch size, also where it says more:
-/// `pretrain_batch_size`.
+/// Whether a name contains that of a batch size: `pretrain_batch_size`.
 pub fn may_be_batch_name(name: &str) -> bool {
     let plain = plain(name);
     is_batch_name(name)
@@ -47,12 +46,12 @@ pub fn may_be_batch_name(name: &str) -> bool {
             && !is_for_validation(name))
 }
 
-/// Letters alone, in lower case.
+/// Only letters and digits, in lower case.
 fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// Whether a name speaks of validation or testing.
+/// Whether a name is about validation or testing.
 pub fn is_for_validation(name: &str) -> bool {
     let mut words: Vec<String> = Vec::new();
     let mut was_lower = false;
@@ -66,11 +65,12 @@ pub fn is_for_validation(name: &str) -> bool {
             word.extend(c.to_lowercase());
         }
     }
-    let of_others = ["val", "valid", "validation", "eval", "evaluation", "test", "testing", "dev"];
-    let others = ["infer", "inference", "predict", "sample", "sampling"];
+    let validation_words =
+        ["val", "valid", "validation", "eval", "evaluation", "test", "testing", "dev"];
+    let inference_words = ["infer", "inference", "predict", "sample", "sampling"];
     words.iter().any(|word| {
         // `testloader`, `valset`
         let data = ["loader", "set", "data"].iter().find_map(|data| word.strip_suffix(data));
-        of_others.contains(&data.unwrap_or(word)) || others.contains(&word.as_str())
+        validation_words.contains(&data.unwrap_or(word)) || inference_words.contains(&word.as_str())
     })
 }

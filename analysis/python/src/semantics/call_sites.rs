@@ -7,18 +7,19 @@ use super::gather::named_children;
 use super::module::{Call, last_name};
 use super::trace::{Place, Step, Tracer};
 
-/// The arguments of one call, as they are written.
+/// The arguments of a call, as written.
 pub struct Arguments<'t> {
     pub positional: Vec<Node<'t>>,
     pub by_name: Vec<(String, Node<'t>)>,
-    /// What stands behind `**`.
+    /// The expressions after `**`.
     pub splats: Vec<Node<'t>>,
-    /// A `*args` among the positional ones: those behind it have no known place.
+    /// Whether there is a `*args` among the positional arguments: the position of those after it is
+    /// unknown.
     pub has_star: bool,
 }
 
 impl<'t> Arguments<'t> {
-    /// Nothing where there is no call.
+    /// Returns `None` if there is no call at this place.
     pub fn of(tracer: &Tracer<'t>, call: &Place) -> Option<Arguments<'t>> {
         let module = &tracer.modules[call.module];
         let node = module.node(&call.span).filter(|node| node.is(Kind::Call))?;
@@ -52,22 +53,21 @@ impl<'t> Arguments<'t> {
         Some(arguments)
     }
 
-    /// The argument of that name.
     pub fn named(&self, name: &str) -> Option<Node<'t>> {
         self.by_name.iter().find(|(one, _)| one == name).map(|(_, value)| *value)
     }
 }
 
-/// A call of a function, and how many of its parameters are not in the call's positional arguments.
+/// A call of a function.
 #[derive(Clone, Debug)]
 pub struct CallSite {
     pub place: Place,
-    /// The function is handed over, as in `spawn(main, args=(a, b))`: the tuple's elements are the
-    /// arguments from the parameter at this index on.
+    /// `Some` if the function is passed to a launcher, as in `spawn(main, args=(a, b))`: the
+    /// elements of the tuple are the arguments from the parameter with this index on.
     pub handed: Option<usize>,
 }
 
-/// The places that call a function of this name, in the modules that can know it.
+/// The calls of a function with this name, in the modules that can refer to it.
 pub fn calls_of(tracer: &Tracer<'_>, module: usize, name: &str) -> Vec<CallSite> {
     let mut sites = Vec::new();
     for (at, text) in tracer.modules.iter().enumerate() {
@@ -86,10 +86,10 @@ pub fn calls_of(tracer: &Tracer<'_>, module: usize, name: &str) -> Vec<CallSite>
         for call in text.calls.iter().take(20_000) {
             let place = Place { module: at, span: call.span.clone() };
             if last_name(&call.callee) == alias || last_name(&call.callee) == name {
-                if is_taken(tracer, at, call) {
+                if may_be_reached(tracer, at, call) {
                     sites.push(CallSite { place, handed: None });
                 }
-            } else if let Some(handed) = handed_over(tracer, &place, call, alias) {
+            } else if let Some(handed) = passed_to_launcher(tracer, &place, call, alias) {
                 sites.push(CallSite { place, handed: Some(handed) });
             }
         }
@@ -97,16 +97,21 @@ pub fn calls_of(tracer: &Tracer<'_>, module: usize, name: &str) -> Vec<CallSite>
     sites
 }
 
-/// Whether nothing says that the call is not made.
-fn is_taken(tracer: &Tracer<'_>, module: usize, call: &Call) -> bool {
+/// Whether a call may be reached: no condition around it is known to be false.
+fn may_be_reached(tracer: &Tracer<'_>, module: usize, call: &Call) -> bool {
     call.branches.iter().all(|branch| tracer.branch_holds(module, branch) != Some(false))
 }
 
-/// `spawn(name, args=(…))`, `Process(target=name, args=(…))`, `launch(name, n, args=(…))`: the index of
-/// the parameter that the first of `args` is for.
-fn handed_over(tracer: &Tracer<'_>, place: &Place, call: &Call, name: &str) -> Option<usize> {
+/// `spawn(name, args=(…))`, `Process(target=name, args=(…))`, `launch(name, n, args=(…))`: the
+/// index of the parameter that the first of `args` is for.
+fn passed_to_launcher(
+    tracer: &Tracer<'_>,
+    place: &Place,
+    call: &Call,
+    name: &str,
+) -> Option<usize> {
     let text = &tracer.modules[place.module];
-    // Most calls have no `args` at all, and reading them all would take long.
+    // Most calls have no `args`, and parsing all of them would take long.
     if !text.text(&call.span).contains("args") {
         return None;
     }
@@ -118,14 +123,14 @@ fn handed_over(tracer: &Tracer<'_>, place: &Place, call: &Call, name: &str) -> O
     given.into_iter().any(is_it).then_some(first)
 }
 
-/// What a call gives for a parameter. Nothing where it leaves it out.
+/// Traces what a call passes for a parameter. Returns `None` if the call omits it.
 pub fn argument(
     tracer: &Tracer<'_>,
     site: &CallSite,
     parameter: &str,
     position: Option<usize>,
     path: &[Step],
-) -> Option<super::trace::Found> {
+) -> Option<super::trace::PossibleValues> {
     let arguments = Arguments::of(tracer, &site.place)?;
     if let Some(first) = site.handed {
         let tuple = arguments.named("args")?;

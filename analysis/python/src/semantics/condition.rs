@@ -1,21 +1,21 @@
-//! Conditions that can be told without running anything: constants and switches.
+//! Evaluates conditions that are known without running anything: constants and switches.
 
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
 use super::gather::named_children;
 use super::module::{Branch, Span};
-use super::trace::{Constant, Found, Place, Tracer};
+use super::trace::{Constant, Place, PossibleValues, Tracer};
 
 impl Tracer<'_> {
-    /// Whether a branch is taken, where that can be told.
+    /// Whether a branch is taken, or `None` if that is unknown.
     pub fn branch_holds(&self, module: usize, branch: &Branch) -> Option<bool> {
         let place = Place { module, span: branch.condition.clone() };
         let node = self.modules[module].node(&branch.condition)?;
         Some(self.truth(&place, node)? == branch.holds)
     }
 
-    /// Whether a condition holds, where that can be told.
+    /// Whether a condition holds, or `None` if that is unknown.
     pub fn truth(&self, place: &Place, condition: Node<'_>) -> Option<bool> {
         self.deeper(|| self.own_truth(place, condition)).flatten()
     }
@@ -73,7 +73,7 @@ impl Tracer<'_> {
         };
         let name = |node: Node<'_>| module.text(&node.byte_range()) == "__name__";
         if name(left) || name(right) {
-            // Only the entry is the main program; modules come after it.
+            // Only the entry is the main program, and it is the first module.
             return Some((place.module == 0) == is_equal);
         }
         let constant = |node: Node<'_>| {
@@ -87,7 +87,7 @@ impl Tracer<'_> {
         Some((constant(left)? == constant(right)?) == is_equal)
     }
 
-    /// The number that an expression certainly is.
+    /// The only number that an expression can be.
     fn one_number(&self, place: &Place, node: Node<'_>) -> Option<u64> {
         let found = self.part(place, node, &[]);
         match (&found.numbers[..], &found.constants[..], &found.doubts[..]) {
@@ -96,7 +96,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// The branches that a place stands in, by the conditions of its module.
+    /// The `if` branches around a place.
     pub fn branches_at(&self, place: &Place) -> Vec<Branch> {
         let module = &self.modules[place.module];
         let around = |span: &Span| {
@@ -110,7 +110,7 @@ impl Tracer<'_> {
     }
 }
 
-fn truth_of(found: &Found) -> Option<bool> {
+fn truth_of(found: &PossibleValues) -> Option<bool> {
     if !found.doubts.is_empty() {
         return None;
     }

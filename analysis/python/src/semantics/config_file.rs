@@ -1,17 +1,17 @@
 //! Numbers in YAML, TOML and JSON files that a script reads.
 //!
-//! The file is found by the name that the script opens, the number by its keys; an edit replaces the
-//! number's bytes alone, so that comments and formatting stay.
+//! The file is found by the name that the script opens, the number by its keys. An edit replaces
+//! only the bytes of the number, so comments and formatting stay.
 
 use super::call_sites::Arguments;
-use super::data_file::{self, Entry as Value};
+use super::data_file::{self, Value};
 use super::functions::text_of;
 use super::literal;
 use super::project::folder_of;
-use super::trace::{Constant, Found, Number, Place, Step, Tracer};
+use super::trace::{Constant, Number, Place, PossibleValues, Step, Tracer};
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 
-/// What reads a file of settings.
+/// Functions that read a settings file.
 const READERS: [&str; 11] = [
     "load",
     "safe_load",
@@ -26,14 +26,14 @@ const READERS: [&str; 11] = [
     "load_toml",
 ];
 
-/// What a call gives that reads a file of settings. Nothing where the call is none.
+/// The result of a call that reads a settings file. Returns `None` for other calls.
 pub(super) fn loaded(
     tracer: &Tracer<'_>,
     place: &Place,
     name: &str,
     arguments: &Arguments<'_>,
     path: &[Step],
-) -> Option<Found> {
+) -> Option<PossibleValues> {
     if !READERS.contains(&name) || !matches!(path.first(), Some(Step::Key(_))) {
         return None;
     }
@@ -42,7 +42,7 @@ pub(super) fn loaded(
     Some(in_file(tracer, place, &file, path))
 }
 
-/// The name of the file that an expression opens, reads or is.
+/// The name of the file that an expression opens, reads or contains.
 fn file_name(
     tracer: &Tracer<'_>,
     place: &Place,
@@ -66,7 +66,7 @@ fn file_name(
             Some(folder.map_or(right.clone(), |folder| format!("{folder}/{right}")))
         }
         Kind::Attribute | Kind::Identifier => {
-            // What an earlier statement opened: `with open("config.yaml") as file`.
+            // A file opened by an earlier statement: `with open("config.yaml") as file`.
             let written = module.text(&node.byte_range());
             let opened = module
                 .assignments
@@ -118,8 +118,8 @@ fn file_name(
     }
 }
 
-/// A number of a file that the script names.
-fn in_file(tracer: &Tracer<'_>, place: &Place, file: &str, path: &[Step]) -> Found {
+/// A number in a file that the script names.
+fn in_file(tracer: &Tracer<'_>, place: &Place, file: &str, path: &[Step]) -> PossibleValues {
     let module = &tracer.modules[place.module];
     let plain = file.trim_start_matches("./");
     if plain.starts_with('/') || plain.contains(':') {
@@ -135,7 +135,7 @@ fn in_file(tracer: &Tracer<'_>, place: &Place, file: &str, path: &[Step]) -> Fou
     tracer.doubt(place, format!("reads {file}, which is not in the project"))
 }
 
-/// A path below the root, with `..` worked out.
+/// Joins paths below the root and resolves `..`.
 fn inside(folder: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in folder.split('/').chain(path.split('/')) {
@@ -150,16 +150,22 @@ fn inside(folder: &str, path: &str) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("/"))
 }
 
-fn in_text(tracer: &Tracer<'_>, place: &Place, file: &str, text: &str, path: &[Step]) -> Found {
+fn in_text(
+    tracer: &Tracer<'_>,
+    place: &Place,
+    file: &str,
+    text: &str,
+    path: &[Step],
+) -> PossibleValues {
     let mut keys = Vec::new();
     for step in path {
         match step {
             Step::Key(key) => keys.push(key.clone()),
             Step::Element(at) => keys.push(at.to_string()),
-            Step::Batch => return Found::default(),
+            Step::Batch => return PossibleValues::default(),
         }
     }
-    // Hydra and OmegaConf let one value name another: `${train.batch_size}`.
+    // In Hydra and OmegaConf a value can refer to another one: `${train.batch_size}`.
     for _ in 0..8 {
         match data_file::find(file, text, &keys) {
             Ok(Some(Value::Number { span, value })) => {
@@ -173,7 +179,7 @@ fn in_text(tracer: &Tracer<'_>, place: &Place, file: &str, text: &str, path: &[S
                     value,
                     refusal: None,
                 };
-                return Found { numbers: vec![number], ..Found::default() };
+                return PossibleValues { numbers: vec![number], ..PossibleValues::default() };
             }
             Ok(Some(Value::Text(other))) => {
                 let inner = other.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
@@ -181,11 +187,13 @@ fn in_text(tracer: &Tracer<'_>, place: &Place, file: &str, text: &str, path: &[S
                     Some(inner) if !inner.contains(':') => {
                         keys = inner.split('.').map(str::to_owned).collect();
                     }
-                    _ => return Found::constant(Constant::Text(other)),
+                    _ => return PossibleValues::constant(Constant::Text(other)),
                 }
             }
-            Ok(Some(Value::Truth(truth))) => return Found::constant(Constant::Truth(truth)),
-            Ok(Some(Value::Nothing)) => return Found::constant(Constant::Nothing),
+            Ok(Some(Value::Truth(truth))) => {
+                return PossibleValues::constant(Constant::Truth(truth));
+            }
+            Ok(Some(Value::Nothing)) => return PossibleValues::constant(Constant::Nothing),
             Ok(None) => break,
             Err(reason) => {
                 return tracer.doubt(place, format!("reads {file}, which {reason}"));
@@ -195,14 +203,14 @@ fn in_text(tracer: &Tracer<'_>, place: &Place, file: &str, text: &str, path: &[S
     tracer.doubt(place, format!("reads {file}, which has no `{}`", keys.join(".")))
 }
 
-/// A member of the configuration that Hydra hands to its main function.
+/// A member of the configuration that Hydra passes to its main function.
 pub(super) fn of_hydra(
     tracer: &Tracer<'_>,
     module: usize,
     function: usize,
     parameter: usize,
     path: &[Step],
-) -> Option<Found> {
+) -> Option<PossibleValues> {
     let text = &tracer.modules[module];
     let one = &text.functions[function];
     let decorator = one.decorators.iter().find(|span| {
@@ -226,7 +234,7 @@ pub(super) fn of_hydra(
         })
         .collect();
     if let Some(refusal) = overridden(tracer, &keys) {
-        return Some(Found::doubt(refusal));
+        return Some(PossibleValues::doubt(refusal));
     }
     let folder = inside(&folder_of(&text.path), &read("config_path", 0).unwrap_or_default());
     let folder = folder.unwrap_or_default();
@@ -256,11 +264,11 @@ pub(super) fn of_hydra(
     Some(own)
 }
 
-/// `train.batch_size=64` among the configuration's arguments.
+/// `train.batch_size=64` among the configured arguments.
 fn overridden(tracer: &Tracer<'_>, keys: &[String]) -> Option<super::Refusal> {
-    let wanted = keys.join(".");
+    let dotted = keys.join(".");
     let argument = tracer.entry.arguments.iter().find(|argument| {
-        argument.trim_start_matches('+').split_once('=').is_some_and(|(name, _)| name == wanted)
+        argument.trim_start_matches('+').split_once('=').is_some_and(|(name, _)| name == dotted)
     })?;
     let message = format!("the configuration's arguments contain {argument}: change it there");
     Some(super::Refusal { message, at: None })

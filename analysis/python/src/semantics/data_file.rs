@@ -1,4 +1,4 @@
-//! One value in a YAML, TOML or JSON text, with the bytes that it is written in.
+//! Finds a value in a YAML, TOML or JSON file, with its byte range.
 
 use std::ops::Range;
 
@@ -8,40 +8,39 @@ use toml::de::{DeTable, DeValue};
 
 use super::literal;
 
-/// Larger files hold data, not settings.
-const MOST_BYTES: usize = 1 << 20;
-/// Deeper ones hold nothing that a person wrote.
-const DEEPEST: usize = 64;
-/// Events of a YAML text that are read.
-const MOST_EVENTS: usize = 200_000;
+/// The maximum size of a file, in bytes. Larger files hold data, not settings.
+const MAX_BYTES: usize = 1 << 20;
+/// The maximum nesting depth.
+const MAX_DEPTH: usize = 64;
+/// The maximum number of events read from a YAML file.
+const MAX_EVENTS: usize = 200_000;
 
-/// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum Value {
     Number { span: Range<usize>, value: u64 },
     Text(String),
     Truth(bool),
     Nothing,
 }
 
-/// The value under some keys; nothing where it is not there. The key `*` is each element of a list.
+/// Returns the value at a path of keys, or `None` if it does not exist. The key `*` matches each
+/// element of a list.
 ///
-/// # Errors
-/// Why the text cannot be read, as the end of a sentence.
-pub(super) fn find(file: &str, text: &str, keys: &[String]) -> Result<Option<Entry>, String> {
-    if text.len() > MOST_BYTES {
+/// # Errors Returns the reason why the file cannot be read, as the end of a sentence.
+pub(super) fn find(file: &str, text: &str, keys: &[String]) -> Result<Option<Value>, String> {
+    if text.len() > MAX_BYTES {
         return Err("is too large for a settings file".to_owned());
     }
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     match file.rsplit_once('.').map(|(_, ending)| ending) {
         Some("toml") => in_toml(text, &keys),
-        // JSON is YAML in one line, and a YAML reader tells where its values stand.
+        // JSON is a subset of YAML, and the YAML parser reports the positions of values.
         Some("yaml" | "yml" | "json") => in_yaml(text, &keys),
         _ => Err("is not YAML, TOML or JSON".to_owned()),
     }
 }
 
-fn in_toml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
+fn in_toml(text: &str, keys: &[&str]) -> Result<Option<Value>, String> {
     let table =
         DeTable::parse(text).map_err(|error| format!("is not valid TOML: {}", error.message()))?;
     let Some((first, rest)) = keys.split_first() else { return Ok(None) };
@@ -56,27 +55,27 @@ fn in_toml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
     Ok(at.and_then(|value| match value.get_ref() {
         DeValue::Integer(_) => {
             let span = value.span();
-            Some(Entry::Number { value: literal::whole(text.get(span.clone())?)?, span })
+            Some(Value::Number { value: literal::whole(text.get(span.clone())?)?, span })
         }
-        DeValue::String(inner) => Some(Entry::Text(inner.to_string())),
-        DeValue::Boolean(truth) => Some(Entry::Truth(*truth)),
+        DeValue::String(inner) => Some(Value::Text(inner.to_string())),
+        DeValue::Boolean(truth) => Some(Value::Truth(*truth)),
         _ => None,
     }))
 }
 
-/// A node of a YAML text that is being read.
+/// A YAML node that is being read.
 enum Open {
     /// A mapping, with the key whose value comes next.
     Mapping(Option<String>),
     Sequence(usize),
 }
 
-fn in_yaml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
+fn in_yaml(text: &str, keys: &[&str]) -> Result<Option<Value>, String> {
     let mut open: Vec<Open> = Vec::new();
-    let mut found: Option<Entry> = None;
-    let mut anchors: Vec<(usize, Entry)> = Vec::new();
+    let mut found: Option<Value> = None;
+    let mut anchors: Vec<(usize, Value)> = Vec::new();
     let offsets = Offsets::of(text);
-    for event in Parser::new_from_str(text).take(MOST_EVENTS) {
+    for event in Parser::new_from_str(text).take(MAX_EVENTS) {
         let (event, span) =
             event.map_err(|error| format!("is not valid YAML: {}", error.info()))?;
         let is_wanted = |open: &[Open]| {
@@ -89,7 +88,7 @@ fn in_yaml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
         };
         match event {
             Event::MappingStart(..) | Event::SequenceStart(..) => {
-                if open.len() >= DEEPEST {
+                if open.len() >= MAX_DEPTH {
                     return Err("is nested too deeply".to_owned());
                 }
                 let is_mapping = matches!(event, Event::MappingStart(..));
@@ -97,7 +96,7 @@ fn in_yaml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
             }
             Event::MappingEnd | Event::SequenceEnd => {
                 open.pop();
-                follow(&mut open);
+                advance(&mut open);
             }
             Event::Scalar(value, style, anchor, _) => {
                 let is_plain = matches!(style, ScalarStyle::Plain);
@@ -109,11 +108,11 @@ fn in_yaml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
                 if anchor > 0 {
                     anchors.push((anchor, entry.clone()));
                 }
-                // The last of two equal keys counts, as in PyYAML.
+                // Of duplicate keys the last one counts, as in PyYAML.
                 if is_wanted(&open) {
                     found = Some(entry);
                 }
-                follow(&mut open);
+                advance(&mut open);
             }
             Event::Alias(anchor) => {
                 if is_wanted(&open) {
@@ -122,7 +121,7 @@ fn in_yaml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
                         .rfind(|(id, _)| *id == anchor)
                         .map(|(_, entry)| entry.clone());
                 }
-                follow(&mut open);
+                advance(&mut open);
             }
             // Only the first document is read.
             Event::DocumentEnd => break,
@@ -132,8 +131,8 @@ fn in_yaml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
     Ok(found)
 }
 
-/// A value ended: the next key or element comes.
-fn follow(open: &mut [Open]) {
+/// Moves on to the next key or element after a value.
+fn advance(open: &mut [Open]) {
     match open.last_mut() {
         Some(Open::Mapping(key)) => *key = None,
         Some(Open::Sequence(at)) => *at += 1,
@@ -141,21 +140,21 @@ fn follow(open: &mut [Open]) {
     }
 }
 
-fn scalar(text: &str, value: &str, is_plain: bool, span: Range<usize>) -> Entry {
+fn scalar(text: &str, value: &str, is_plain: bool, span: Range<usize>) -> Value {
     let written = text.get(span.clone()).unwrap_or_default();
     match value {
-        _ if !is_plain => Entry::Text(value.to_owned()),
-        "true" | "True" | "yes" | "on" => Entry::Truth(true),
-        "false" | "False" | "no" | "off" => Entry::Truth(false),
-        "" | "~" | "null" | "None" => Entry::Nothing,
+        _ if !is_plain => Value::Text(value.to_owned()),
+        "true" | "True" | "yes" | "on" => Value::Truth(true),
+        "false" | "False" | "no" | "off" => Value::Truth(false),
+        "" | "~" | "null" | "None" => Value::Nothing,
         _ => match literal::whole(value) {
-            Some(number) if written == value => Entry::Number { span, value: number },
-            _ => Entry::Text(value.to_owned()),
+            Some(number) if written == value => Value::Number { span, value: number },
+            _ => Value::Text(value.to_owned()),
         },
     }
 }
 
-/// The parser counts characters.
+/// Byte offsets of characters, because the parser counts characters.
 struct Offsets(Option<Vec<usize>>);
 
 impl Offsets {

@@ -1,33 +1,33 @@
-//! Dictionaries as they are written.
+//! Dictionary literals.
 
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
 
 use super::gather::named_children;
-use super::trace::{Found, Place, Step, Tracer};
+use super::trace::{Place, PossibleValues, Step, Tracer};
 use super::{functions, literal};
 
-/// A member of a dictionary as it is written.
+/// A member of a dictionary literal.
 pub(super) fn in_dictionary(
     tracer: &Tracer<'_>,
     place: &Place,
     node: Node<'_>,
     path: &[Step],
-) -> Found {
+) -> PossibleValues {
     let module = &tracer.modules[place.module];
     let (wanted, rest) = match path {
         [Step::Key(key), rest @ ..] => (Some(key), rest),
         // `{"train": train_loader, "val": val_loader}`
         [Step::Batch, ..] => (None, path),
-        _ => return Found::default(),
+        _ => return PossibleValues::default(),
     };
-    let mut found = Found::default();
+    let mut found = PossibleValues::default();
     for child in named_children(node) {
         if child.is(Kind::DictionarySplat) {
             if let Some(inner) = named_children(child).first() {
-                let of_other = tracer.part(place, *inner, path);
-                if !of_other.is_empty() {
-                    found = of_other;
+                let from_splat = tracer.part(place, *inner, path);
+                if !from_splat.is_empty() {
+                    found = from_splat;
                 }
             }
             continue;

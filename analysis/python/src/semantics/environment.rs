@@ -1,12 +1,16 @@
-//! Numbers that the environment may say instead: `int(os.environ.get("BATCH", 32))`.
+//! Numbers that an environment variable can override: `int(os.environ.get("BATCH", 32))`.
 
 use super::call_sites::Arguments;
 use super::literal;
-use super::trace::{Found, Place, Tracer};
+use super::trace::{Place, PossibleValues, Tracer};
 use crate::syntax::kind::{Kind, TypedNode as _};
 
-/// The default of a variable that nobody sets.
-pub(super) fn environment(tracer: &Tracer<'_>, place: &Place, arguments: &Arguments<'_>) -> Found {
+/// The default of a variable that the configuration does not set.
+pub(super) fn environment(
+    tracer: &Tracer<'_>,
+    place: &Place,
+    arguments: &Arguments<'_>,
+) -> PossibleValues {
     let module = &tracer.modules[place.module];
     let variable = arguments.positional.first().and_then(|node| literal::string(module, *node));
     let variable = variable.unwrap_or_else(|| "an environment variable".to_owned());

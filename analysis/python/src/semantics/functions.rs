@@ -1,4 +1,4 @@
-//! What a call gives: of the project's functions and classes, and of well-known ones.
+//! The results of calls: of the project's functions and classes, and of well-known ones.
 
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -6,17 +6,17 @@ use tree_sitter::Node;
 use super::batch_names::{is_batch_name, may_be_batch_name};
 use super::call_sites::{Arguments, CallSite, argument};
 use super::module::last_name;
-use super::trace::{Constant, Found, Place, Step, Tracer};
+use super::trace::{Constant, Place, PossibleValues, Step, Tracer};
 use super::{arguments, config_file, environment, literal, objects};
 
-/// What a callee is, where it is the project's.
+/// What a callee means, if it belongs to the project: module index and definition index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callable {
     Function(usize, usize),
     Class(usize, usize),
 }
 
-/// Calls that give what they are given, or something with the same attributes.
+/// Calls that return their argument, or an object with the same attributes.
 const TRANSPARENT: [&str; 26] = [
     "int",
     "float",
@@ -46,7 +46,7 @@ const TRANSPARENT: [&str; 26] = [
     "merge",
 ];
 
-/// Parameters of loaders of other libraries that are a batch size.
+/// Parameters of other libraries' loaders that are a batch size.
 const LOADER_KEYS: [&str; 7] = [
     "batch_size",
     "bs",
@@ -57,12 +57,17 @@ const LOADER_KEYS: [&str; 7] = [
     "batchsize",
 ];
 
-pub(super) fn call(tracer: &Tracer<'_>, place: &Place, node: Node<'_>, path: &[Step]) -> Found {
+pub(super) fn call(
+    tracer: &Tracer<'_>,
+    place: &Place,
+    node: Node<'_>,
+    path: &[Step],
+) -> PossibleValues {
     let module = &tracer.modules[place.module];
     let (Some(function), Some(arguments)) =
         (node.field(Field::Function), Arguments::of(tracer, place))
     else {
-        return Found::default();
+        return PossibleValues::default();
     };
     let callee: String =
         module.text(&function.byte_range()).chars().filter(|c| !c.is_whitespace()).collect();
@@ -97,10 +102,11 @@ pub(super) fn call(tracer: &Tracer<'_>, place: &Place, node: Node<'_>, path: &[S
     {
         return found;
     }
-    // `typer.Option(32)` as a parameter's default.
+    // `typer.Option(32)` as the default of a parameter.
     if matches!(name, "Option" | "Argument") && path.is_empty() {
         let default = arguments.named("default").or(first);
-        return default.map_or(Found::default(), |default| tracer.part(place, default, path));
+        return default
+            .map_or(PossibleValues::default(), |default| tracer.part(place, default, path));
     }
     if let Some(found) = config_file::loaded(tracer, place, name, &arguments, path) {
         return found;
@@ -113,12 +119,12 @@ pub(super) fn call(tracer: &Tracer<'_>, place: &Place, node: Node<'_>, path: &[S
         if !found.numbers.is_empty() || !matches!(path.first(), Some(Step::Batch)) {
             return found;
         }
-        // A wrapper of the project's own around a loader, or a loader of its own.
-        return found_or(given_batch(tracer, place, &arguments), || {
-            found_or(through_arguments(tracer, place, &arguments, path), || {
+        // The project's own wrapper around a loader, or its own loader.
+        return first_with_numbers(batch_argument(tracer, place, &arguments), || {
+            first_with_numbers(through_arguments(tracer, place, &arguments, path), || {
                 // `loader.next_batch()`
-                let of_owner = owner.map(|owner| tracer.part(place, owner, path));
-                of_owner.map_or(found.clone(), |of_owner| of_owner.or(found))
+                let from_owner = owner.map(|owner| tracer.part(place, owner, path));
+                from_owner.map_or(found.clone(), |from_owner| from_owner.or(found))
             })
         });
     }
@@ -154,7 +160,7 @@ pub(super) fn call(tracer: &Tracer<'_>, place: &Place, node: Node<'_>, path: &[S
         }
         _ if TRANSPARENT.contains(&name) || name == "parse_known_args" => match first {
             Some(first) => tracer.part(place, first, path),
-            None => Found::default(),
+            None => PossibleValues::default(),
         },
         _ => tracer.doubt(
             place,
@@ -163,15 +169,18 @@ pub(super) fn call(tracer: &Tracer<'_>, place: &Place, node: Node<'_>, path: &[S
     }
 }
 
-fn found_or(found: Found, other: impl FnOnce() -> Found) -> Found {
+fn first_with_numbers(
+    found: PossibleValues,
+    other: impl FnOnce() -> PossibleValues,
+) -> PossibleValues {
     if found.numbers.is_empty() { other() } else { found }
 }
 
-/// What a command line's parser gives.
-fn parsed(tracer: &Tracer<'_>, place: &Place, path: &[Step]) -> Option<Found> {
+/// The result of a command-line parser.
+fn parsed(tracer: &Tracer<'_>, place: &Place, path: &[Step]) -> Option<PossibleValues> {
     match path {
         [Step::Key(key)] => arguments::option(tracer, key),
-        // `args, _ = parser.parse_known_args()`; and the dataclasses of transformers' parser.
+        // `args, _ = parser.parse_known_args()`, and the dataclasses of transformers' parser.
         [Step::Element(at), member @ ..] => {
             let [Step::Key(key), rest @ ..] = member else { return None };
             arguments::option(tracer, key)
@@ -182,8 +191,13 @@ fn parsed(tracer: &Tracer<'_>, place: &Place, path: &[Step]) -> Option<Found> {
     }
 }
 
-/// `HfArgumentParser((ModelArguments, TrainArguments))`, of which one element is wanted.
-fn parsed_dataclass(tracer: &Tracer<'_>, place: &Place, at: usize, path: &[Step]) -> Option<Found> {
+/// One element of `HfArgumentParser((ModelArguments, TrainArguments))`.
+fn parsed_dataclass(
+    tracer: &Tracer<'_>,
+    place: &Place,
+    at: usize,
+    path: &[Step],
+) -> Option<PossibleValues> {
     let text = &tracer.modules[place.module];
     let parser = text.calls.iter().find(|call| call.name() == "HfArgumentParser")?;
     let parser_place = Place { module: place.module, span: parser.span.clone() };
@@ -197,14 +211,14 @@ fn parsed_dataclass(tracer: &Tracer<'_>, place: &Place, at: usize, path: &[Step]
     class_member(tracer, place, &name, path)
 }
 
-/// `tyro.cli(Config)`, `parse(Config)`, `instantiate`: objects of a class with its defaults.
+/// `tyro.cli(Config)`, `parse(Config)`, `instantiate`: instances of a class with its defaults.
 fn constructed_by_a_parser(
     tracer: &Tracer<'_>,
     place: &Place,
     name: &str,
     arguments: &Arguments<'_>,
     path: &[Step],
-) -> Option<Found> {
+) -> Option<PossibleValues> {
     if !["cli", "parse", "structured", "ArgumentParser", "parse_into"].contains(&name) {
         return None;
     }
@@ -213,7 +227,12 @@ fn constructed_by_a_parser(
     class_member(tracer, place, &written, path)
 }
 
-fn class_member(tracer: &Tracer<'_>, place: &Place, class: &str, path: &[Step]) -> Option<Found> {
+fn class_member(
+    tracer: &Tracer<'_>,
+    place: &Place,
+    class: &str,
+    path: &[Step],
+) -> Option<PossibleValues> {
     match callable(tracer, place, class)? {
         Callable::Class(module, class) => {
             Some(objects::of_class(tracer, module, class, None, path))
@@ -237,9 +256,9 @@ pub fn callable(tracer: &Tracer<'_>, place: &Place, callee: &str) -> Option<Call
             }
             text.names.iter().find_map(|(here, from, there)| {
                 if here == callee && !there.is_empty() {
-                    return exported(tracer, &text.path, from, there, 0);
+                    return resolve_export(tracer, &text.path, from, there, 0);
                 }
-                (here == "*").then(|| exported(tracer, &text.path, from, callee, 0))?
+                (here == "*").then(|| resolve_export(tracer, &text.path, from, callee, 0))?
             })
         }
         Some((owner, name)) => {
@@ -247,7 +266,7 @@ pub fn callable(tracer: &Tracer<'_>, place: &Place, callee: &str) -> Option<Call
                 return of(module, name).or_else(|| {
                     let names = &tracer.modules[module].names;
                     let (_, from, there) = names.iter().find(|(here, ..)| here == name)?;
-                    exported(tracer, &tracer.modules[module].path, from, there, 1)
+                    resolve_export(tracer, &tracer.modules[module].path, from, there, 1)
                 });
             }
             let (module, class) = objects::class_of(tracer, place, owner)?;
@@ -256,8 +275,8 @@ pub fn callable(tracer: &Tracer<'_>, place: &Place, callee: &str) -> Option<Call
     }
 }
 
-/// A name of another module, also where that has it from a third.
-fn exported(
+/// Resolves a name of another module, including re-exports.
+fn resolve_export(
     tracer: &Tracer<'_>,
     path: &str,
     from: &str,
@@ -273,13 +292,13 @@ fn exported(
         let mut next = next.filter(|(here, ..)| here == name || here == "*");
         next.find_map(|(here, from, there)| {
             let there = if here == "*" { name } else { there };
-            exported(tracer, &text.path, from, there, depth + 1)
+            resolve_export(tracer, &text.path, from, there, depth + 1)
         })
     })
 }
 
-/// What the project's own function returns, or its class makes.
-fn called(tracer: &Tracer<'_>, place: &Place, callable: Callable, path: &[Step]) -> Found {
+/// The return value of the project's function, or the instance of its class.
+fn called(tracer: &Tracer<'_>, place: &Place, callable: Callable, path: &[Step]) -> PossibleValues {
     let site = CallSite { place: place.clone(), handed: None };
     match callable {
         Callable::Class(module, class) => {
@@ -288,7 +307,7 @@ fn called(tracer: &Tracer<'_>, place: &Place, callable: Callable, path: &[Step])
         Callable::Function(module, function) => {
             let text = &tracer.modules[module];
             let one = &text.functions[function];
-            let mut found = Found::default();
+            let mut found = PossibleValues::default();
             for value in &one.returns {
                 let inner = Place { module, span: value.clone() };
                 found = found.or(objects::within_call(tracer, &site, (module, function), || {
@@ -305,26 +324,27 @@ fn called(tracer: &Tracer<'_>, place: &Place, callable: Callable, path: &[Step])
                     let default = parameter.default.clone().map(|span| Place { module, span });
                     return given.or_else(|| Some(tracer.trace(&default?, &[]))).unwrap_or(found);
                 }
-                return super::synthetic::made_in(tracer, module, function, &site).or(found);
+                return super::synthetic::first_created_size(tracer, module, function, &site)
+                    .or(found);
             }
             found
         }
     }
 }
 
-/// What the arguments of a call say is the batch size by their names.
-fn given_batch(tracer: &Tracer<'_>, place: &Place, arguments: &Arguments<'_>) -> Found {
+/// The argument of a call whose name is that of a batch size.
+fn batch_argument(tracer: &Tracer<'_>, place: &Place, arguments: &Arguments<'_>) -> PossibleValues {
     let named = arguments.by_name.iter().find(|(name, _)| may_be_batch_name(name));
-    named.map_or(Found::default(), |(_, value)| tracer.part(place, *value, &[]))
+    named.map_or(PossibleValues::default(), |(_, value)| tracer.part(place, *value, &[]))
 }
 
-/// A wrapper: the first argument that leads to a loader.
+/// For a wrapper: the first argument that leads to a loader.
 fn through_arguments(
     tracer: &Tracer<'_>,
     place: &Place,
     arguments: &Arguments<'_>,
     path: &[Step],
-) -> Found {
+) -> PossibleValues {
     let all = arguments.positional.iter().copied();
     let mut all = all.chain(arguments.by_name.iter().map(|(_, value)| *value));
     let kinds = ["identifier", "attribute", "call", "subscript", "list", "tuple"];
@@ -345,7 +365,7 @@ fn loader(
     owner: Option<Node<'_>>,
     arguments: &Arguments<'_>,
     path: &[Step],
-) -> Found {
+) -> PossibleValues {
     if name == "range" {
         // `for start in range(0, len(data), batch_size)`
         let step = arguments.positional.get(2).copied();
@@ -355,7 +375,7 @@ fn loader(
         };
         return step
             .filter(is_named)
-            .map_or(Found::default(), |step| tracer.part(place, step, &[]));
+            .map_or(PossibleValues::default(), |step| tracer.part(place, step, &[]));
     }
     for key in LOADER_KEYS {
         if let Some(value) = arguments.named(key).filter(|value| !value.is(Kind::None)) {
@@ -394,7 +414,7 @@ fn loader(
             return found;
         }
     }
-    let given = given_batch(tracer, place, arguments);
+    let given = batch_argument(tracer, place, arguments);
     if !given.numbers.is_empty() {
         return given;
     }
@@ -402,18 +422,18 @@ fn loader(
     if !found.numbers.is_empty() {
         return found;
     }
-    // `loader.to(device)`, `dm.train_dataloader()` of an object that is a loader itself.
+    // `loader.to(device)`, `dm.train_dataloader()` of an object that is itself a loader.
     match owner.filter(|owner| {
         !owner.is(Kind::Identifier)
             || tracer.modules[place.module].text(&owner.byte_range()) != "torch"
     }) {
         Some(owner) => tracer.part(place, owner, path),
-        None => Found::default(),
+        None => PossibleValues::default(),
     }
 }
 
-/// A found text.
-pub(super) fn text_of(found: &Found) -> Option<String> {
+/// The first text among the constants.
+pub(super) fn text_of(found: &PossibleValues) -> Option<String> {
     found.constants.iter().find_map(|constant| match constant {
         Constant::Text(text) => Some(text.clone()),
         _ => None,

@@ -1,4 +1,4 @@
-//! One walk over a text that fills a [`Module`]. It does not recurse: a text may be nested deeply.
+//! Walks over a file once to fill a [`Module`], without recursion: a file may be nested deeply.
 
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -6,10 +6,10 @@ use tree_sitter::Node;
 use super::arena::Arena;
 use super::module::{Assignment, Branch, Call, Class, Function, Loop, Module, Parameter, Span};
 
-/// Branches deeper than this are taken together.
-const DEEPEST: usize = 16;
-/// A target or a callee longer than this is none that anybody follows.
-const LONGEST: usize = 120;
+/// The maximum depth of branches; deeper ones are not distinguished.
+const MAX_BRANCH_DEPTH: usize = 16;
+/// The maximum length of a target or a callee, in bytes.
+const MAX_NAME_BYTES: usize = 120;
 
 pub(super) fn gather(module: &mut Module) {
     let index = module.index.clone();
@@ -49,13 +49,13 @@ fn visit(module: &mut Module, node: Node<'_>, branches: &mut Vec<(Span, Branch)>
             let mut walk = node.walk();
             let others: Vec<Node<'_>> =
                 node.children_by_field_name("alternative", &mut walk).collect();
-            // All of the alternatives are one stretch of text. The walk meets the parts in order, so
-            // that the last one is put down first.
+            // All alternatives form one byte range. The walk visits the parts in order, so the last
+            // part is pushed first.
             let otherwise = others.first().zip(others.last());
             let otherwise = otherwise.map(|(first, last)| first.start_byte()..last.end_byte());
             let then = node.field(Field::Consequence).map(|part| part.byte_range());
             for (part, holds) in [(otherwise, false), (then, true)] {
-                if let Some(part) = part.filter(|_| branches.len() < DEEPEST) {
+                if let Some(part) = part.filter(|_| branches.len() < MAX_BRANCH_DEPTH) {
                     branches.push((part, branch(holds)));
                 }
             }
@@ -68,15 +68,15 @@ fn visit(module: &mut Module, node: Node<'_>, branches: &mut Vec<(Span, Branch)>
             } else if let (Some(target), Some(_)) = (node.field(Field::Left), &annotation) {
                 // `batch_size: int`, without a value.
                 let at = target.byte_range();
-                let way = current(branches, node);
-                push(module, target, at.end..at.end, None, annotation, &way);
+                let branches_here = current(branches, node);
+                push(module, target, at.end..at.end, None, annotation, &branches_here);
             }
         }
         Kind::AugmentedAssignment => {
             if let (Some(target), Some(value)) = (node.field(Field::Left), node.field(Field::Right))
             {
-                let way = current(branches, node);
-                push(module, target, value.byte_range(), None, None, &way);
+                let branches_here = current(branches, node);
+                push(module, target, value.byte_range(), None, None, &branches_here);
                 if let Some(last) = module.assignments.last_mut() {
                     last.is_augmented = true;
                 }
@@ -85,20 +85,20 @@ fn visit(module: &mut Module, node: Node<'_>, branches: &mut Vec<(Span, Branch)>
         Kind::NamedExpression => {
             if let (Some(target), Some(value)) = (node.field(Field::Name), node.field(Field::Value))
             {
-                let way = current(branches, node);
-                push(module, target, value.byte_range(), None, None, &way);
+                let branches_here = current(branches, node);
+                push(module, target, value.byte_range(), None, None, &branches_here);
             }
         }
         Kind::AsPattern => {
             let alias = node.field(Field::Alias).and_then(|alias| alias.named_child(0));
             if let (Some(value), Some(target)) = (node.named_child(0), alias) {
-                let way = current(branches, node);
-                push(module, target, value.byte_range(), None, None, &way);
+                let branches_here = current(branches, node);
+                push(module, target, value.byte_range(), None, None, &branches_here);
             }
         }
         Kind::Call => {
             let callee = node.field(Field::Function).map(|callee| callee.byte_range());
-            let callee = callee.filter(|callee| callee.len() <= LONGEST);
+            let callee = callee.filter(|callee| callee.len() <= MAX_NAME_BYTES);
             if let Some(callee) = callee {
                 let callee: String =
                     module.text(&callee).chars().filter(|c| !c.is_whitespace()).collect();
@@ -133,7 +133,7 @@ fn visit(module: &mut Module, node: Node<'_>, branches: &mut Vec<(Span, Branch)>
     }
 }
 
-/// The branches whose stretch of text a node is in: a stretch that comes later does not count yet.
+/// The branches whose byte range contains a node; ranges that come later do not count yet.
 fn current(branches: &[(Span, Branch)], node: Node<'_>) -> Vec<Branch> {
     let inside = branches.iter().filter(|(span, _)| span.contains(&node.start_byte()));
     inside.map(|(_, branch)| branch.clone()).collect()
@@ -143,7 +143,7 @@ fn function(module: &mut Module, node: Node<'_>) {
     let outer = module.function_at(node.start_byte());
     let class = module
         .class_at(node.start_byte())
-        // A function within a method is none of the class.
+        // A function nested in a method does not belong to the class.
         .filter(|class| {
             outer.is_none_or(|outer| {
                 module.functions[outer].span.start < module.classes[*class].span.start
@@ -207,9 +207,9 @@ fn assign(
     target: Node<'_>,
     value: Node<'_>,
     annotation: Option<Span>,
-    way: &[Branch],
+    branches_here: &[Branch],
 ) {
-    // `a = b = 32`: the value is an assignment, which the walk meets by itself.
+    // `a = b = 32`: the value is an assignment, which the walk visits separately.
     let mut last = value;
     while last.is(Kind::Assignment)
         && let Some(right) = last.field(Field::Right)
@@ -218,7 +218,7 @@ fn assign(
     }
     let value = last;
     if !matches!(Kind::of(&target), Kind::PatternList | Kind::TuplePattern | Kind::ListPattern) {
-        return push(module, target, value.byte_range(), None, annotation, way);
+        return push(module, target, value.byte_range(), None, annotation, branches_here);
     }
     let targets = named_children(target);
     let values = match Kind::of(&value) {
@@ -228,9 +228,9 @@ fn assign(
     for (at, target) in targets.iter().enumerate().take(64) {
         match values.get(at) {
             Some(value) if values.len() == targets.len() => {
-                push(module, *target, value.byte_range(), None, None, way);
+                push(module, *target, value.byte_range(), None, None, branches_here);
             }
-            _ => push(module, *target, value.byte_range(), Some(at), None, way),
+            _ => push(module, *target, value.byte_range(), Some(at), None, branches_here),
         }
     }
 }
@@ -241,10 +241,10 @@ fn push(
     value: Span,
     element: Option<usize>,
     annotation: Option<Span>,
-    way: &[Branch],
+    branches_here: &[Branch],
 ) {
     let at = target.byte_range();
-    if at.len() > LONGEST {
+    if at.len() > MAX_NAME_BYTES {
         return;
     }
     let written: String =
@@ -264,7 +264,7 @@ fn push(
         annotation,
         function: if class.is_some() { None } else { function },
         class,
-        branches: way.to_vec(),
+        branches: branches_here.to_vec(),
     });
 }
 
@@ -283,7 +283,7 @@ fn import(module: &mut Module, node: Node<'_>) {
                 module.names.push((here, from.clone(), name));
             }
             None => {
-                // `import a.b` binds `a`, and is written `a.b` where it is used.
+                // `import a.b` binds `a`, but uses are written `a.b`.
                 module.names.push((alias.unwrap_or_else(|| name.clone()), name, String::new()));
             }
         }
@@ -303,7 +303,7 @@ fn field_text(module: &Module, node: Node<'_>, field: &str) -> String {
     part.map(|part| module.text(&part.byte_range()).to_owned()).unwrap_or_default()
 }
 
-/// The named children but comments, of which there are at most some thousands worth reading.
+/// The named children except comments, at most a few thousand.
 pub fn named_children(node: Node<'_>) -> Vec<Node<'_>> {
     let mut walk = node.walk();
     let children = node.named_children(&mut walk).take(4096);

@@ -1,4 +1,4 @@
-//! Numbers as they are written.
+//! Literals of numbers and strings.
 
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -19,7 +19,7 @@ pub(super) fn whole(written: &str) -> Option<u64> {
     digits.then(|| plain.parse().ok()).flatten()
 }
 
-/// The value of an expression of whole numbers alone, such as `2 ** 5` or `(4 * 8)`.
+/// The value of an expression that contains only integers, such as `2 ** 5` or `(4 * 8)`.
 pub(super) fn folded(module: &Module, node: Node<'_>) -> Option<u64> {
     fold(module, node, 0)
 }
@@ -48,7 +48,7 @@ fn fold(module: &Module, node: Node<'_>, depth: u32) -> Option<u64> {
     }
 }
 
-/// What a string says, where it is one plain string.
+/// The value of a plain string literal.
 pub fn string(module: &Module, node: Node<'_>) -> Option<String> {
     if !node.is(Kind::String) {
         return None;

@@ -1,9 +1,10 @@
-//! What a program means, as far as its texts say: scopes, names, functions, calls and the values that an
-//! expression can have. Nothing runs.
+//! Static analysis of a program: scopes, names, functions, calls and the possible values of
+//! expressions. Nothing runs.
 //!
-//! A [`module::Module`] is one text, read once; [`project::Modules`] are those that a script imports. A
-//! [`trace::Tracer`] goes from an expression back through names, attributes, parameters, objects and data
-//! files to the numbers that it may come from. The batch size, the rewrites and the rules stand on it.
+//! A [`module::Module`] is one parsed file; [`project::Modules`] are the files that a script
+//! imports. A [`trace::Tracer`] follows an expression back through names, attributes, parameters,
+//! objects and data files to the numbers that it may come from. The batch size, the rewrites and
+//! the rules build on it.
 
 pub mod arena;
 pub mod arguments;

@@ -1,6 +1,6 @@
-//! What one Python text defines, read once: functions, classes, assignments, calls, imports.
+//! The definitions of one Python file: functions, classes, assignments, calls, imports.
 //!
-//! Positions are byte offsets, so that nothing borrows the tree: a [`Node`] is looked up again with
+//! Positions are byte offsets, so that nothing borrows the tree: look a [`Node`] up again with
 //! [`Module::node`].
 
 use crate::syntax::kind::Kind;
@@ -12,28 +12,29 @@ use super::arena::Arena;
 use crate::SourceIndex;
 use crate::syntax::imports::{Import, imports};
 
-/// Definitions of one text beyond this many are not read: no person writes as many.
-const MOST: usize = 50_000;
-/// Of a text that is nested deeper, nothing is read: looking a node up goes through all that is around
-/// it, and no person writes so. A call within a call is two levels more.
-const DEEPEST: usize = 500;
+/// The maximum number of definitions read from a file. No hand-written file has more.
+const MAX_DEFINITIONS: usize = 50_000;
+/// The maximum nesting depth. Nothing is read from a file with deeper nesting, because looking up a
+/// node goes through all its ancestors, and no hand-written file is nested so deeply. A nested call
+/// adds two levels.
+const MAX_DEPTH: usize = 500;
 
-/// The bytes of a node.
+/// The byte range of a node.
 pub type Span = Range<usize>;
 
-/// A function; a lambda is none.
+/// A function, but not a lambda.
 #[derive(Clone, Debug)]
 pub struct Function {
     pub name: String,
     pub span: Span,
     pub body: Span,
-    /// The class around it, as an index into [`Module::classes`].
+    /// The enclosing class, as an index into [`Module::classes`].
     pub class: Option<usize>,
-    /// The function around it, as an index into [`Module::functions`].
+    /// The enclosing function, as an index into [`Module::functions`].
     pub outer: Option<usize>,
     pub parameters: Arena<Parameter>,
     pub decorators: Vec<Span>,
-    /// What its `return` statements give, and whether it has a `yield` of its own.
+    /// The values of its `return` statements, and whether it has its own `yield`.
     pub returns: Vec<Span>,
     pub yields: bool,
 }
@@ -43,9 +44,9 @@ pub struct Parameter {
     pub name: String,
     pub default: Option<Span>,
     pub annotation: Option<Span>,
-    /// `*args` and `**kwargs`.
+    /// Whether it is `*args` or `**kwargs`.
     pub is_rest: bool,
-    /// It stands behind a lone `*` or a `*args`.
+    /// Whether it is keyword-only: after `*` or `*args`.
     pub by_name: bool,
 }
 
@@ -56,27 +57,27 @@ pub struct Class {
     pub bases: Vec<Span>,
 }
 
-/// `target = value`, also with an annotation, in a `with … as`, as a walrus, or one name of many.
+/// `target = value`, also with an annotation, in a `with … as`, as a walrus, or one name of a
+/// tuple.
 #[derive(Clone, Debug)]
 pub struct Assignment {
-    /// As it is written: `batch_size`, `args.batch_size`, `config["batch_size"]`.
+    /// As written: `batch_size`, `args.batch_size`, `config["batch_size"]`.
     pub target: String,
     pub at: Span,
     pub value: Span,
-    /// The place of the target in a tuple, where the value is not one itself.
+    /// The index of the target in a tuple, if the value is not a tuple itself.
     pub element: Option<usize>,
-    /// `x *= 2` and the like.
+    /// Whether it is `x *= 2` or similar.
     pub is_augmented: bool,
-    /// The annotation, where there is one.
     pub annotation: Option<Span>,
-    /// The function and the class directly around it.
+    /// The directly enclosing function and class.
     pub function: Option<usize>,
     pub class: Option<usize>,
-    /// The `if` branches that it stands in, outermost first.
+    /// The `if` branches that contain it, outermost first.
     pub branches: Vec<Branch>,
 }
 
-/// One way at an `if`: the condition, and whether it has to hold.
+/// One branch of an `if`: the condition, and whether it has to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     pub condition: Span,
@@ -86,14 +87,14 @@ pub struct Branch {
 #[derive(Clone, Debug)]
 pub struct Call {
     pub span: Span,
-    /// As it is written: `torch.utils.data.DataLoader`.
+    /// As written: `torch.utils.data.DataLoader`.
     pub callee: String,
     pub function: Option<usize>,
     pub branches: Vec<Branch>,
 }
 
 impl Call {
-    /// `DataLoader` of `torch.utils.data.DataLoader`.
+    /// `DataLoader` for `torch.utils.data.DataLoader`.
     pub fn name(&self) -> &str {
         last_name(&self.callee)
     }
@@ -104,19 +105,19 @@ pub fn last_name(dotted: &str) -> &str {
     dotted.rsplit('.').next().unwrap_or(dotted)
 }
 
-/// A loop: the `for`'s iterable, or a `while`'s condition.
+/// A `for` or `while` loop.
 #[derive(Clone, Debug)]
 pub struct Loop {
     pub span: Span,
-    /// Of a `for`.
+    /// Only for a `for`.
     pub iterable: Option<Span>,
     pub function: Option<usize>,
 }
 
-/// One text with what it defines.
+/// A file and its definitions.
 #[derive(Debug)]
 pub struct Module {
-    /// Relative to the project, `/` between.
+    /// Relative to the project, with `/` as separator.
     pub path: String,
     pub index: SourceIndex,
     pub functions: Arena<Function>,
@@ -125,13 +126,13 @@ pub struct Module {
     pub calls: Vec<Call>,
     pub loops: Vec<Loop>,
     pub imports: Vec<Import>,
-    /// `(name here, module, name there)` of `from module import name as name here`, and
-    /// `(name here, module, "")` of `import module as name here`; a relative module begins with its dots.
+    /// `(local name, module, original name)` for `from module import name as name`, and `(local
+    /// name, module, "")` for `import module as name`; a relative module starts with its dots.
     pub names: Vec<(String, String, String)>,
 }
 
 impl Module {
-    /// Reads a text.
+    /// Parses a file.
     pub fn new(path: &str, text: std::sync::Arc<str>) -> Module {
         let index = SourceIndex::new(text);
         let imports = imports(&index);
@@ -146,30 +147,30 @@ impl Module {
             imports,
             names: Vec::new(),
         };
-        if module.index.tree().is_some_and(|tree| !is_deeper(tree, DEEPEST)) {
+        if module.index.tree().is_some_and(|tree| !is_deeper(tree, MAX_DEPTH)) {
             super::gather::gather(&mut module);
         }
         module
     }
 
-    /// What stands there.
+    /// The text of a byte range.
     pub fn text(&self, span: &Span) -> &str {
         self.index.text().get(span.clone()).unwrap_or_default()
     }
 
-    /// The line of an offset, counted from 1.
+    /// The 1-based line of an offset.
     pub fn line(&self, offset: usize) -> u32 {
         self.index.lines().line_of(offset)
     }
 
-    /// The node that has these bytes: the outermost one where several do.
+    /// The node with this byte range; the outermost one if there are several.
     pub fn node(&self, span: &Span) -> Option<Node<'_>> {
         let root = self.index.tree()?.root_node();
         let mut node = root.descendant_for_byte_range(span.start, span.end)?;
         while let Some(parent) = node.parent().filter(|parent| parent.byte_range() == *span) {
-            let is_more =
+            let has_other_role =
                 matches!(Kind::of(&parent), Kind::Module | Kind::WithItem | Kind::WithClause);
-            if is_more || parent.kind().ends_with("_statement") {
+            if has_other_role || parent.kind().ends_with("_statement") {
                 break;
             }
             node = parent;
@@ -179,7 +180,8 @@ impl Module {
 
     /// The innermost function around an offset.
     pub fn function_at(&self, offset: usize) -> Option<usize> {
-        // Functions are in the order in which they begin, so that the last around it is innermost.
+        // Functions are in the order of their starts, so the last one around the offset is the
+        // innermost.
         let around = |function: &Function| function.span.contains(&offset);
         self.functions.iter().rposition(around)
     }
@@ -189,23 +191,23 @@ impl Module {
         self.classes.iter().rposition(|class| class.span.contains(&offset))
     }
 
-    /// The function of that name outside of classes, or the method where a class is given.
+    /// The function with this name outside of classes, or the method of `class`.
     pub fn function(&self, name: &str, class: Option<usize>) -> Option<usize> {
         self.functions.iter().rposition(|function| function.name == name && function.class == class)
     }
 
-    /// The class of that name.
+    /// The class with this name.
     pub fn class(&self, name: &str) -> Option<usize> {
         self.classes.iter().rposition(|class| class.name == name)
     }
 
-    /// Whether there is room for more.
+    /// Whether the limit of definitions is reached.
     pub fn is_full(&self) -> bool {
-        self.assignments.len() + self.calls.len() + self.functions.len() > MOST
+        self.assignments.len() + self.calls.len() + self.functions.len() > MAX_DEFINITIONS
     }
 }
 
-/// Whether some node of a tree has more than so many around it.
+/// Whether a tree is nested more deeply than `limit`.
 fn is_deeper(tree: &Tree, limit: usize) -> bool {
     let mut cursor = tree.walk();
     let mut depth = 0;

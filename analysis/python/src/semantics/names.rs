@@ -1,16 +1,16 @@
-//! What a name means: the assignments of its scope that can reach its use, parameters, imports.
+//! Resolves names: the assignments in a scope that can reach a use, parameters, imports.
 
 use super::module::{Assignment, Branch};
-use super::trace::{CHANGED_IN_A_BRANCH, DEEPEST, Found, Place, Step, Tracer};
+use super::trace::{CHANGED_IN_A_BRANCH, MAX_DEPTH, Place, PossibleValues, Step, Tracer};
 use super::{Refusal, arguments, objects};
 
 impl Tracer<'_> {
-    /// What a name means at a place.
-    pub fn name(&self, place: &Place, name: &str, path: &[Step]) -> Found {
+    /// Traces what a name means at a place.
+    pub fn name(&self, place: &Place, name: &str, path: &[Step]) -> PossibleValues {
         let module = &self.modules[place.module];
         let mut function = module.function_at(place.span.start);
         let mut offset = place.span.start;
-        // A default and a decorator are evaluated outside of their function.
+        // Defaults and decorators are evaluated outside of their function.
         while let Some(at) = function
             && !module.functions[at].body.contains(&offset)
         {
@@ -24,7 +24,7 @@ impl Tracer<'_> {
                 .filter(|one| one.function == function && one.class.is_none())
                 .collect();
             let until = if is_own { offset } else { usize::MAX };
-            if let Some(found) = self.assigned(place, name, path, &all, until) {
+            if let Some(found) = self.traced_assignments(place, name, path, &all, until) {
                 return found;
             }
             let Some(at) = function else { break };
@@ -35,18 +35,19 @@ impl Tracer<'_> {
             (function, is_own) = (module.functions[at].outer, false);
             offset = module.functions[at].span.start;
         }
-        // A class body's own names, for the values of its fields.
+        // Names in the class body, for the values of its fields.
         if let Some(class) = module.class_at(place.span.start) {
             let all: Vec<&Assignment> =
                 module.assignments.iter().filter(|one| one.class == Some(class)).collect();
-            if let Some(found) = self.assigned(place, name, path, &all, place.span.start) {
+            if let Some(found) = self.traced_assignments(place, name, path, &all, place.span.start)
+            {
                 return found;
             }
         }
-        self.global_of_others(place, name, path)
+        self.outside_name(place, name, path)
     }
 
-    fn global_of_others(&self, place: &Place, name: &str, path: &[Step]) -> Found {
+    fn outside_name(&self, place: &Place, name: &str, path: &[Step]) -> PossibleValues {
         let module = &self.modules[place.module];
         if let (Some(class), Some(Step::Key(_))) = (module.class(name), path.first()) {
             return objects::of_class(self, place.module, class, None, path);
@@ -77,31 +78,32 @@ impl Tracer<'_> {
                 }
             }
         }
-        // Another's object of a known kind, such as absl's flags, is read at its use.
+        // Well-known objects of libraries, such as absl's flags.
         if let Some(found) = arguments::well_known(self, name, path) {
             return found;
         }
         self.doubt(place, format!("gets it from `{name}`, whose value is not in the project"))
     }
 
-    /// Looks further, unless that is too deep: names of modules may lead in circles.
-    pub fn deeper<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
+    /// Calls `inner` one level deeper, or returns `None` at the depth limit: names of modules may
+    /// form cycles.
+    pub fn deeper<T>(&self, inner: impl FnOnce() -> T) -> Option<T> {
         let depth = self.depth.get();
-        if depth >= DEEPEST {
+        if depth >= MAX_DEPTH {
             return None;
         }
         self.depth.set(depth + 1);
-        let found = look();
+        let found = inner();
         self.depth.set(depth);
         Some(found)
     }
 
-    /// A name of a module, as an import sees it.
-    pub fn global(&self, module: usize, name: &str, path: &[Step]) -> Found {
+    /// Traces a global of a module, as seen by an import.
+    pub fn global(&self, module: usize, name: &str, path: &[Step]) -> PossibleValues {
         self.deeper(|| self.own_global(module, name, path)).unwrap_or_default()
     }
 
-    fn own_global(&self, module: usize, name: &str, path: &[Step]) -> Found {
+    fn own_global(&self, module: usize, name: &str, path: &[Step]) -> PossibleValues {
         let text = &self.modules[module];
         let place = Place { module, span: 0..0 };
         let all: Vec<&Assignment> = text
@@ -109,24 +111,25 @@ impl Tracer<'_> {
             .iter()
             .filter(|one| one.function.is_none() && one.class.is_none())
             .collect();
-        match self.assigned(&place, name, path, &all, usize::MAX) {
+        match self.traced_assignments(&place, name, path, &all, usize::MAX) {
             Some(found) => found,
-            None => self.global_of_others(&place, name, path),
+            None => self.outside_name(&place, name, path),
         }
     }
 
-    /// What a name was given in one scope, before `until`; nothing where it was given nothing.
-    fn assigned(
+    /// Traces the assignments to a name in one scope, before the offset `until`. Returns `None` if
+    /// there are none.
+    fn traced_assignments(
         &self,
         place: &Place,
         name: &str,
         path: &[Step],
         all: &[&Assignment],
         until: usize,
-    ) -> Option<Found> {
+    ) -> Option<PossibleValues> {
         let used_in = self.branches_at(place);
-        // `args.batch_size = 64` behind `args = parser.parse_args()`.
-        let mut found: Option<Found> = None;
+        // `args.batch_size = 64` after `args = parser.parse_args()`.
+        let mut found: Option<PossibleValues> = None;
         // The longest target first: `config.train.batch_size = 32`.
         let mut written = vec![name.to_owned()];
         let mut targets: Vec<(Vec<String>, &[Step])> = Vec::new();
@@ -144,7 +147,7 @@ impl Tracer<'_> {
         for (written, rest) in targets.into_iter().rev() {
             let of_member: Vec<&Assignment> =
                 all.iter().copied().filter(|one| written.contains(&one.target)).collect();
-            let (certain, changed) = self.reaching(place, &of_member, until, &used_in, rest);
+            let (certain, changed) = self.reaching_values(place, &of_member, until, &used_in, rest);
             found = match (found, changed) {
                 (Some(before), Some(changed)) => Some(before.or(changed)),
                 (before, changed) => before.or(changed),
@@ -155,21 +158,21 @@ impl Tracer<'_> {
         }
         let of_name: Vec<&Assignment> =
             all.iter().copied().filter(|one| one.target == name).collect();
-        let (_, base) = self.reaching(place, &of_name, until, &used_in, path);
+        let (_, base) = self.reaching_values(place, &of_name, until, &used_in, path);
         match (base, found) {
             (Some(base), Some(changed)) => Some(base.or(changed)),
             (Some(base), None) => Some(base),
             (None, Some(changed)) => {
-                // The object itself is a parameter, or another scope's.
-                let base = self.without_own(place, name, path);
+                // The object itself is a parameter, or belongs to another scope.
+                let base = self.outer_object(place, name, path);
                 Some(base.or(changed))
             }
             (None, None) => None,
         }
     }
 
-    /// A name that this scope changes a member of, but does not make.
-    fn without_own(&self, place: &Place, name: &str, path: &[Step]) -> Found {
+    /// Traces a name of which this scope only changes a member.
+    fn outer_object(&self, place: &Place, name: &str, path: &[Step]) -> PossibleValues {
         let module = &self.modules[place.module];
         let function = module.function_at(place.span.start);
         let parameter = function.filter(|at| {
@@ -178,53 +181,61 @@ impl Tracer<'_> {
         match parameter {
             Some(at) => objects::parameter(self, place.module, at, name, path),
             None if function.is_some() => self.global(place.module, name, path),
-            None => Found::default(),
+            None => PossibleValues::default(),
         }
     }
 
-    /// What the assignments that can reach a use give: whether one of them certainly does, and all.
-    fn reaching(
+    /// Traces the assignments that can reach a use. Returns whether one of them definitely does,
+    /// and the values of all.
+    fn reaching_values(
         &self,
         place: &Place,
         all: &[&Assignment],
         until: usize,
         used_in: &[Branch],
         path: &[Step],
-    ) -> (bool, Option<Found>) {
-        let mut found: Option<Found> = None;
+    ) -> (bool, Option<PossibleValues>) {
+        let mut found: Option<PossibleValues> = None;
         let mut certain = false;
         for one in all.iter().filter(|one| one.value.end <= until || one.at.start >= until) {
-            // What stands behind its use counts in a loop alone, and not where something stood before.
+            // An assignment after the use only counts in a loop, and only if there is none before
+            // it.
             if one.at.start >= until && found.is_some() {
                 continue;
             }
-            let open: Vec<&Branch> =
+            let undecided: Vec<&Branch> =
                 one.branches.iter().filter(|branch| !used_in.contains(branch)).collect();
             let decided: Vec<Option<bool>> =
-                open.iter().map(|branch| self.branch_holds(place.module, branch)).collect();
+                undecided.iter().map(|branch| self.branch_holds(place.module, branch)).collect();
             if decided.contains(&Some(false)) {
                 continue;
             }
-            let is_open = decided.contains(&None);
-            let value = self.value_of(place.module, one, path, is_open);
+            let is_undecided = decided.contains(&None);
+            let value = self.value_of(place.module, one, path, is_undecided);
             found = match found {
-                Some(before) if is_open => Some(before.or(value)),
+                Some(before) if is_undecided => Some(before.or(value)),
                 _ => Some(value),
             };
-            certain |= !is_open;
+            certain |= !is_undecided;
         }
         (certain, found)
     }
 
-    fn value_of(&self, module: usize, one: &Assignment, path: &[Step], is_open: bool) -> Found {
+    fn value_of(
+        &self,
+        module: usize,
+        one: &Assignment,
+        path: &[Step],
+        is_undecided: bool,
+    ) -> PossibleValues {
         let place = Place { module, span: one.value.clone() };
         let text = &self.modules[module];
         let written = text.text(&one.value).replace('\'', "\"");
         let from_itself = one.is_augmented || written.contains(one.target.as_str());
-        if is_open && from_itself {
+        if is_undecided && from_itself {
             let (file, line) = (text.path.clone(), text.line(one.at.start));
             let message = format!("{CHANGED_IN_A_BRANCH}, {file}:{line} changes it");
-            return Found::doubt(Refusal { message, at: Some((file, line)) });
+            return PossibleValues::doubt(Refusal { message, at: Some((file, line)) });
         }
         if one.is_augmented {
             return self.doubt(&place, "changes the batch size after setting it");
@@ -239,7 +250,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// The module that a dotted name means here, where it is one of the project's.
+    /// The module of the project that a dotted name means here.
     pub fn imported_module(&self, module: usize, dotted: &str) -> Option<usize> {
         let module = &self.modules[module];
         module.names.iter().find_map(|(here, from, there)| {

@@ -1,28 +1,28 @@
-//! Members of objects: parameters, fields of classes, what a constructor was given, dictionaries.
+//! Members of objects: parameters, class fields, constructor arguments, dictionaries.
 
 use super::call_sites::{Arguments, CallSite, argument, calls_of};
 use super::functions::{Callable, callable};
 use super::module::{Assignment, Span};
-use super::trace::{Found, Place, Step, Tracer};
+use super::trace::{Place, PossibleValues, Step, Tracer};
 use super::{arguments, config_file};
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 
-/// Calls and constructions of one thing that are followed.
-const MOST_SITES: usize = 24;
+/// The maximum number of calls or constructions that are followed for one function or class.
+const MAX_SITES: usize = 24;
 
-/// What a parameter may be: what the calls of its function give, its default, a decorator's.
+/// The possible values of a parameter: from the calls of its function, its default, or a decorator.
 pub(super) fn parameter(
     tracer: &Tracer<'_>,
     module: usize,
     function: usize,
     name: &str,
     path: &[Step],
-) -> Found {
+) -> PossibleValues {
     let text = &tracer.modules[module];
     let one = &text.functions[function];
     let mut parameters = one.parameters.iter().enumerate();
     let Some((at, parameter)) = parameters.find(|(_, parameter)| parameter.name == name) else {
-        return Found::default();
+        return PossibleValues::default();
     };
     let is_static = one.decorators.iter().any(|span| text.text(span) == "staticmethod");
     let is_method = one.class.is_some() && !is_static;
@@ -47,30 +47,30 @@ pub(super) fn parameter(
             None => calls_of(tracer, module, &one.name),
         },
     };
-    let mut found = Found::default();
-    let mut left_out = sites.is_empty();
-    for site in sites.iter().take(MOST_SITES) {
-        // A call within the function itself says nothing new.
+    let mut found = PossibleValues::default();
+    let mut is_omitted = sites.is_empty();
+    for site in sites.iter().take(MAX_SITES) {
+        // A recursive call adds nothing.
         if site.place.module == module && one.span.contains(&site.place.span.start) {
             continue;
         }
         match argument(tracer, site, name, position, path) {
             Some(given) => found = found.or(given),
-            None => left_out = true,
+            None => is_omitted = true,
         }
     }
-    // `def loaders(**kwargs)`, and then `kwargs["batch_size"]`.
+    // `def loaders(**kwargs)`, then `kwargs["batch_size"]`.
     if parameter.is_rest
         && let [Step::Key(key), rest @ ..] = path
     {
-        for site in sites.iter().take(MOST_SITES) {
+        for site in sites.iter().take(MAX_SITES) {
             if let Some(given) = argument(tracer, site, key, None, rest) {
                 found = found.or(given);
             }
         }
         return found;
     }
-    if left_out || found.is_empty() {
+    if is_omitted || found.is_empty() {
         if let Some(default) = &default {
             found = found.or(tracer.trace(default, path));
         } else if let (Some(annotation), [Step::Key(_), ..]) = (&parameter.annotation, path) {
@@ -90,37 +90,42 @@ pub(super) fn parameter(
     found
 }
 
-/// A member of an object of which only its class is known, from an annotation.
-fn of_annotation(tracer: &Tracer<'_>, module: usize, annotation: &Span, path: &[Step]) -> Found {
+/// A member of an object of which only the class is known, from an annotation.
+fn of_annotation(
+    tracer: &Tracer<'_>,
+    module: usize,
+    annotation: &Span,
+    path: &[Step],
+) -> PossibleValues {
     let place = Place { module, span: annotation.clone() };
     let written = tracer.modules[module].text(annotation).trim_matches(['"', '\'']);
     match callable(tracer, &place, written) {
         Some(Callable::Class(module, class)) => of_class(tracer, module, class, None, path),
-        _ => Found::default(),
+        _ => PossibleValues::default(),
     }
 }
 
-/// The constructions of a class and of those that inherit its constructor.
+/// The constructions of a class.
 fn constructions(tracer: &Tracer<'_>, module: usize, class: usize) -> Vec<CallSite> {
     calls_of(tracer, module, &tracer.modules[module].classes[class].name)
 }
 
-/// What is wanted of an object of a class: `site` made it, where that is known.
+/// A member of an instance of a class; `site` is the call that created it, if known.
 pub(super) fn of_class(
     tracer: &Tracer<'_>,
     module: usize,
     class: usize,
     site: Option<&CallSite>,
     path: &[Step],
-) -> Found {
+) -> PossibleValues {
     let text = &tracer.modules[module];
     let [Step::Key(name), rest @ ..] = path else {
         return match path {
             [Step::Batch, ..] => of_loader_class(tracer, module, class, site),
-            _ => Found::default(),
+            _ => PossibleValues::default(),
         };
     };
-    // `self.hparams.batch_size` of Lightning, and argparse's namespace kept whole.
+    // `self.hparams.batch_size` of Lightning, and a stored argparse namespace.
     if name == "hparams"
         && let [Step::Key(key), inner @ ..] = rest
     {
@@ -128,7 +133,7 @@ pub(super) fn of_class(
             .unwrap_or_else(|| of_class(tracer, module, class, site, rest));
     }
     // Enumerations and nested classes: `class train: batch_size = 32`.
-    let mut found: Option<Found> = None;
+    let mut found: Option<PossibleValues> = None;
     let mut chain = vec![(module, class)];
     chain.extend(bases(tracer, module, class));
     for (module, class) in &chain {
@@ -147,11 +152,11 @@ pub(super) fn of_class(
             let longer: Vec<Step> =
                 one.element.map(Step::Element).into_iter().chain(rest.iter().cloned()).collect();
             let function = one.function.unwrap_or_default();
-            let look = || tracer.trace(&place, &longer);
+            let trace = || tracer.trace(&place, &longer);
             let is_constructor = text.functions[function].name == "__init__";
             let value = match site.filter(|_| is_constructor) {
-                Some(site) => within_call(tracer, site, (*module, function), look),
-                None => look(),
+                Some(site) => within_call(tracer, site, (*module, function), trace),
+                None => trace(),
             };
             found = Some(found.map_or(value.clone(), |before| before.or(value)));
         }
@@ -174,9 +179,9 @@ pub(super) fn of_class(
             found = Some(of_class(tracer, *module, nested, None, rest));
             break;
         }
-        // A property, or a method whose result is asked for.
+        // A property, or a method whose result is wanted.
         if let Some(Callable::Function(module, function)) = method(tracer, *module, *class, name) {
-            let mut given = Found::default();
+            let mut given = PossibleValues::default();
             for value in &tracer.modules[module].functions[function].returns {
                 given = given.or(tracer.trace(&Place { module, span: value.clone() }, rest));
             }
@@ -192,7 +197,7 @@ pub(super) fn of_class(
     )
 }
 
-/// A field with its default, or what the constructor of a dataclass was given for it.
+/// A field: the constructor argument of a dataclass, or its default.
 fn of_field(
     tracer: &Tracer<'_>,
     module: usize,
@@ -201,41 +206,41 @@ fn of_field(
     site: Option<&CallSite>,
     name: &str,
     path: &[Step],
-) -> Found {
+) -> PossibleValues {
     let text = &tracer.modules[module];
     let has_constructor = text.function("__init__", Some(class)).is_some();
     let sites = match site {
         Some(site) => vec![site.clone()],
         None => constructions(tracer, module, class),
     };
-    let mut found = Found::default();
-    let mut left_out = sites.is_empty();
+    let mut found = PossibleValues::default();
+    let mut is_omitted = sites.is_empty();
     if field.annotation.is_some() && !has_constructor {
         let fields = text
             .assignments
             .iter()
             .filter(|one| one.class == Some(class) && one.annotation.is_some());
         let position = fields.map(|one| &one.target).position(|target| target == name);
-        for site in sites.iter().take(MOST_SITES) {
+        for site in sites.iter().take(MAX_SITES) {
             match argument(tracer, site, name, position, path) {
                 Some(given) => found = found.or(given),
-                None => left_out = true,
+                None => is_omitted = true,
             }
         }
     } else {
-        left_out = true;
+        is_omitted = true;
     }
-    if left_out && !field.value.is_empty() {
+    if is_omitted && !field.value.is_empty() {
         let place = Place { module, span: field.value.clone() };
         found = found.or(default_of_field(tracer, &place, path));
-    } else if left_out && let Some(annotation) = &field.annotation {
+    } else if is_omitted && let Some(annotation) = &field.annotation {
         found = found.or(of_annotation(tracer, module, annotation, path));
     }
     found
 }
 
 /// `field(default=32)`, `Field(32, ge=1)`, `field(default_factory=Training)`, or the value itself.
-fn default_of_field(tracer: &Tracer<'_>, place: &Place, path: &[Step]) -> Found {
+fn default_of_field(tracer: &Tracer<'_>, place: &Place, path: &[Step]) -> PossibleValues {
     let text = &tracer.modules[place.module];
     let Some(arguments) = Arguments::of(tracer, place) else { return tracer.trace(place, path) };
     let callee = text.node(&place.span).and_then(|node| node.field(Field::Function));
@@ -248,16 +253,16 @@ fn default_of_field(tracer: &Tracer<'_>, place: &Place, path: &[Step]) -> Found 
         if factory.is(Kind::Lambda) {
             return factory
                 .field(Field::Body)
-                .map_or(Found::default(), |body| tracer.part(place, body, path));
+                .map_or(PossibleValues::default(), |body| tracer.part(place, body, path));
         }
         let span = factory.byte_range();
         return of_annotation(tracer, place.module, &span, path);
     }
     let default = arguments.named("default").or(arguments.positional.first().copied());
-    default.map_or(Found::default(), |default| tracer.part(place, default, path))
+    default.map_or(PossibleValues::default(), |default| tracer.part(place, default, path))
 }
 
-/// What a class's constructor takes under a name.
+/// The constructor parameter with this name.
 fn constructor_parameter(
     tracer: &Tracer<'_>,
     module: usize,
@@ -265,27 +270,27 @@ fn constructor_parameter(
     site: Option<&CallSite>,
     name: &str,
     path: &[Step],
-) -> Option<Found> {
+) -> Option<PossibleValues> {
     let Some(Callable::Function(module, function)) = method(tracer, module, class, "__init__")
     else {
         return None;
     };
     let parameters = &tracer.modules[module].functions[function].parameters;
     parameters.iter().find(|parameter| parameter.name == name)?;
-    let look = || parameter(tracer, module, function, name, path);
+    let trace = || parameter(tracer, module, function, name, path);
     Some(match site {
-        Some(site) => within_call(tracer, site, (module, function), look),
-        None => look(),
+        Some(site) => within_call(tracer, site, (module, function), trace),
+        None => trace(),
     })
 }
 
-/// A loader that is a class of the project: what its constructor is given for the batch size.
+/// A loader that is a class of the project: the constructor argument for the batch size.
 fn of_loader_class(
     tracer: &Tracer<'_>,
     module: usize,
     class: usize,
     site: Option<&CallSite>,
-) -> Found {
+) -> PossibleValues {
     let constructor = method(tracer, module, class, "__init__");
     if let Some(Callable::Function(of, function)) = constructor {
         let parameters = &tracer.modules[of].functions[function].parameters;
@@ -298,7 +303,7 @@ fn of_loader_class(
             return found;
         }
     }
-    // It keeps a loader, or goes over one.
+    // It holds a loader, or iterates over one.
     let text = &tracer.modules[module];
     let own = |at: Option<usize>| at.is_some_and(|at| text.functions[at].class == Some(class));
     let loops = text.loops.iter().filter(|one| own(one.function));
@@ -310,10 +315,10 @@ fn of_loader_class(
             return found;
         }
     }
-    Found::default()
+    PossibleValues::default()
 }
 
-/// A method of a class or of what it inherits from in the project.
+/// A method of a class, possibly inherited from another class of the project.
 pub(super) fn method(
     tracer: &Tracer<'_>,
     module: usize,
@@ -329,7 +334,7 @@ pub(super) fn method(
     })
 }
 
-/// The classes that a class inherits from, as far as they are the project's.
+/// The base classes of a class that belong to the project.
 fn bases(tracer: &Tracer<'_>, module: usize, class: usize) -> Vec<(usize, usize)> {
     let mut all: Vec<(usize, usize)> = Vec::new();
     let mut next = vec![(module, class)];
@@ -350,8 +355,8 @@ fn bases(tracer: &Tracer<'_>, module: usize, class: usize) -> Vec<(usize, usize)
     all
 }
 
-/// The class of the object that a dotted name means, where an assignment or a parameter's annotation
-/// says so.
+/// The class of the object that a dotted name means, from an assignment or the annotation of a
+/// parameter.
 pub(super) fn class_of(tracer: &Tracer<'_>, place: &Place, name: &str) -> Option<(usize, usize)> {
     tracer.deeper(|| own_class_of(tracer, place, name)).flatten()
 }
@@ -374,8 +379,8 @@ fn own_class_of(tracer: &Tracer<'_>, place: &Place, name: &str) -> Option<(usize
     {
         return Some(found);
     }
-    let made = text.assignments.iter().rfind(|one| one.target == name);
-    let called = made.and_then(|one| {
+    let assignment = text.assignments.iter().rfind(|one| one.target == name);
+    let called = assignment.and_then(|one| {
         let node = text.node(&one.value).filter(|node| node.is(Kind::Call))?;
         let callee = text.text(&node.field(Field::Function)?.byte_range()).to_owned();
         (!callee.starts_with(name)).then_some(callee)
@@ -388,15 +393,15 @@ fn own_class_of(tracer: &Tracer<'_>, place: &Place, name: &str) -> Option<(usize
     class(text.text(parameter.annotation.as_ref()?), place.module)
 }
 
-/// Looks at something with the parameters of a function being what one call gives.
+/// Traces with the parameters of a function bound to the arguments of one call.
 pub(super) fn within_call(
     tracer: &Tracer<'_>,
     site: &CallSite,
     function: (usize, usize),
-    look: impl FnOnce() -> Found,
-) -> Found {
+    trace: impl FnOnce() -> PossibleValues,
+) -> PossibleValues {
     tracer.enter(function, site.clone());
-    let found = look();
+    let found = trace();
     tracer.leave();
     found
 }

@@ -1,4 +1,4 @@
-//! The texts that a script reads, from its imports.
+//! The files that a script imports.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use super::Entry;
 use super::arena::Arena;
 use super::module::Module;
 
-/// The texts of a project.
+/// The files of a project.
 pub trait Project: Sync {
-    /// The text of a file, by its path relative to the project's root with `/` between; nothing
-    /// where there is none that may be read.
+    /// Returns the text of a file, by its path relative to the project's root with `/` as
+    /// separator. Returns `None` if it does not exist or may not be read.
     fn text(&self, path: &str) -> Option<Arc<str>>;
 }
 
@@ -20,22 +20,22 @@ impl Project for std::collections::HashMap<String, Arc<str>> {
     }
 }
 
-/// Files that are followed. A batch size is rarely more than two imports away.
-const MOST_FILES: usize = 96;
-/// Bytes of text in all.
-const MOST_BYTES: usize = 8 << 20;
+/// The maximum number of files followed. A batch size is rarely more than two imports away.
+const MAX_FILES: usize = 96;
+/// The maximum total size of the files, in bytes.
+const MAX_BYTES: usize = 8 << 20;
 
-/// The modules of a project that its entry imports, the entry first.
+/// The modules that the entry of a project imports, the entry first.
 #[derive(Debug, Default)]
 pub struct Modules {
     pub all: Arena<Module>,
     by_path: HashMap<String, usize>,
-    /// Folders that absolute imports are looked for in.
+    /// Folders in which absolute imports are searched.
     folders: Vec<String>,
 }
 
 impl Modules {
-    /// Reads the entry and what it imports, breadth first.
+    /// Reads the entry and its imports, breadth first.
     pub fn read(project: &dyn Project, entry: &Entry) -> Modules {
         let mut folders = vec![folder_of(&entry.path)];
         for folder in ["", "src"] {
@@ -47,20 +47,19 @@ impl Modules {
         let mut bytes = 0;
         modules.load(project, &entry.path, &mut bytes);
         let mut at = 0;
-        while at < modules.all.len() && modules.all.len() < MOST_FILES {
+        while at < modules.all.len() && modules.all.len() < MAX_FILES {
             let module = &modules.all[at];
-            let mut wanted = Vec::new();
+            let mut paths = Vec::new();
             for import in &module.imports {
                 let dots = ".".repeat(import.level as usize);
-                wanted
-                    .extend(modules.candidates(&module.path, &format!("{dots}{}", import.module)));
+                paths.extend(modules.candidates(&module.path, &format!("{dots}{}", import.module)));
                 for name in &import.names {
                     let separator = if import.module.is_empty() { "" } else { "." };
                     let dotted = format!("{dots}{}{separator}{name}", import.module);
-                    wanted.extend(modules.candidates(&module.path, &dotted));
+                    paths.extend(modules.candidates(&module.path, &dotted));
                 }
             }
-            for path in wanted {
+            for path in paths {
                 modules.load(project, &path, &mut bytes);
             }
             at += 1;
@@ -69,24 +68,24 @@ impl Modules {
     }
 
     fn load(&mut self, project: &dyn Project, path: &str, bytes: &mut usize) {
-        if self.by_path.contains_key(path) || self.all.len() >= MOST_FILES {
+        if self.by_path.contains_key(path) || self.all.len() >= MAX_FILES {
             return;
         }
         let Some(text) = project.text(path) else { return };
         *bytes = bytes.saturating_add(text.len());
-        if *bytes > MOST_BYTES {
+        if *bytes > MAX_BYTES {
             return;
         }
         self.by_path.insert(path.to_owned(), self.all.len());
         self.all.push(Module::new(path, text));
     }
 
-    /// There is not even the entry.
+    /// Whether even the entry is missing.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The module that `dotted` means in the file at `path`, where it is one of the project.
+    /// The module that `dotted` means in the file at `path`, if it belongs to the project.
     pub fn imported(&self, path: &str, dotted: &str) -> Option<usize> {
         self.candidates(path, dotted).iter().find_map(|path| self.by_path.get(path).copied())
     }
@@ -123,7 +122,7 @@ impl Modules {
     }
 }
 
-/// `a/b` of `a/b/c.py`; empty at the root.
+/// `a/b` for `a/b/c.py`; empty for a file in the root.
 pub(crate) fn folder_of(path: &str) -> String {
     path.rsplit_once('/').map(|(folder, _)| folder.to_owned()).unwrap_or_default()
 }

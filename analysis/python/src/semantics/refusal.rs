@@ -1,12 +1,12 @@
 //! Why a question about a program has no answer.
 
-/// Why a value cannot be followed, or a program cannot be edited.
+/// Why a value cannot be traced, or a program cannot be edited.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
     /// A sentence.
     pub message: String,
-    /// The place that it is about: file and line.
+    /// The file and line that it is about.
     pub at: Option<(String, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! [`Tracer`]: from an expression back to the numbers that it may come from.
+//! [`Tracer`]: follows an expression back to the numbers that it may come from.
 
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use std::cell::{Cell, RefCell};
@@ -12,17 +12,17 @@ use super::module::{Module, Span};
 use super::project::Modules;
 use super::{Entry, Project, Refusal, arguments, dictionary, functions, literal};
 
-/// How a doubt begins that a branch nobody can decide here is the reason of. A value that is changed
-/// in one is still written where it is written.
+/// The beginning of a doubt about a value that is changed in a branch whose condition is unknown.
+/// The place where the value is written is still valid.
 pub const CHANGED_IN_A_BRANCH: &str = "depending on a condition";
 
-/// Expressions that are looked at for one answer.
-const MOST_STEPS: u32 = 3_000;
-/// How deep one may lead to the next. Each takes a few hundred bytes of the stack.
-pub const DEEPEST: usize = 60;
+/// The maximum number of expressions visited by a tracer.
+const MAX_STEPS: u32 = 3_000;
+/// The maximum recursion depth. Each level takes a few hundred bytes of stack.
+pub const MAX_DEPTH: usize = 60;
 
-/// What is wanted of an expression's value: its attribute or key, its element, or, of a loader or a
-/// batch, the batch size.
+/// The wanted part of an expression's value: an attribute or key, an element, or the batch size of
+/// a loader or batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Key(String),
@@ -49,7 +49,7 @@ pub struct Number {
     pub refusal: Option<String>,
 }
 
-/// A constant that is no number.
+/// A constant that is not a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Constant {
     Nothing,
@@ -57,30 +57,30 @@ pub enum Constant {
     Text(String),
 }
 
-/// What an expression may come from.
+/// The values that an expression may come from.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct PossibleValues {
     pub numbers: Vec<Number>,
     pub constants: Vec<Constant>,
     pub doubts: Vec<Refusal>,
 }
 
-impl Found {
-    pub fn doubt(refusal: Refusal) -> Found {
-        Found { doubts: vec![refusal], ..Found::default() }
+impl PossibleValues {
+    pub fn doubt(refusal: Refusal) -> PossibleValues {
+        PossibleValues { doubts: vec![refusal], ..PossibleValues::default() }
     }
 
-    pub fn constant(constant: Constant) -> Found {
-        Found { constants: vec![constant], ..Found::default() }
+    pub fn constant(constant: Constant) -> PossibleValues {
+        PossibleValues { constants: vec![constant], ..PossibleValues::default() }
     }
 
-    /// Nothing at all is known.
+    /// Whether there is neither a number nor a constant.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty() && self.constants.is_empty()
     }
 
-    /// One more thing that it may be.
-    pub fn or(mut self, other: Found) -> Found {
+    /// Adds alternatives.
+    pub fn or(mut self, other: PossibleValues) -> PossibleValues {
         for number in other.numbers {
             if !self.numbers.contains(&number) {
                 self.numbers.push(number);
@@ -106,7 +106,7 @@ pub struct Tracer<'a> {
     steps: Cell<u32>,
     pub depth: Cell<usize>,
     stack: RefCell<Vec<(Place, Vec<Step>)>>,
-    /// The functions that are being looked into, with the calls that lead there.
+    /// The functions that are being analyzed, with the calls that lead to them.
     calls: RefCell<Vec<((usize, usize), CallSite)>>,
 }
 
@@ -124,17 +124,17 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// From here on a function's parameters are what this call gives.
+    /// From here on, the parameters of a function are the arguments of this call.
     pub fn enter(&self, function: (usize, usize), site: CallSite) {
         self.calls.borrow_mut().push((function, site));
     }
 
-    /// The end of what [`Tracer::enter`] began.
+    /// Ends what [`Tracer::enter`] started.
     pub fn leave(&self) {
         self.calls.borrow_mut().pop();
     }
 
-    /// The call that a function is looked into from.
+    /// The call through which a function is being analyzed.
     pub fn site_of(&self, function: (usize, usize)) -> Option<CallSite> {
         let calls = self.calls.borrow();
         calls.iter().rfind(|(one, _)| *one == function).map(|(_, site)| site.clone())
@@ -147,59 +147,64 @@ impl<'a> Tracer<'a> {
         Refusal { message: format!("{}:{} {}", at.0, at.1, message.into()), at: Some(at) }
     }
 
-    pub fn doubt(&self, place: &Place, message: impl Into<String>) -> Found {
-        Found::doubt(self.refusal(place, message))
+    pub fn doubt(&self, place: &Place, message: impl Into<String>) -> PossibleValues {
+        PossibleValues::doubt(self.refusal(place, message))
     }
 
-    /// What an expression, or what is wanted of it, may come from.
-    pub fn trace(&self, place: &Place, path: &[Step]) -> Found {
+    /// Traces an expression, or the part of its value at `path`.
+    pub fn trace(&self, place: &Place, path: &[Step]) -> PossibleValues {
         let steps = self.steps.get() + 1;
         self.steps.set(steps);
         let depth = self.stack.borrow().len();
         let key = (place.clone(), path.to_vec());
         if self.stack.borrow().contains(&key) {
-            return Found::default();
+            return PossibleValues::default();
         }
-        if steps > MOST_STEPS || depth > DEEPEST || path.len() > 16 {
+        if steps > MAX_STEPS || depth > MAX_DEPTH || path.len() > 16 {
             return self.doubt(place, "is too complex to follow");
         }
         self.stack.borrow_mut().push(key);
         let found = match self.modules[place.module].node(&place.span) {
             Some(node) => self.expression(place, node, path),
-            None => Found::default(),
+            None => PossibleValues::default(),
         };
         self.stack.borrow_mut().pop();
         found
     }
 
-    /// The same of a part of the same module.
-    pub fn part(&self, place: &Place, node: Node<'_>, path: &[Step]) -> Found {
+    /// Like [`Tracer::trace`], for another node of the same module.
+    pub fn part(&self, place: &Place, node: Node<'_>, path: &[Step]) -> PossibleValues {
         self.trace(&Place { module: place.module, span: node.byte_range() }, path)
     }
 
-    /// The same with one step more in front.
-    pub fn member(&self, place: &Place, node: Node<'_>, step: Step, path: &[Step]) -> Found {
+    /// Like [`Tracer::part`], with one more step at the start of the path.
+    pub fn member(
+        &self,
+        place: &Place,
+        node: Node<'_>,
+        step: Step,
+        path: &[Step],
+    ) -> PossibleValues {
         let longer: Vec<Step> = std::iter::once(step).chain(path.iter().cloned()).collect();
         self.part(place, node, &longer)
     }
 
-    fn expression(&self, place: &Place, node: Node<'_>, path: &[Step]) -> Found {
+    fn expression(&self, place: &Place, node: Node<'_>, path: &[Step]) -> PossibleValues {
         let module = &self.modules[place.module];
         let field = |name: Field| node.field(name);
         match node.kind() {
             "parenthesized_expression" | "await" | "expression_statement" => named_children(node)
                 .first()
-                .map_or(Found::default(), |inner| self.part(place, *inner, path)),
-            "named_expression" | "keyword_argument" => {
-                field(Field::Value).map_or(Found::default(), |value| self.part(place, value, path))
-            }
+                .map_or(PossibleValues::default(), |inner| self.part(place, *inner, path)),
+            "named_expression" | "keyword_argument" => field(Field::Value)
+                .map_or(PossibleValues::default(), |value| self.part(place, value, path)),
             "integer" if path.is_empty() => self.number(place, node, node),
-            "none" => Found::constant(Constant::Nothing),
-            "true" => Found::constant(Constant::Truth(true)),
-            "false" => Found::constant(Constant::Truth(false)),
+            "none" => PossibleValues::constant(Constant::Nothing),
+            "true" => PossibleValues::constant(Constant::Truth(true)),
+            "false" => PossibleValues::constant(Constant::Truth(false)),
             "string" if path.is_empty() => match literal::string(module, node) {
-                Some(text) => Found::constant(Constant::Text(text)),
-                None => Found::default(),
+                Some(text) => PossibleValues::constant(Constant::Text(text)),
+                None => PossibleValues::default(),
             },
             "identifier" => self.name(place, module.text(&place.span), path),
             "attribute" => self.attribute(place, node, path),
@@ -207,7 +212,7 @@ impl<'a> Tracer<'a> {
             "call" => functions::call(self, place, node, path),
             "conditional_expression" => {
                 let parts = named_children(node);
-                let [yes, condition, no] = parts[..] else { return Found::default() };
+                let [yes, condition, no] = parts[..] else { return PossibleValues::default() };
                 match self.truth(place, condition) {
                     Some(true) => self.part(place, yes, path),
                     Some(false) => self.part(place, no, path),
@@ -216,7 +221,7 @@ impl<'a> Tracer<'a> {
             }
             "boolean_operator" => {
                 let (Some(left), Some(right)) = (field(Field::Left), field(Field::Right)) else {
-                    return Found::default();
+                    return PossibleValues::default();
                 };
                 let is_or = field(Field::Operator).is_some_and(|operator| operator.kind() == "or");
                 let first = self.part(place, left, path);
@@ -238,14 +243,14 @@ impl<'a> Tracer<'a> {
                     [Step::Key(_) | Step::Element(_), rest @ ..] => rest,
                     path => path,
                 };
-                value.map_or(Found::default(), |value| self.part(place, value, rest))
+                value.map_or(PossibleValues::default(), |value| self.part(place, value, rest))
             }
             "tuple" | "list" | "expression_list" => match path {
                 [Step::Element(at), rest @ ..] => match named_children(node).get(*at) {
                     Some(element) => self.part(place, *element, rest),
-                    None => Found::default(),
+                    None => PossibleValues::default(),
                 },
-                // Several loaders: the first that says something.
+                // Several loaders: the first with a known batch size.
                 [Step::Batch, ..] => {
                     let found = named_children(node)
                         .into_iter()
@@ -253,36 +258,36 @@ impl<'a> Tracer<'a> {
                         .find(|found| !found.numbers.is_empty());
                     found.unwrap_or_default()
                 }
-                _ => Found::default(),
+                _ => PossibleValues::default(),
             },
-            "ERROR" => Found::default(),
+            "ERROR" => PossibleValues::default(),
             _ => self.doubt(place, "computes the batch size in a way that could not be followed"),
         }
     }
 
-    /// The number at a node; `shown` is what is quoted of it.
-    pub fn number(&self, place: &Place, node: Node<'_>, shown: Node<'_>) -> Found {
+    /// The number at a node; `shown` is the node to quote.
+    pub fn number(&self, place: &Place, node: Node<'_>, shown: Node<'_>) -> PossibleValues {
         let module = &self.modules[place.module];
-        let Some(value) = literal::folded(module, node) else { return Found::default() };
+        let Some(value) = literal::folded(module, node) else { return PossibleValues::default() };
         let span = node.byte_range();
-        let text = around(module, shown);
+        let text = with_name(module, shown);
         let line = module.line(span.start);
         let number = Number { file: module.path.clone(), span, line, value, text, refusal: None };
-        Found { numbers: vec![number], ..Found::default() }
+        PossibleValues { numbers: vec![number], ..PossibleValues::default() }
     }
 
-    fn attribute(&self, place: &Place, node: Node<'_>, path: &[Step]) -> Found {
+    fn attribute(&self, place: &Place, node: Node<'_>, path: &[Step]) -> PossibleValues {
         let module = &self.modules[place.module];
         let (Some(object), Some(name)) = (node.field(Field::Object), node.field(Field::Attribute))
         else {
-            return Found::default();
+            return PossibleValues::default();
         };
         let name = module.text(&name.byte_range()).to_owned();
         // `FLAGS = flags.FLAGS` of absl.
         if let Some(found) = arguments::well_known(self, &name, path) {
             return found;
         }
-        // `import a.b` and then `a.b.BATCH`.
+        // `import a.b`, then `a.b.BATCH`.
         let written: String =
             module.text(&object.byte_range()).chars().filter(|c| !c.is_whitespace()).collect();
         if let Some(target) = self.imported_module(place.module, &written) {
@@ -291,11 +296,11 @@ impl<'a> Tracer<'a> {
         self.member(place, object, Step::Key(name), path)
     }
 
-    fn subscript(&self, place: &Place, node: Node<'_>, path: &[Step]) -> Found {
+    fn subscript(&self, place: &Place, node: Node<'_>, path: &[Step]) -> PossibleValues {
         let module = &self.modules[place.module];
         let (Some(value), Some(key)) = (node.field(Field::Value), node.field(Field::Subscript))
         else {
-            return Found::default();
+            return PossibleValues::default();
         };
         let step = match Kind::of(&key) {
             Kind::Integer => literal::whole(module.text(&key.byte_range()))
@@ -315,13 +320,13 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    fn arithmetic(&self, place: &Place, node: Node<'_>) -> Found {
+    fn arithmetic(&self, place: &Place, node: Node<'_>) -> PossibleValues {
         let module = &self.modules[place.module];
         if literal::folded(module, node).is_some() {
             return self.number(place, node, node);
         }
         let (Some(left), Some(right)) = (node.field(Field::Left), node.field(Field::Right)) else {
-            return Found::default();
+            return PossibleValues::default();
         };
         let operator = node.field(Field::Operator).map_or("", |operator| operator.kind());
         let named_batch = |node: Node<'_>| {
@@ -340,14 +345,14 @@ impl<'a> Tracer<'a> {
                 number.refusal.get_or_insert(refusal.message.clone());
             }
             if found.numbers.is_empty() {
-                return Found::doubt(refusal);
+                return PossibleValues::doubt(refusal);
             }
         }
         found
     }
 }
 
-/// One line of code, not too long.
+/// Shortens code to one line.
 pub fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
@@ -358,8 +363,8 @@ pub fn one_line(text: &str) -> String {
     format!("{short}…")
 }
 
-/// A number with what names it: `batch_size=32`, `BATCH_SIZE = 32`, `"batch_size": 32`.
-fn around(module: &Module, node: Node<'_>) -> String {
+/// A number with its name: `batch_size=32`, `BATCH_SIZE = 32`, `"batch_size": 32`.
+fn with_name(module: &Module, node: Node<'_>) -> String {
     let mut shown = node;
     while let Some(parent) = shown.parent() {
         let names = matches!(

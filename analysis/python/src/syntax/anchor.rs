@@ -1,28 +1,28 @@
-//! Where each line of the text that ran is in today's text.
+//! Maps the lines of the text that ran to the current text.
 
 use std::collections::HashMap;
 
 use imara_diff::{Algorithm, Diff, InternedInput};
 
-/// A line of today's text.
+/// A line of the current text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Counted from 1.
+    /// 1-based.
     pub line: u32,
-    /// The line stands in the place of the old one and reads differently.
+    /// Whether the line replaced the old one with different text.
     pub changed: bool,
 }
 
-/// Lines of the text that ran, and where they are today. Lines are counted from 1.
+/// The lines of the text that ran, mapped to the current text. Lines are 1-based.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineMap {
-    /// By old line. Nothing where the line is gone.
+    /// By old line; `None` if the line is gone.
     places: Vec<Option<Place>>,
-    /// By new line: the old line that reads the same. Nothing where the line is new or changed.
+    /// By new line: the unchanged old line, or `None` if the line is new or changed.
     origins: Vec<Option<u32>>,
-    /// Indices of old lines that are not blank and gone or changed, sorted.
+    /// Sorted indices of old lines that are not blank and are gone or changed.
     gone_code: Vec<usize>,
-    /// Checksums of the text that ran are unknown: lines are taken to be where they were.
+    /// The checksums of the text that ran are unknown: lines are assumed not to have moved.
     identity: bool,
 }
 
@@ -30,11 +30,12 @@ pub struct LineMap {
 const BLANK: u32 = 0;
 
 impl LineMap {
-    /// Compares the checksums (see [`super::fingerprint`]) of the text that ran with today's.
+    /// Compares the checksums (see [`crate::fingerprint`]) of the text that ran with those of the
+    /// current text.
     ///
-    /// Lines that stayed in order are found with a diff. Of what is left, a line that is there once
-    /// on both sides has moved, and takes its equal neighbours with it. Of what is then left, lines
-    /// that were replaced by as many others are taken to have changed, one by one.
+    /// A diff finds the lines that stayed in order. Of the rest, a line that occurs exactly once on
+    /// both sides has moved, together with its equal neighbors. Of what then remains, lines that
+    /// were replaced by the same number of others are considered changed, one by one.
     pub fn new(old: &[u32], new: &[u32]) -> LineMap {
         let mut map = LineMap {
             places: vec![None; old.len()],
@@ -71,7 +72,7 @@ impl LineMap {
         map
     }
 
-    /// Where an old line is today. Nothing where it was deleted.
+    /// Maps an old line to the current text. Returns `None` if it was deleted.
     pub fn place(&self, old_line: u32) -> Option<Place> {
         if self.identity {
             let known = old_line >= 1 && (old_line as usize) <= self.origins.len();
@@ -80,8 +81,8 @@ impl LineMap {
         *self.places.get(index(old_line)?)?
     }
 
-    /// Which line of the text that ran a line of today is, unchanged. Nothing where it is new or
-    /// changed.
+    /// Maps a current line to the unchanged line of the text that ran. Returns `None` if it is new
+    /// or changed.
     pub fn origin(&self, new_line: u32) -> Option<u32> {
         if self.identity {
             return Some(new_line);
@@ -89,15 +90,15 @@ impl LineMap {
         *self.origins.get(index(new_line)?)?
     }
 
-    /// Nothing but blank lines stood between two lines of the text that ran, or what did is still
-    /// somewhere in today's.
+    /// Whether there were only blank lines between two lines of the text that ran, or all lines
+    /// between them still exist in the current text.
     pub fn nothing_between(&self, first: u32, last: u32) -> bool {
         let next = self.gone_code.partition_point(|&at| at < first as usize);
         let end = (last as usize).saturating_sub(1);
         self.identity || self.gone_code.get(next).is_none_or(|&at| at >= end)
     }
 
-    /// Records that an old line stands in today's text, if both texts have these lines.
+    /// Records that an old line is in the current text, if both texts have these lines.
     fn join(&mut self, old: usize, new: usize) {
         if let (Some(place), Some(origin)) = (self.places.get_mut(old), self.origins.get_mut(new)) {
             *place = Some(Place { line: number(new), changed: false });
@@ -109,22 +110,22 @@ impl LineMap {
         matches!(self.places.get(old), Some(Some(place)) if !place.changed)
     }
 
-    /// Whether an old line exists, and its place in today's text is not known yet.
+    /// Whether an old line exists and is not mapped yet.
     fn has_no_place(&self, old: usize) -> bool {
         self.places.get(old) == Some(&None)
     }
 
-    /// Whether a line of today's text exists, and its old line is not known yet.
+    /// Whether a current line exists and is not mapped yet.
     fn has_no_origin(&self, new: usize) -> bool {
         self.origins.get(new) == Some(&None)
     }
 
     fn find_moved(&mut self, old: &[u32], new: &[u32]) {
-        let lone_old = lone(old, |at| self.has_no_place(at));
-        let lone_new = lone(new, |at| self.has_no_origin(at));
-        let mut moved: Vec<(usize, usize)> = lone_old
+        let unique_old = unique(old, |at| self.has_no_place(at));
+        let unique_new = unique(new, |at| self.has_no_origin(at));
+        let mut moved: Vec<(usize, usize)> = unique_old
             .into_iter()
-            .filter_map(|(checksum, from)| Some((from, *lone_new.get(&checksum)?)))
+            .filter_map(|(checksum, from)| Some((from, *unique_new.get(&checksum)?)))
             .collect();
         moved.sort_unstable();
         for (from, to) in moved {
@@ -159,9 +160,9 @@ impl LineMap {
             before.filter(|&at| self.has_no_place(at) && is_code(old, at)).collect();
         let added: Vec<usize> =
             after.filter(|&at| self.has_no_origin(at) && is_code(new, at)).collect();
-        // With other numbers on both sides there is no telling which became which, and a cost at
-        // the wrong line is worse than none. One line that became several is mostly a statement
-        // that is being broken up, and begins where it began.
+        // If the numbers differ, it is unknown which line became which, and a cost at the wrong
+        // line is worse than none. One line that became several is usually a statement that is
+        // being split, and starts where it started before.
         if gone.len() == added.len() || (gone.len() == 1 && !added.is_empty()) {
             for (&from, &to) in gone.iter().zip(&added) {
                 if let Some(place) = self.places.get_mut(from) {
@@ -172,8 +173,8 @@ impl LineMap {
     }
 }
 
-/// Checksums that are there once among the lines that `take` wants, and where.
-fn lone(checksums: &[u32], take: impl Fn(usize) -> bool) -> HashMap<u32, usize> {
+/// Maps each checksum that occurs exactly once among the lines that `take` selects to its index.
+fn unique(checksums: &[u32], take: impl Fn(usize) -> bool) -> HashMap<u32, usize> {
     let mut found: HashMap<u32, Option<usize>> = HashMap::new();
     for (at, &checksum) in checksums.iter().enumerate() {
         if checksum != BLANK && take(at) {
@@ -203,7 +204,8 @@ mod tests {
     use super::*;
     use crate::fingerprint;
 
-    /// Lines of both texts are words; each old one with where it is today, `*` where it changed.
+    /// The lines of both texts are words. Shows each old word with its new line, and `*` if it
+    /// changed.
     #[track_caller]
     fn check(old: &str, new: &str, expected: Expect) {
         let lines = |text: &str| fingerprint(&text.replace(' ', "\n"));
@@ -228,20 +230,20 @@ mod tests {
     }
 
     #[test]
-    fn a_line_in_place_of_another_has_changed() {
+    fn a_replaced_line_has_changed() {
         check("a b c", "a x c", expect!["a1 b2* c3"]);
         check("a b c d", "a x y d", expect!["a1 b2* c3* d4"]);
         check("a b d", "a x y d", expect!["a1 b2* d4"]);
     }
 
     #[test]
-    fn where_it_cannot_be_told_there_is_nothing() {
+    fn ambiguous_lines_are_not_mapped() {
         check("a b c d", "a x d", expect!["a1 b- c- d3"]);
         check("a b c d", "a x y z d", expect!["a1 b- c- d5"]);
     }
 
     #[test]
-    fn a_moved_line_takes_its_neighbours_along() {
+    fn a_moved_line_takes_its_neighbors_along() {
         check("a b ( c ) d", "a b d e ( c )", expect!["a1 b2 (5 c6 )7 d3"]);
     }
 
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn without_checksums_lines_are_where_they_were() {
+    fn without_checksums_lines_do_not_move() {
         let map = LineMap::new(&[], &fingerprint("a\nb"));
         assert_eq!(map.place(2), Some(Place { line: 2, changed: false }));
         assert_eq!((map.place(0), map.place(3)), (None, None));

@@ -1,4 +1,4 @@
-//! What a text imports, wherever in it the statement stands.
+//! Finds the imports of a file, at any nesting level.
 
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -8,28 +8,28 @@ use super::index::SourceIndex;
 /// One imported module.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import {
-    /// How many dots stand before the name: 0 for an absolute import, 1 for `from . import x`.
+    /// The number of leading dots: 0 for an absolute import, 1 for `from . import x`.
     pub level: u32,
     /// The dotted name; empty for `from . import x`.
     pub module: String,
-    /// What is imported from it, which may be modules too: `x` of `from . import x`.
+    /// The imported names, which may also be modules: `x` in `from . import x`.
     pub names: Vec<String>,
-    /// What the text calls them: of each name in `names`, or of the module itself where there are none.
-    /// Empty for `from a import *`.
+    /// The local names: for each name in `names`, or for the module itself if there are none. Empty
+    /// for `from a import *`.
     pub local_names: Vec<String>,
 }
 
-/// No text of a person imports more than this; a machine's text is not followed further.
-const MOST_IMPORTS: usize = 10_000;
+/// The maximum number of imports read. No hand-written file has more.
+const MAX_IMPORTS: usize = 10_000;
 
-/// The imports of a text, in order.
+/// Returns the imports of a file, in order.
 pub fn imports(index: &SourceIndex) -> Vec<Import> {
     let mut found = Vec::new();
     let Some(tree) = index.tree() else {
         return found;
     };
     let text = index.text();
-    // The cursor walks without recursion: a text may be nested as deeply as it likes.
+    // The cursor walks without recursion: the nesting depth is unlimited.
     let mut cursor = tree.walk();
     loop {
         let node = cursor.node();
@@ -47,8 +47,8 @@ pub fn imports(index: &SourceIndex) -> Vec<Import> {
             }
             kind => !is_expression(kind),
         };
-        if found.len() >= MOST_IMPORTS {
-            found.truncate(MOST_IMPORTS);
+        if found.len() >= MAX_IMPORTS {
+            found.truncate(MAX_IMPORTS);
             return found;
         }
         if descend && cursor.goto_first_child() {
@@ -62,7 +62,7 @@ pub fn imports(index: &SourceIndex) -> Vec<Import> {
     }
 }
 
-/// Import statements stand within statements alone, so expressions need no look inside.
+/// Import statements only occur within statements, so expressions are skipped.
 fn is_expression(kind: Kind) -> bool {
     matches!(kind, Kind::ExpressionStatement | Kind::ReturnStatement | Kind::Assignment)
 }
@@ -77,11 +77,11 @@ fn import_from(node: Node<'_>, text: &str) -> Option<Import> {
     Some(Import { level, module: without_spaces(name), names, local_names })
 }
 
-/// The children in the field `name`: their own names, and what the text calls them.
+/// The children in the field `name`, as original and local names.
 fn dotted_names(node: Node<'_>, text: &str) -> Vec<(String, String)> {
     let mut cursor = node.walk();
     node.children_by_field_name("name", &mut cursor)
-        .take(MOST_IMPORTS)
+        .take(MAX_IMPORTS)
         .filter_map(|child| {
             let own = child.field(Field::Name).unwrap_or(child);
             let own = text.get(own.byte_range()).map(without_spaces)?;
@@ -136,13 +136,13 @@ mod tests {
     }
 
     #[test]
-    fn within_functions_and_after_a_mistake() {
+    fn imports_in_functions_and_after_a_syntax_error() {
         check("def f():\n    if x:\n        import a\n", &[(0, "a", &[])]);
         check("x = = 3\nimport a\n", &[(0, "a", &[])]);
     }
 
     #[test]
-    fn what_the_text_calls_them() {
+    fn local_names() {
         let found = imports(&SourceIndex::new(
             "import a.b as c, d.e\nfrom f import g as h, i\nfrom j import *\n",
         ));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_no_danger() {
+    fn deep_nesting_is_safe() {
         let text = format!("{}import a\n", "(".repeat(20_000));
         let _ = imports(&SourceIndex::new(text.as_str()));
         let nested: String =

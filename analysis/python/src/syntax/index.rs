@@ -1,4 +1,4 @@
-//! [`SourceIndex`]: one document's text, and what is known of it.
+//! [`SourceIndex`]: the text of a document and its analysis.
 
 use crate::syntax::kind::{Kind, TypedNode as _};
 use std::ops::Range;
@@ -10,16 +10,16 @@ use super::lines::{Lines, character_at};
 use super::parse::{self, Budget};
 use super::statements::{Outline, Scope, ScopeKind, Statement};
 
-/// One edit: the bytes `range` become `text`.
+/// One edit: replaces the bytes in `range` by `text`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextEdit {
-    /// Bytes of the text before this edit (and after those that came before it).
+    /// Byte range in the text before this edit, and after all earlier edits.
     pub range: Range<usize>,
-    /// What takes their place.
+    /// The replacement.
     pub text: String,
 }
 
-/// A Python text with its lines, statements and scopes, kept up with edits.
+/// A Python file with its lines, statements and scopes, updated on edits.
 ///
 /// A clone is a snapshot: the text and the tree are shared.
 #[derive(Clone, Debug)]
@@ -28,39 +28,45 @@ pub struct SourceIndex {
     lines: Arc<Lines>,
     tree: Option<Tree>,
     outline: Arc<Outline>,
-    /// What was edited since the tree was last in step with the text.
-    behind: Option<Behind>,
+    /// The edits since the tree last matched the text.
+    pending: Option<PendingEdits>,
 }
 
 #[derive(Clone, Debug)]
-struct Behind {
-    /// Bytes of today's text.
+struct PendingEdits {
+    /// Byte range in the current text.
     region: Range<usize>,
     edits: u32,
-    /// Of [`Budget::Edit`]: what the edits since the last attempt to parse may spend. Where the text
-    /// stays broken, an attempt at every key would be five milliseconds for nothing each time.
-    saved: usize,
-    /// After so many edits one is parsed with the whole budget. Each time that was not enough it is
-    /// twice as many.
-    patience: u32,
+    /// The ticks of [`Budget::Edit`] that the edits since the last parse attempt have saved up.
+    /// While the text stays broken, an attempt on every keystroke would waste five milliseconds
+    /// each time.
+    saved_ticks: usize,
+    /// After this many edits, one parse gets the whole budget. Doubles each time that this was not
+    /// enough.
+    parse_after_edits: u32,
 }
 
-impl Behind {
-    fn at(region: Range<usize>) -> Behind {
-        Behind { region, edits: 0, saved: EDIT_TICKS, patience: EDITS_BEHIND }
+impl PendingEdits {
+    fn at(region: Range<usize>) -> PendingEdits {
+        PendingEdits {
+            region,
+            edits: 0,
+            saved_ticks: EDIT_TICKS,
+            parse_after_edits: MIN_EDITS_BEHIND,
+        }
     }
 }
 
-/// After so many edits that the small budget was not enough for, one is parsed with the whole.
-const EDITS_BEHIND: u32 = 128;
-/// Where even that was not enough, at the most.
-const MOST_EDITS_BEHIND: u32 = 1 << 14;
-/// What an attempt may spend.
+/// After this many edits that exceeded the small budget, one parse gets the whole budget.
+const MIN_EDITS_BEHIND: u32 = 128;
+/// The maximum of this number after repeated failures.
+const MAX_EDITS_BEHIND: u32 = 1 << 14;
+/// The budget of an attempt, in ticks.
 const EDIT_TICKS: usize = Budget::Edit { bytes: 0 }.ticks(0);
-/// What an edit adds to what may be spent: an attempt at every seventh key.
-const TICKS_OF_A_KEY: usize = 8;
-/// The same of what may have closed what was open.
-const TICKS_OF_A_BRACKET: usize = 25;
+/// The ticks that an edit adds to the saved budget: one attempt on every seventh keystroke.
+const TICKS_PER_KEY: usize = 8;
+/// The ticks of an edit that may have closed an open bracket or string.
+const TICKS_PER_BRACKET: usize = 25;
 
 impl SourceIndex {
     /// Parses a text.
@@ -69,14 +75,20 @@ impl SourceIndex {
         let lines = Lines::new(&text);
         let tree = parse::parse(&text, &lines, None, Budget::Whole);
         let outline = Outline::new(tree.as_ref(), &lines, text.len());
-        SourceIndex { text, lines: Arc::new(lines), tree, outline: Arc::new(outline), behind: None }
+        SourceIndex {
+            text,
+            lines: Arc::new(lines),
+            tree,
+            outline: Arc::new(outline),
+            pending: None,
+        }
     }
 
-    /// Applies edits one after the other and parses once, using what has not changed. Ranges
-    /// outside the text or within a character are moved to the nearest place before.
+    /// Applies edits one after the other, then parses once, incrementally. Ranges outside of the
+    /// text or within a character are moved to the nearest valid offset before.
     ///
-    /// Where parsing would take long, as it does behind a bracket that is not closed yet, the
-    /// statements stay as they were and move with the text; [`SourceIndex::catch_up`] parses then.
+    /// If parsing would take long, as after a bracket that is not closed yet, the statements stay
+    /// as they were and move with the text. [`SourceIndex::catch_up`] parses later.
     pub fn edit(&mut self, edits: &[TextEdit]) {
         if edits.is_empty() {
             return;
@@ -95,32 +107,32 @@ impl SourceIndex {
             return;
         }
         let edited = edits.iter().map(|edit| edit.text.len()).sum();
-        let Some(behind) = &mut self.behind else { return };
-        if was_too_large || behind.edits > behind.patience {
+        let Some(pending) = &mut self.pending else { return };
+        if was_too_large || pending.edits > pending.parse_after_edits {
             self.parse(Budget::Whole);
             return;
         }
         let may_close =
             |edit: &TextEdit| edit.text.contains(['(', ')', '[', ']', '{', '}', '"', '\'']);
-        let earned = if edits.iter().any(may_close) { TICKS_OF_A_BRACKET } else { TICKS_OF_A_KEY };
-        behind.saved = behind.saved.saturating_add(earned + edited / 90);
-        if behind.saved >= EDIT_TICKS {
-            behind.saved = 0;
+        let earned = if edits.iter().any(may_close) { TICKS_PER_BRACKET } else { TICKS_PER_KEY };
+        pending.saved_ticks = pending.saved_ticks.saturating_add(earned + edited / 90);
+        if pending.saved_ticks >= EDIT_TICKS {
+            pending.saved_ticks = 0;
             self.parse(Budget::Edit { bytes: edited });
         } else {
-            behind.edits += 1;
+            pending.edits += 1;
         }
     }
 
-    /// Lets go of what was known of a text that has become one which is not parsed.
+    /// Drops the analysis of a text that has become too large to parse.
     fn forget_tree(&mut self) {
         self.tree = None;
         self.outline = Arc::new(Outline::new(None, &self.lines, self.text.len()));
-        self.behind = None;
+        self.pending = None;
     }
 
-    /// Parses what [`SourceIndex::edit`] put off, which may take a few hundred milliseconds in a
-    /// long file. True where the statements may have changed by it.
+    /// Parses what [`SourceIndex::edit`] postponed. This may take a few hundred milliseconds in a
+    /// long file. Returns true if the statements may have changed.
     pub fn catch_up(&mut self) -> bool {
         let is_behind = self.is_behind();
         if is_behind {
@@ -129,9 +141,9 @@ impl SourceIndex {
         is_behind && !self.is_behind()
     }
 
-    /// Parsing was put off: see [`SourceIndex::catch_up`].
+    /// Whether parsing was postponed: see [`SourceIndex::catch_up`].
     pub fn is_behind(&self) -> bool {
-        self.behind.is_some()
+        self.pending.is_some()
     }
 
     /// Moves everything with one edit; `text` is the text after it.
@@ -153,35 +165,36 @@ impl SourceIndex {
             });
         }
         Arc::make_mut(&mut self.outline).shift(&old, new_len, lines, lines_before);
-        let behind = self.behind.get_or_insert_with(|| Behind::at(old.start..new_end));
-        let region = &mut behind.region;
+        let pending = self.pending.get_or_insert_with(|| PendingEdits::at(old.start..new_end));
+        let region = &mut pending.region;
         let end = if region.end > old.end { region.end - old.len() + new_len } else { 0 };
         *region = region.start.min(old.start)..end.max(new_end);
     }
 
-    /// Brings tree and statements in step with the text, where the budget is enough.
+    /// Updates the tree and the statements if the budget is enough.
     fn parse(&mut self, budget: Budget) {
-        let Some(behind) = &mut self.behind else { return };
+        let Some(pending) = &mut self.pending else { return };
         #[cfg(test)]
         tests::count_attempt(budget);
         let Some(tree) = parse::parse(&self.text, &self.lines, self.tree.as_ref(), budget) else {
             match budget {
-                Budget::Edit { .. } => behind.edits += 1,
+                Budget::Edit { .. } => pending.edits += 1,
                 Budget::Whole => {
-                    behind.edits = 0;
-                    behind.patience = behind.patience.saturating_mul(2).min(MOST_EDITS_BEHIND);
+                    pending.edits = 0;
+                    pending.parse_after_edits =
+                        pending.parse_after_edits.saturating_mul(2).min(MAX_EDITS_BEHIND);
                 }
             }
             return;
         };
         match &self.tree {
             Some(old) => {
-                let mut region = behind.region.clone();
+                let mut region = pending.region.clone();
                 for changed in old.changed_ranges(&tree) {
                     region.start = region.start.min(changed.start_byte);
                     region.end = region.end.max(changed.end_byte);
                 }
-                Arc::make_mut(&mut self.outline).look_again(&tree, &self.lines, region);
+                Arc::make_mut(&mut self.outline).update(&tree, &self.lines, region);
             }
             None => {
                 let outline = Outline::new(Some(&tree), &self.lines, self.text.len());
@@ -189,16 +202,16 @@ impl SourceIndex {
             }
         }
         self.tree = Some(tree);
-        self.behind = None;
+        self.pending = None;
     }
 
-    /// Takes a whole new text, for clients that send no ranges, as one edit of what differs.
+    /// Replaces the whole text, for clients that send no ranges, as one edit of the difference.
     pub fn replace(&mut self, text: &str) {
         let prefix = self.text.bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
         let start = character_at(text, prefix).min(character_at(&self.text, prefix));
         let (old, new) = (&self.text[start..], &text[start..]);
         let suffix = old.bytes().rev().zip(new.bytes().rev()).take_while(|(a, b)| a == b).count();
-        // A character that differs in its first bytes alone is cut in two by the bytes it shares.
+        // Two characters may share their last bytes, which would cut the new one in two.
         let mut new_end = new.len() - suffix;
         while !new.is_char_boundary(new_end) {
             new_end += 1;
@@ -210,43 +223,42 @@ impl SourceIndex {
         }
     }
 
-    /// The text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The text, shared.
+    /// The text, as a shared reference.
     pub fn shared_text(&self) -> Arc<str> {
         Arc::clone(&self.text)
     }
 
-    /// Its lines.
     pub fn lines(&self) -> &Lines {
         &self.lines
     }
 
-    /// Its statements, sorted; headers do not overlap. Empty where the text could not be parsed.
+    /// The statements in order; their headers do not overlap. Empty if the text could not be
+    /// parsed.
     pub fn statements(&self) -> &[Statement] {
         &self.outline.statements
     }
 
-    /// Its scopes, parents before children; the first is the text itself.
+    /// The scopes, parents before children; the first is the file itself.
     pub fn scopes(&self) -> &[Scope] {
         &self.outline.scopes
     }
 
-    /// Whether the text is left unparsed because of its size or of a line's.
+    /// Whether the text is not parsed because it or one of its lines is too long.
     pub fn is_too_large_to_parse(&self) -> bool {
-        !parse::can_be_parsed(&self.lines)
+        !parse::is_parseable(&self.lines)
     }
 
-    /// The syntax tree; nothing where the text is too long or too strange to parse.
+    /// The syntax tree, or `None` if the text is too long or could not be parsed within the budget.
     pub fn tree(&self) -> Option<&Tree> {
         self.tree.as_ref()
     }
 
-    /// The bytes of a line, counted from 1, without whitespace around it and without the comment behind
-    /// its code.
+    /// The byte range of a 1-based line, without the whitespace around it and without a comment
+    /// after its code.
     pub fn code_on_line(&self, line: u32) -> Range<usize> {
         let whole = self.lines.trimmed(&self.text, line);
         let last = whole.end.saturating_sub(1).max(whole.start)..whole.end;
@@ -258,7 +270,7 @@ impl SourceIndex {
         whole.start..whole.start + code.trim_end().len()
     }
 
-    /// The line, counted from 1, from which on the text is no Python; nothing where all of it is.
+    /// The 1-based line of the first syntax error, or `None` if there is none.
     pub fn first_syntax_error(&self) -> Option<u32> {
         let mut node = self.tree.as_ref()?.root_node();
         if !node.has_error() {
@@ -274,16 +286,16 @@ impl SourceIndex {
         }
     }
 
-    /// The first statement whose header touches a line, counted from 1.
+    /// The first statement whose header touches a 1-based line.
     pub fn statement_on_line(&self, line: u32) -> Option<usize> {
         let index = self.outline.statements.partition_point(|statement| statement.last_line < line);
         (self.outline.statements.get(index)?.first_line <= line).then_some(index)
     }
 
-    /// The innermost scope around an offset: 0, the text itself, where there is no other.
+    /// The innermost scope around an offset; 0, the file itself, if there is no other.
     pub fn scope_at(&self, offset: usize) -> usize {
-        // Parents come before children and spans nest, so the last that begins before the offset
-        // is it, or one of its parents is.
+        // Parents come before children and spans nest, so it is the last scope that begins before
+        // the offset, or one of its parents.
         let mut index =
             self.outline.scopes.partition_point(|scope| scope.span.start <= offset).max(1) - 1;
         while let Some(scope) = self.outline.scopes.get(index)
@@ -295,7 +307,7 @@ impl SourceIndex {
         index
     }
 
-    /// A scope's name as a person says it: `Net.forward`; empty for the text itself. At most the
+    /// The qualified name of a scope: `Net.forward`; empty for the file itself. Has at most the
     /// four innermost names.
     pub fn scope_name(&self, scope: usize) -> String {
         let mut names = Vec::new();

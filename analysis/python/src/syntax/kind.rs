@@ -1,4 +1,4 @@
-//! What a node of the tree is, by types that the compiler checks instead of names.
+//! The kinds of syntax nodes as enums that the compiler checks, instead of strings.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use tree_sitter::Node;
 pub use super::kinds::{Field, Kind};
 use super::parse::language;
 
-/// [`Kind`]s by tree-sitter's numbers.
+/// [`Kind`]s by tree-sitter's kind id.
 static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
     let language = language();
     let numbers = 0..u16::try_from(language.node_kind_count()).unwrap_or(u16::MAX);
@@ -18,25 +18,24 @@ static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
     numbers.map(kind).collect()
 });
 
-/// tree-sitter's numbers of [`Field`]s.
+/// tree-sitter's field id of each [`Field`].
 static FIELDS: LazyLock<Vec<u16>> = LazyLock::new(|| {
     let number = |field: &Field| language().field_id_for_name(field.name());
     Field::ALL.iter().map(|field| number(field).map_or(0, u16::from)).collect()
 });
 
 impl Kind {
-    /// The kind of a node; [`Kind::Other`] for keywords, operators and what could not be parsed.
+    /// The kind of a node; [`Kind::Other`] for keywords, operators and syntax errors.
     pub fn of(node: &Node<'_>) -> Kind {
         KINDS.get(usize::from(node.kind_id())).copied().unwrap_or(Kind::Other)
     }
 }
 
-/// A node with its kind and its fields.
+/// Typed access to the kind and the fields of a node.
 pub trait TypedNode<'t> {
-    /// Whether it is of this kind.
     fn is(&self, kind: Kind) -> bool;
 
-    /// The child in a field.
+    /// Returns the child in a field.
     fn field(&self, field: Field) -> Option<Node<'t>>;
 }
 
@@ -67,14 +66,14 @@ mod tests {
         words.collect()
     }
 
-    /// Whether trees have nodes of this number, and not tokens.
+    /// Whether trees have visible named nodes with this kind id.
     fn is_shown(number: u16) -> bool {
         language().node_kind_is_named(number)
             && language().node_kind_is_visible(number)
             && !language().node_kind_is_supertype(number)
     }
 
-    /// `kinds.rs`, from the grammar.
+    /// Generates `kinds.rs` from the grammar.
     fn generated() -> String {
         let names: BTreeSet<&str> = (0..language().node_kind_count() as u16)
             .filter(|number| is_shown(*number))
@@ -85,13 +84,13 @@ mod tests {
             .filter_map(|number| language().field_name_for_id(number))
             .collect();
         let mut text = "//! The node types of tree-sitter-python. Generated: `UPDATE_EXPECT=1 cargo test -p ridgeline-python kind`.\n\n\
-             /// What a node is.\n#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]\npub enum Kind {\n"
+             /// The kind of a syntax node.\n#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]\npub enum Kind {\n"
             .to_owned();
         for name in &names {
             let _ = writeln!(text, "    /// `{name}`\n    {},", variant(name));
         }
-        text += "    /// A keyword, an operator, or what could not be parsed.\n    Other,\n}\n\nimpl Kind {\n    \
-                 /// The kind of this name.\n    pub(super) fn named(name: &str) -> Kind {\n        match name {\n";
+        text += "    /// A keyword, an operator, or a syntax error.\n    Other,\n}\n\nimpl Kind {\n    \
+                 /// Returns the kind with this name.\n    pub(super) fn named(name: &str) -> Kind {\n        match name {\n";
         for name in &names {
             let _ = writeln!(text, "            \"{name}\" => Kind::{},", variant(name));
         }
@@ -102,7 +101,7 @@ mod tests {
         }
         let _ = writeln!(
             text,
-            "}}\n\nimpl Field {{\n    /// All of them, in the order of the enumeration.\n    \
+            "}}\n\nimpl Field {{\n    /// All fields, in the order of the enum.\n    \
              pub(super) const ALL: [Field; {}] = [",
             fields.len()
         );
@@ -118,12 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_those_of_the_grammar() {
+    fn kinds_match_the_grammar() {
         expect_file!["kinds.rs"].assert_eq(&generated());
     }
 
     #[test]
-    fn every_name_has_a_number() {
+    fn every_name_has_an_id() {
         assert!(FIELDS.iter().all(|number| *number != 0));
         for number in 0..language().node_kind_count() as u16 {
             let name = language().node_kind_for_id(number).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The node types of tree-sitter-python. Generated: `UPDATE_EXPECT=1 cargo test -p ridgeline-python kind`.
 
-/// What a node is.
+/// The kind of a syntax node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `aliased_import`
@@ -249,12 +249,12 @@ pub enum Kind {
     WithStatement,
     /// `yield`
     Yield,
-    /// A keyword, an operator, or what could not be parsed.
+    /// A keyword, an operator, or a syntax error.
     Other,
 }
 
 impl Kind {
-    /// The kind of this name.
+    /// Returns the kind with this name.
     pub(super) fn named(name: &str) -> Kind {
         match name {
             "aliased_import" => Kind::AliasedImport,
@@ -455,7 +455,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// All of them, in the order of the enumeration.
+    /// All fields, in the order of the enum.
     pub(super) const ALL: [Field; 32] = [
         Field::Alias,
         Field::Alternative,

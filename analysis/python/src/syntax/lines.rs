@@ -1,33 +1,32 @@
-//! Where the lines of a text are, and a checksum of each.
+//! Line starts of a text, and a checksum of each line.
 //!
-//! Lines end at `\n`, `\r\n` and `\r`, as for Python and the Language Server Protocol. A text with n
-//! line ends has n + 1 lines; the last may be empty.
+//! Lines end at `\n`, `\r\n` and `\r`, as in Python and in the Language Server Protocol. A text
+//! with n line ends has n + 1 lines; the last may be empty.
 
 use std::ops::Range;
 
-/// One crc32 a line, over the line's UTF-8 bytes without the whitespace around them.
+/// Returns one CRC-32 per line, over the UTF-8 bytes of the line without surrounding whitespace.
 ///
 /// The agent writes the same (`line_crc` in docs/recording.md), so that costs can follow their
 /// lines. Both sides strip what Python's `bytes.strip()` strips: space, `\t`, `\n`, `\r`, `\x0b`
-/// and `\x0c`, and nothing of Unicode. A byte order mark at the start of the text belongs to no
-/// line. An empty line's checksum is 0.
+/// and `\x0c`, but no Unicode whitespace. A byte order mark at the start of the text belongs to no
+/// line. The checksum of an empty line is 0.
 pub fn fingerprint(text: &str) -> Vec<u32> {
     Lines::new(text).checksums
 }
 
-/// The lines of one text.
+/// The lines of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lines {
-    /// Where each line begins; the first is 0, and there is always one.
+    /// The start offset of each line; the first is 0, and there is always one.
     starts: Vec<usize>,
-    /// As [`fingerprint`] gives them.
+    /// The checksum of each line, as [`fingerprint`] computes it.
     checksums: Vec<u32>,
-    /// Bytes of the text.
+    /// The length of the text in bytes.
     len: usize,
 }
 
 impl Lines {
-    /// Finds the lines of `text`.
     pub fn new(text: &str) -> Lines {
         let mut lines = Lines { starts: Vec::new(), checksums: Vec::new(), len: text.len() };
         split(text, 0..text.len(), &mut lines.starts, &mut lines.checksums);
@@ -36,22 +35,22 @@ impl Lines {
         lines
     }
 
-    /// How many lines there are; at least 1.
+    /// The number of lines; at least 1.
     pub fn count(&self) -> u32 {
         u32::try_from(self.starts.len()).unwrap_or(u32::MAX)
     }
 
-    /// Checksums by line, as [`fingerprint`] gives them.
+    /// The checksum of each line, as [`fingerprint`] computes it.
     pub fn checksums(&self) -> &[u32] {
         &self.checksums
     }
 
-    /// Bytes of the text.
+    /// The length of the text in bytes.
     pub fn text_len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of the longest line, its end included.
+    /// The length of the longest line in bytes, including its line end.
     pub fn longest(&self) -> usize {
         let ends = self.starts.iter().skip(1).chain([&self.len]);
         self.starts
@@ -62,21 +61,21 @@ impl Lines {
             .unwrap_or(0)
     }
 
-    /// The line, counted from 1, that holds the byte at `offset`. An offset past the end is on the
-    /// last line.
+    /// The 1-based line that contains the byte at `offset`. An offset past the end is on the last
+    /// line.
     pub fn line_of(&self, offset: usize) -> u32 {
         u32::try_from(self.starts.partition_point(|&start| start <= offset)).unwrap_or(u32::MAX)
     }
 
-    /// Where a line, counted from 1, begins. Line 0 begins where line 1 does; a line past the last
-    /// one begins at the text's end.
+    /// The start offset of a 1-based line. Line 0 starts where line 1 does; a line past the last
+    /// one starts at the end of the text.
     pub fn start_of(&self, line: u32) -> usize {
         let index = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
         self.starts.get(index).copied().unwrap_or(self.len)
     }
 
-    /// The bytes of a line, counted from 1, without its line end and without whitespace around it.
-    /// Empty for a blank line and for one that is not there.
+    /// The byte range of a 1-based line, without its line end and surrounding whitespace. Empty for
+    /// a blank line and for one that does not exist.
     pub fn trimmed(&self, text: &str, line: u32) -> Range<usize> {
         let start = self.start_of(line);
         let end = self.start_of(line.saturating_add(1)).min(text.len());
@@ -84,10 +83,10 @@ impl Lines {
         first..first + bytes.len()
     }
 
-    /// Follows an edit: the bytes `old` of the text before became `new_len` bytes, and `text` is
-    /// the text after.
+    /// Applies an edit that replaced the bytes `old` by `new_len` bytes; `text` is the text after
+    /// it.
     pub fn edit(&mut self, text: &str, old: Range<usize>, new_len: usize) {
-        // One line more on each side, because an edit can join a `\r` with a `\n` or part them.
+        // One more line on each side, because an edit can join or separate `\r` and `\n`.
         let first = (self.line_of(old.start) as usize).saturating_sub(2);
         let after = (self.line_of(old.end) as usize).saturating_add(1);
         let shift = |offset: usize| offset - old.len() + new_len;
@@ -103,7 +102,7 @@ impl Lines {
             self.starts.splice(first..after, starts);
             self.checksums.splice(first..after, checksums);
         } else {
-            // The edit reaches the last lines: the rest is found anew.
+            // The edit reaches the last lines: split the rest again.
             let start = self.starts.get(first).copied().unwrap_or(0);
             self.starts.truncate(first);
             self.checksums.truncate(first);
@@ -116,7 +115,7 @@ impl Lines {
     }
 }
 
-/// Adds the lines that end within `region`, which begins where a line begins.
+/// Adds the lines that end within `region`, which starts at a line start.
 fn split(text: &str, region: Range<usize>, starts: &mut Vec<usize>, checksums: &mut Vec<u32>) {
     let bytes = text.as_bytes();
     let mut start = region.start;
@@ -135,7 +134,7 @@ fn split(text: &str, region: Range<usize>, starts: &mut Vec<usize>, checksums: &
     }
 }
 
-/// The nearest place at or before `offset` where a character begins or the text ends.
+/// The nearest character boundary at or before `offset`.
 pub fn character_at(text: &str, offset: usize) -> usize {
     let mut offset = offset.min(text.len());
     while !text.is_char_boundary(offset) {
@@ -152,8 +151,8 @@ fn checksum(text: &str, line: Range<usize>) -> u32 {
     crc32fast::hash(trim(text.as_bytes(), line).1)
 }
 
-/// What Python's `bytes.strip()` leaves of `range`, as its start and its bytes. A byte order mark at the
-/// start of the text is left out too.
+/// Strips what Python's `bytes.strip()` strips, and a byte order mark at the start of the text.
+/// Returns the start offset and the remaining bytes.
 fn trim(bytes: &[u8], range: Range<usize>) -> (usize, &[u8]) {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c);
     let mut start = range.start;
@@ -188,7 +187,8 @@ mod tests {
 
     #[test]
     fn agrees_with_python() {
-        // zlib.crc32(b"import torch"), zlib.crc32(b""), zlib.crc32("\xa0x".encode()), zlib.crc32(b"y")
+        // zlib.crc32(b"import torch"), zlib.crc32(b""), zlib.crc32("\xa0x".encode()),
+        // zlib.crc32(b"y")
         let text = "\u{feff}import torch \r\n\x0b\x0c\t\r\u{a0}x\ny";
         assert_eq!(fingerprint(text), [0xe4d8_2bad, 0, 0x9db3_dedb, 0xfbdb_2615]);
     }
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_edit_gives_what_a_new_look_gives(
+        fn an_edit_matches_a_new_analysis(
             text in "[ab\r\n é]{0,40}", piece in "[a\r\n ü]{0,6}", at in 0usize..50, cut in 0usize..50,
         ) {
             let at = character_at(&text, at);

@@ -1,5 +1,5 @@
-//! A text and its tree: lines, statements and scopes, kept up with edits, and where the lines of another
-//! text are in it.
+//! A file and its syntax tree: lines, statements and scopes, updated on edits, and the mapping of
+//! lines from another version of the file.
 
 pub mod anchor;
 pub mod imports;

@@ -1,4 +1,4 @@
-//! Parsing Python with tree-sitter: incrementally, within a budget, and with Python's line ends.
+//! Parses Python with tree-sitter: incrementally, within a budget, and with Python's line ends.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -8,30 +8,31 @@ use tree_sitter::{Language, ParseOptions, Parser, Point, Tree};
 
 use super::lines::Lines;
 
-/// Texts longer than this are not parsed; their costs go by line. A file of 20,000 lines has about one
-/// million bytes, and a tree takes some 60 bytes of memory for each of the text's.
+/// The maximum size of a text that is parsed, in bytes; costs of larger files are shown by line. A
+/// file of 20,000 lines has about one million bytes, and a tree takes about 60 bytes of memory per
+/// byte of text.
 pub(super) const MAX_BYTES: usize = 4 << 20;
 
-/// Nor are texts with a longer line, which are data and no program.
+/// The maximum length of a line, in bytes. A text with a longer line is data, not a program.
 pub(super) const MAX_LINE_BYTES: usize = 256 << 10;
 
-/// How much work a parse may be. Counted in ticks, one every hundred of tree-sitter's steps,
-/// because this crate knows no clock. A tick takes 20 to 100 microseconds.
+/// The work that a parse may take, in ticks of a hundred tree-sitter steps each, because this crate
+/// knows no clock. A tick takes 20 to 100 microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Budget {
-    /// Ordinary code needs a tick for each 900 bytes, so this is ten times as much and more for
-    /// short texts. It ends what error recovery would search for seconds.
+    /// Ordinary code needs one tick per 900 bytes. This allows ten times as much, and more for
+    /// short texts. It stops error recovery that would otherwise search for seconds.
     Whole,
-    /// An ordinary key takes 20 to 40 ticks. A bracket that is not closed yet can take 2,000,
-    /// because tree-sitter then tries the rest of the file as what is within the bracket.
+    /// An ordinary keystroke takes 20 to 40 ticks. A bracket that is not closed yet can take 2,000,
+    /// because tree-sitter then tries to parse the rest of the file as its content.
     Edit {
-        /// Bytes that were edited: a paste may take what a text of its size takes.
+        /// The number of edited bytes: a paste may take as long as a text of its size.
         bytes: usize,
     },
 }
 
 impl Budget {
-    /// In a text of so many bytes.
+    /// The budget for a text of this size, in ticks.
     pub(super) const fn ticks(self, bytes: usize) -> usize {
         match self {
             Budget::Whole => 2_000 + bytes / 90,
@@ -42,25 +43,25 @@ impl Budget {
 
 static LANGUAGE: LazyLock<Language> = LazyLock::new(|| tree_sitter_python::LANGUAGE.into());
 
-/// The grammar, for those who look node kinds up once.
+/// The grammar.
 pub(super) fn language() -> &'static Language {
     &LANGUAGE
 }
 
-/// Whether a text is one that a person could have written.
-pub(super) fn can_be_parsed(lines: &Lines) -> bool {
+/// Whether a text is small enough to be parsed.
+pub(super) fn is_parseable(lines: &Lines) -> bool {
     lines.text_len() <= MAX_BYTES && lines.longest() <= MAX_LINE_BYTES
 }
 
-/// Parses `text`, with what is still good of `old`. Nothing where the text is too long or too
-/// strange for the budget.
+/// Parses `text`, reusing the unchanged parts of `old`. Returns `None` if the text is too long or
+/// needs more than the budget.
 pub(super) fn parse(text: &str, lines: &Lines, old: Option<&Tree>, budget: Budget) -> Option<Tree> {
-    if !can_be_parsed(lines) {
+    if !is_parseable(lines) {
         return None;
     }
     let mut parser = Parser::new();
     parser.set_language(language()).ok()?;
-    let bytes = as_tree_sitter_reads_it(text);
+    let bytes = for_tree_sitter(text);
     let mut ticks = budget.ticks(text.len());
     let mut spend = |_: &tree_sitter::ParseState| match ticks.checked_sub(1) {
         Some(left) => {
@@ -73,11 +74,11 @@ pub(super) fn parse(text: &str, lines: &Lines, old: Option<&Tree>, budget: Budge
     parser.parse_with_options(&mut |at, _| bytes.get(at..).unwrap_or_default(), old, Some(options))
 }
 
-/// The grammar knows `\n` and `\r\n`, and takes a NUL for the end of the text. Each byte keeps its
-/// place.
-fn as_tree_sitter_reads_it(text: &str) -> Cow<'_, [u8]> {
+/// Prepares a text for the grammar, which knows `\n` and `\r\n`, and treats a NUL as the end of the
+/// text. Offsets stay the same.
+fn for_tree_sitter(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
-    // Most texts have neither, and this way of asking is the fastest.
+    // The fast path for most texts, which have neither.
     if !bytes.contains(&b'\r') && !bytes.contains(&0) {
         return Cow::Borrowed(bytes);
     }
@@ -93,7 +94,7 @@ fn as_tree_sitter_reads_it(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(pairs().map(|(byte, next)| readable(*byte, next)).collect())
 }
 
-/// The place of an offset as tree-sitter counts: from row 0, in bytes.
+/// Converts an offset to tree-sitter's zero-based row and byte column.
 pub(super) fn point(lines: &Lines, offset: usize) -> Point {
     let line = lines.line_of(offset);
     Point { row: line as usize - 1, column: offset.saturating_sub(lines.start_of(line)) }

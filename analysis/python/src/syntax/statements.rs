@@ -1,4 +1,4 @@
-//! The statements and scopes of a text.
+//! The statements and scopes of a file.
 
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use std::ops::Range;
@@ -9,47 +9,46 @@ use tree_sitter::{Node, Tree, TreeCursor};
 use super::lines::Lines;
 use super::parse::language;
 
-/// What a statement is, as far as costs care.
+/// The kind of a statement, as far as it matters for costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementKind {
-    /// Anything without a body.
+    /// Any statement without a body.
     Simple,
     /// `for …:`
     For,
     /// `while …:`
     While,
-    /// `def …:`, its decorators included.
+    /// `def …:`, including its decorators.
     Function,
-    /// `class …:`, its decorators included.
+    /// `class …:`, including its decorators.
     Class,
     /// `if`, `with`, `try`, `match`, and their `elif`, `else`, `except`, `finally`, `case`.
     Block,
 }
 
-/// One statement; for a compound statement, its header alone.
+/// A statement; for a compound statement, only its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// What it is.
     pub kind: StatementKind,
-    /// Its bytes; of a compound statement up to and including the colon. Headers never overlap.
+    /// The byte range; of a compound statement, up to and including the colon. Headers never
+    /// overlap.
     pub header: Range<usize>,
-    /// Where its body ends; of a simple statement, where it ends.
+    /// The end of its body, or of the statement itself if it is simple.
     pub end: usize,
-    /// The line of its first byte, counted from 1.
+    /// The 1-based line of its first byte.
     pub first_line: u32,
-    /// The line of the last byte of `header`, counted from 1.
+    /// The 1-based line of the last byte of `header`.
     pub last_line: u32,
-    /// Index of the scope that it stands in.
+    /// The index of the scope that contains it.
     pub scope: u32,
-    /// It could not be parsed as it stands, or is a string by itself, so its lines may belong to
-    /// several statements.
+    /// Whether it has a syntax error, or is a string expression, so its lines may belong to several
+    /// statements.
     pub broken: bool,
 }
 
-/// What kind of scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScopeKind {
-    /// The whole text.
+    /// The whole file.
     File,
     /// A function or method.
     Function,
@@ -57,34 +56,33 @@ pub enum ScopeKind {
     Class,
 }
 
-/// A function, a class, or the whole text.
+/// A function, a class, or the whole file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// What it is.
     pub kind: ScopeKind,
-    /// The bytes of its name; empty for the text itself and for a name not yet typed.
+    /// The byte range of its name; empty for the file itself and for a name that is not typed yet.
     pub name: Range<usize>,
-    /// Its bytes, decorators included.
+    /// Its byte range, including decorators.
     pub span: Range<usize>,
-    /// The scope around it; nothing for the text itself.
+    /// The enclosing scope; `None` for the file itself.
     pub parent: Option<u32>,
-    /// Index of the `def` or `class` statement; nothing for the text itself.
+    /// The index of the `def` or `class` statement; `None` for the file itself.
     pub statement: Option<usize>,
 }
 
-/// The statements and scopes of a text.
+/// The statements and scopes of a file.
 ///
-/// Only nodes that hold statements are entered, never an expression, and without recursion.
+/// Only nodes that contain statements are visited, never expressions, and without recursion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outline {
-    /// Sorted; headers do not overlap.
+    /// In order; headers do not overlap.
     pub(super) statements: Vec<Statement>,
-    /// Parents before children, sorted by place; the first is the text itself.
+    /// Parents before children, in order; the first is the file itself.
     pub(super) scopes: Vec<Scope>,
 }
 
 impl Outline {
-    /// Finds them in a whole tree; none where there is no tree.
+    /// Finds them in a whole tree; empty if there is no tree.
     pub(super) fn new(tree: Option<&Tree>, lines: &Lines, len: usize) -> Outline {
         let mut walk = Walk::new(lines, len);
         if let Some(tree) = tree {
@@ -96,9 +94,9 @@ impl Outline {
         walk.outline
     }
 
-    /// Moves everything with an edit: the bytes `old` became `new_len` bytes, `lines` are those of
-    /// the text after, and `lines_before` is how many there were before. A statement that was
-    /// edited within grows or shrinks.
+    /// Moves everything with an edit that replaced the bytes `old` by `new_len` bytes. `lines`
+    /// are those of the text after it; the text before it had `lines_before` lines. A statement
+    /// that was edited inside grows or shrinks.
     pub(super) fn shift(
         &mut self,
         old: &Range<usize>,
@@ -116,7 +114,7 @@ impl Outline {
         for statement in self.statements.iter_mut().take(unmoved) {
             statement.end = moved(statement.end);
         }
-        // Lines further on than the one behind the edit all move by as many.
+        // All lines after the one behind the edit move by the same number.
         let near = lines.start_of(lines.line_of(new_end).saturating_add(2));
         let moved_line = |line: u32| (line + lines.count()).saturating_sub(lines_before);
         for statement in self.statements.iter_mut().skip(unmoved) {
@@ -138,18 +136,18 @@ impl Outline {
         }
     }
 
-    /// Looks again at the top-level statements that touch `region`, or did before the edit, and at
-    /// their neighbours. The rest has to be where the tree has it, so [`Outline::shift`] comes first.
-    pub(super) fn look_again(&mut self, tree: &Tree, lines: &Lines, region: Range<usize>) {
+    /// Updates the top-level statements that touch `region`, now or before the edit, and their
+    /// neighbors. The rest must already match the tree, so call [`Outline::shift`] first.
+    pub(super) fn update(&mut self, tree: &Tree, lines: &Lines, region: Range<usize>) {
         let len = self.scopes.first().map_or(0, |file| file.span.end);
         let mut cursor = tree.walk();
         let mut walk = Walk::new(lines, len);
         let mut from = 0;
         let region = self.touched_by(region);
         if cursor.goto_first_child_for_byte(region.start).is_some() {
-            // What is empty, as a token that the parser missed is, is nobody's neighbour.
+            // Empty nodes, such as a missing token, do not count as neighbors.
             while cursor.node().end_byte() >= region.start && cursor.goto_previous_sibling() {}
-            // The first one begins where the text does, whatever is before it.
+            // The first statement starts at the beginning of the text.
             from = cursor.node().start_byte();
             if !cursor.goto_previous_sibling() {
                 from = 0;
@@ -167,7 +165,7 @@ impl Outline {
         let scopes = self.scopes.partition_point(|found| found.span.start < from).max(1)
             ..self.scopes.partition_point(|found| found.span.start < until).max(1);
         let found = walk.outline;
-        // Indices of what was found anew begin at 0, or for scopes at 1; those behind it move.
+        // Indices of the new statements start at 0, those of the new scopes at 1. Later ones move.
         let scope_base = number(scopes.start) - 1;
         let scope_after = |scope: u32| match scope {
             0 => 0,
@@ -203,9 +201,9 @@ impl Outline {
         self.statements.splice(statements, new_statements);
     }
 
-    /// A region with all of the statements that it touches. What tree-sitter says has changed can
-    /// leave out that a statement ends sooner than it did: one that was in its body then stands
-    /// behind it, at the same bytes.
+    /// Extends a region to all statements that it touches. The changed ranges from tree-sitter may
+    /// omit that a statement now ends earlier: a statement that was in its body then comes after
+    /// it, at the same bytes.
     fn touched_by(&self, region: Range<usize>) -> Range<usize> {
         let touches = |it: &&Statement| it.header.start <= region.end && it.end >= region.start;
         self.statements.iter().filter(touches).fold(region.clone(), |whole, it| {
@@ -226,23 +224,23 @@ fn set_lines(statement: &mut Statement, lines: &Lines) {
 
 /// A node that was entered.
 #[derive(Clone, Copy)]
-struct Open {
+struct OpenNode {
     /// The compound statement that it belongs to.
     statement: Option<usize>,
     scope: u32,
-    /// The statement's colon was seen, or its first inner statement.
+    /// Whether the statement's colon or its first inner statement was seen.
     header_known: bool,
-    /// A block or the like within the statement, whose colons are not the statement's.
+    /// A block or similar node within the statement, whose colons are not the statement's.
     is_container: bool,
-    /// Of a decorated definition: where its decorators begin.
+    /// For a decorated definition: where its decorators begin.
     decorators_start: Option<usize>,
 }
 
 struct Walk<'a> {
     lines: &'a Lines,
     outline: Outline,
-    /// One for each node between the root and the cursor, the root included.
-    open: Vec<Open>,
+    /// One for each node between the root and the cursor, including the root.
+    open: Vec<OpenNode>,
 }
 
 impl Walk<'_> {
@@ -257,7 +255,7 @@ impl Walk<'_> {
         Walk {
             lines,
             outline: Outline { statements: Vec::new(), scopes: vec![file] },
-            open: vec![Open {
+            open: vec![OpenNode {
                 statement: None,
                 scope: 0,
                 header_known: true,
@@ -267,8 +265,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes in the node at the cursor, which is a child of the root, and those behind it, up to
-    /// the second one that begins behind `last`. Gives where the next one begins.
+    /// Visits the node at the cursor, a child of the root, and its later siblings, up to the second
+    /// one that begins after `last`. Returns where the next one begins.
     fn siblings(&mut self, cursor: &mut TreeCursor<'_>, last: usize) -> Option<usize> {
         let mut behind = 0;
         loop {
@@ -293,7 +291,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Takes a node in; true where its children are to be visited.
+    /// Visits a node. Returns true if its children must be visited too.
     fn enter(&mut self, node: Node<'_>) -> bool {
         let Some(&parent) = self.open.last() else { return false };
         match Role::of(&node) {
@@ -309,12 +307,12 @@ impl Walk<'_> {
                 false
             }
             Role::Container => {
-                self.open.push(Open { is_container: true, decorators_start: None, ..parent });
+                self.open.push(OpenNode { is_container: true, decorators_start: None, ..parent });
                 true
             }
             Role::Decorated => {
                 let decorators_start = Some(node.start_byte());
-                self.open.push(Open { decorators_start, is_container: true, ..parent });
+                self.open.push(OpenNode { decorators_start, is_container: true, ..parent });
                 true
             }
             Role::Statement(StatementKind::Simple) => {
@@ -330,7 +328,7 @@ impl Walk<'_> {
                     StatementKind::Class => self.scope(node, parent, ScopeKind::Class, statement),
                     _ => parent.scope,
                 };
-                self.open.push(Open {
+                self.open.push(OpenNode {
                     statement: Some(statement),
                     scope,
                     header_known: false,
@@ -343,11 +341,11 @@ impl Walk<'_> {
     }
 
     fn leave(&mut self) {
-        // Where no colon was found the header stays what the node was, up to its first statement.
+        // If no colon was found, the header remains the whole node up to its first inner statement.
         self.open.pop();
     }
 
-    fn add(&mut self, node: Node<'_>, parent: Open, kind: StatementKind) -> usize {
+    fn add(&mut self, node: Node<'_>, parent: OpenNode, kind: StatementKind) -> usize {
         let start = parent.decorators_start.unwrap_or(node.start_byte());
         if !parent.header_known {
             // The colon is missing, or error recovery put it elsewhere.
@@ -356,7 +354,7 @@ impl Walk<'_> {
                 open.header_known = true;
             }
         }
-        // Error recovery can put a statement between decorators and what they decorate.
+        // Error recovery can put a statement between decorators and their definition.
         let before = self.outline.statements.last().map_or(0, |before| before.header.end);
         let start = if start < before { node.start_byte().max(before) } else { start };
         let end = node.end_byte().max(start);
@@ -383,7 +381,13 @@ impl Walk<'_> {
         }
     }
 
-    fn scope(&mut self, node: Node<'_>, parent: Open, kind: ScopeKind, statement: usize) -> u32 {
+    fn scope(
+        &mut self,
+        node: Node<'_>,
+        parent: OpenNode,
+        kind: ScopeKind,
+        statement: usize,
+    ) -> u32 {
         let name = node.field(Field::Name).map_or(0..0, |name| name.byte_range());
         let start = self.outline.statements.get(statement).map_or(0, |found| found.header.start);
         self.outline.scopes.push(Scope {
@@ -397,8 +401,8 @@ impl Walk<'_> {
     }
 }
 
-/// A string by itself costs nothing, so what seems to run within it is code that a quote has
-/// swallowed while it is being typed.
+/// Whether a statement is a string expression. It has no cost: what seems to run within it is code
+/// that an unfinished quote has swallowed.
 fn is_string(node: &Node<'_>) -> bool {
     node.child(0).is_some_and(|child| child.is(Kind::String))
 }
@@ -406,18 +410,18 @@ fn is_string(node: &Node<'_>) -> bool {
 /// What the walk does at a node.
 #[derive(Clone, Copy)]
 enum Role {
-    /// Passes it by.
+    /// Skips it.
     Other,
-    /// A header ends here.
+    /// Ends a header.
     Colon,
-    /// Enters it; it is no statement itself.
+    /// Enters it; it is not a statement itself.
     Container,
-    /// Enters it; its definition begins where it begins.
+    /// Enters it; its definition includes its decorators.
     Decorated,
     Statement(StatementKind),
 }
 
-/// tree-sitter's number of the token that ends a header.
+/// The kind id of the token that ends a header.
 static COLON: LazyLock<u16> = LazyLock::new(|| language().id_for_node_kind(":", false));
 
 impl Role {

@@ -1,6 +1,6 @@
-//! Libraries that train, and how a program starts their training.
+//! Libraries that train, and the calls that start their training.
 
-/// Packages whose import says that a text works with PyTorch.
+/// Packages whose import shows that a file uses PyTorch.
 const PACKAGES: &[&str] = &[
     "torch",
     "torchvision",
@@ -21,10 +21,10 @@ const PACKAGES: &[&str] = &[
 #[derive(Debug)]
 pub(super) struct Library {
     package: &'static str,
-    /// Its functions and methods that train. A name counts only in a text that imports the library: `fit`
-    /// belongs to half of Python.
+    /// Its functions and methods that train. A name only counts in a file that imports the library,
+    /// because many libraries have a `fit`.
     calls: &'static [&'static str],
-    /// Why such a call makes a training script, in a person's words.
+    /// The reason shown to the user why such a call makes a training script.
     pub(super) reason: &'static str,
 }
 
@@ -36,7 +36,7 @@ const fn library(
     Library { package, calls, reason }
 }
 
-/// Each from the library's own documentation.
+/// From the documentation of each library.
 const LIBRARIES: &[Library] = &[
     library("keras", &["fit", "fit_generator", "train_on_batch"], "trains with Keras"),
     library("skorch", &["fit", "partial_fit"], "trains with skorch"),
@@ -77,13 +77,13 @@ const LIBRARIES: &[Library] = &[
     library("speechbrain", &["fit"], "trains with SpeechBrain"),
 ];
 
-/// Whether a package's import says that a text works with PyTorch.
-pub(super) fn is_of_torch(package: &str) -> bool {
+/// Whether importing a package shows that a file uses PyTorch.
+pub(super) fn uses_torch(package: &str) -> bool {
     PACKAGES.contains(&package) || LIBRARIES.iter().any(|library| library.package == package)
 }
 
-/// The library that a call trains by, of those that a text imports.
-pub(super) fn that_trains_by(
+/// Returns the imported library whose training this call starts.
+pub(super) fn training_library(
     call: &str,
     is_imported: impl Fn(&str) -> bool,
 ) -> Option<&'static Library> {

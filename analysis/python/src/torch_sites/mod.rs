@@ -1,48 +1,50 @@
-//! Whether a text is a script that trains a model, and where it does.
+//! Detects whether a file is a script that trains a model, and where.
 //!
-//! It reads other people's scripts, so it asks what the text *does* when it is started, not how it
-//! is laid out: from the code that runs at the start, follow the calls by name to functions of the
-//! same text, and look there for `backward()`, an optimizer's `step()`, or the call of a library that
-//! trains. [`reach`] follows them to the project's other files.
+//! Scripts vary, so this checks what the file *does* when it is started, not how it is laid out.
+//! From the code that runs at the start, it follows calls by name to functions of the same file,
+//! and looks there for `backward()`, an optimizer's `step()`, or a library call that trains.
+//! [`reach()`] follows calls to other files of the project.
 
 use crate::syntax::index::SourceIndex;
 
 mod libraries;
 mod outline;
 mod reach;
+mod roles;
 
 pub use outline::ProgramOutline;
 pub use reach::{Project, Reached, reach};
 
-use outline::{Call, Role};
+use outline::Call;
+use roles::Role;
 
-/// How much a text looks like the script that a person starts to train a model.
+/// How likely a file is the script that a user starts to train a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrainingScript {
-    /// 0 where it does not; scripts from [`TrainingScript::LIKELY`] on are worth starting.
+    /// 0 if it is not a training script; from [`TrainingScript::LIKELY`] on, it is worth starting.
     pub score: u32,
-    /// Why, in a person's words: `calls backward() in a loop`.
+    /// The reasons, as shown to the user: `calls backward() in a loop`.
     pub reasons: Vec<&'static str>,
-    /// The line of the training loop's `for` or `while`, or of the call that trains, counted from 1.
+    /// The 1-based line of the training loop's `for` or `while`, or of the call that trains.
     pub loop_line: Option<u32>,
-    /// The line of the main guard, counted from 1.
+    /// The 1-based line of the main guard.
     pub main_line: Option<u32>,
-    /// The text defines the three functions of a Skyline or DeepView provider.
+    /// Whether the file defines the three functions of a Skyline or DeepView provider.
     pub provider: bool,
 }
 
 impl TrainingScript {
-    /// From this score on, the text is taken to be a training script.
+    /// The minimum score of a training script.
     pub const LIKELY: u32 = 10;
 }
 
-/// Judges a text.
+/// Scores a file.
 pub fn training_script(index: &SourceIndex) -> TrainingScript {
     ProgramOutline::of(index).judge()
 }
 
 impl ProgramOutline {
-    /// Judges the text, without the project's other files.
+    /// Scores the file, without the project's other files.
     pub fn judge(&self) -> TrainingScript {
         let mut judged = TrainingScript {
             provider: self.provider,
@@ -56,19 +58,19 @@ impl ProgramOutline {
         let runs = |call: &&Call| reached.contains(&call.scope);
         let calls: Vec<&Call> = self.calls.iter().filter(runs).collect();
         let first = |role: Role| calls.iter().copied().find(|call| call.role == Some(role));
-        // A class of a known name trains, whatever the library is called.
+        // A trainer class with a known name trains, whatever the library is.
         let fit = first(Role::Fit);
         if !self.imports_torch && fit.is_none() {
             return judged;
         }
-        // What repeats: a loop around the call, or around a call of the function that it is in.
+        // The loop around the call, or around a call of the function that contains it.
         let repeated = |call: &Call| self.loop_around(call, &calls);
         let mut add = |points: u32, reason: &'static str| {
             judged.score += points;
             judged.reasons.push(reason);
         };
         let (backward, step) = (first(Role::Backward), first(Role::Step));
-        let made = first(Role::MakesOptimizer);
+        let optimizer = first(Role::MakesOptimizer);
         if let Some(backward) = backward {
             let around = step.and_then(repeated).or_else(|| repeated(backward));
             match (around, step) {
@@ -77,7 +79,7 @@ impl ProgramOutline {
                     add(10, "calls backward() in a loop");
                 }
                 (None, Some(_)) => add(8, "calls backward()"),
-                // A model's file may try one backward pass of it.
+                // A file that defines a model may try its backward pass once.
                 (None, None) => add(4, "calls backward() once"),
             }
             if step.is_some() {
@@ -86,11 +88,11 @@ impl ProgramOutline {
         } else if let Some(fit) = fit {
             judged.loop_line = Some(fit.line);
             add(12, fit.library.map_or("trains with a trainer class", |library| library.reason));
-        } else if made.is_some()
+        } else if optimizer.is_some()
             && let Some(call) =
                 calls.iter().copied().find(|call| call.role == Some(Role::Delegates))
         {
-            // The loop's body is in another file: `train_one_epoch(model, loader, optimizer)`.
+            // The body of the loop is in another file: `train_one_epoch(model, loader, optimizer)`.
             judged.loop_line = Some(repeated(call).unwrap_or(call.line));
             add(10, "passes an optimizer to a training function");
         }
@@ -103,7 +105,7 @@ impl ProgramOutline {
                 judged.reasons.push(reason);
             }
         };
-        add(made.is_some(), "creates an optimizer");
+        add(optimizer.is_some(), "creates an optimizer");
         add(first(Role::MakesLoader).is_some(), "creates a DataLoader");
         add(self.main_line.is_some(), "has a main guard");
         add(first(Role::ParsesArguments).is_some(), "parses command-line arguments");
@@ -129,7 +131,7 @@ mod tests {
     const STEP: &str = "        loss = f(x)\n        loss.backward()\n        optimizer.step()\n";
 
     #[test]
-    fn a_loop_at_the_top() {
+    fn loop_at_the_top_level() {
         check(
             "opt = torch.optim.SGD(p, lr=1)\nfor epoch in e:\n  for x in loader:\n    l(x).backward()\n    opt.step()\n",
             expect![
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_of_their_own_and_a_function_for_a_step() {
+    fn custom_class_and_step_function() {
         check(
             "class Engine:\n  def fit(self):\n    for b in self.loader:\n      self.one(b)\n  def one(self, b):\n    self.scaler.scale(self.loss(b)).backward()\n    self.scaler.step(self.opt)\nif __name__ == \"__main__\":\n  Engine().fit()\n",
             expect![
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_that_are_handed_over() {
+    fn functions_passed_as_arguments() {
         check(
             &format!("def worker(rank):\n    while True:\n{STEP}\nmp.spawn(worker, nprocs=2)\n"),
             expect!["yes, loop 3: calls backward() in a loop, steps an optimizer"],
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_whose_body_is_in_another_file() {
+    fn loop_body_in_another_file() {
         check(
             "from engine import train_one_epoch\noptimizer = torch.optim.SGD(p)\nfor epoch in range(9):\n  train_one_epoch(model, optimizer, loader)\n",
             expect![
@@ -204,7 +206,7 @@ mod tests {
         );
     }
 
-    /// Judges a text that imports what it says, and nothing else.
+    /// Checks a text without adding `import torch`.
     fn check_alone(text: &str, expected: Expect) {
         let judged = training_script(&SourceIndex::new(text));
         let line = judged.loop_line.map_or("-".to_owned(), |line| line.to_string());
@@ -250,12 +252,12 @@ mod tests {
             "from trl import SFTTrainer\nx = SFTTrainer(m)\nx.train()\n",
             expect!["12, loop 3: trains with TRL"],
         );
-        // `fit` belongs to half of Python.
+        // Many libraries have a `fit`.
         check_alone("from sklearn.svm import SVC\nSVC().fit(x, y)\n", expect!["0, loop -: "]);
     }
 
     #[test]
-    fn functions_that_a_decorator_starts() {
+    fn functions_started_by_a_decorator() {
         check(
             &format!(
                 "@hydra.main(config_path='c')\ndef my(cfg):\n    for x in d:\n{STEP}if __name__ == '__main__':\n    my()\n"
@@ -285,10 +287,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_training_script() {
-        // A library: nobody calls it.
+    fn files_that_are_no_training_script() {
+        // A library: nothing calls it.
         check(&format!("def train(optimizer):\n    for x in d:\n{STEP}"), expect!["no, loop -: "]);
-        // A model, with a look at whether it works.
+        // A model, with a check that it works.
         check(
             "class N(nn.Module):\n  def forward(self, x): return x\nif __name__ == '__main__':\n  N()(x).sum().backward()\n",
             expect!["no, loop -: calls backward() once, has a main guard"],
@@ -301,7 +303,7 @@ mod tests {
             &format!("def test_it():\n    for x in d:\n{STEP}test_it()\n"),
             expect!["no, loop -: "],
         );
-        // Only talk of it.
+        // Only strings and comments.
         check(
             "for x in d:\n    '''loss.backward()'''  # optimizer.step()\n",
             expect!["no, loop -: "],

@@ -1,4 +1,4 @@
-//! What a text does when it is started: its functions, what they call, and what it imports.
+//! What a file does when it is started: its functions, their calls, and its imports.
 
 use crate::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::{HashMap, HashSet};
@@ -6,54 +6,22 @@ use std::collections::{HashMap, HashSet};
 use tree_sitter::Node;
 
 use super::libraries::{self, Library};
+use super::roles::{KnownVariables, Role, last, makes_optimizer, read, steps, trains};
 use crate::syntax::imports::{Import, imports};
 use crate::syntax::index::SourceIndex;
 use crate::syntax::statements::ScopeKind;
 
-/// Names of optimizers that scripts import by themselves. Anything from a module called `optim` is
-/// known by that.
-const OPTIMIZERS: [&str; 16] = [
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "ASGD",
-    "DeepSpeedCPUAdam",
-    "FusedAdam",
-    "LAMB",
-    "LBFGS",
-    "Lion",
-    "NAdam",
-    "RAdam",
-    "RMSprop",
-    "SGD",
-];
-
-/// What a call does for training.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Role {
-    Backward,
-    Step,
-    Fit,
-    MakesOptimizer,
-    MakesLoader,
-    ParsesArguments,
-    /// Gets an optimizer and is named after training.
-    Delegates,
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) role: Option<Role>,
-    /// The library that trains by it.
+    /// The library whose training it starts.
     pub(super) library: Option<&'static Library>,
-    /// What stands before the name: `self.trainer` of `self.trainer.run()`. Empty where it is long.
+    /// The text in front of the name: `self.trainer` in `self.trainer.run()`. Empty if it is too
+    /// long.
     pub(super) object: Option<String>,
-    /// The last part of what is called.
+    /// The last part of the callee.
     pub(super) name: String,
-    /// Names that are handed over as they are, as in `spawn(main, …)`.
+    /// Names that are passed as arguments, as in `spawn(main, …)`.
     pub(super) arguments: Vec<String>,
     pub(super) scope: usize,
     pub(super) line: u32,
@@ -61,7 +29,7 @@ pub(super) struct Call {
     pub(super) in_loop: Option<u32>,
 }
 
-/// A function, a class, or the text itself.
+/// A function, a class, or the file itself.
 #[derive(Clone, Debug)]
 pub(super) struct NamedScope {
     pub(super) name: String,
@@ -69,28 +37,26 @@ pub(super) struct NamedScope {
     pub(super) parent: Option<usize>,
 }
 
-/// What a text does when it is started, without the text.
+/// What a file does when it is started, without its text.
 #[derive(Clone, Debug, Default)]
 pub struct ProgramOutline {
     pub(super) calls: Vec<Call>,
-    /// The first is the text itself.
+    /// The first is the file itself.
     pub(super) scopes: Vec<NamedScope>,
     imports: Vec<Import>,
     pub(super) imports_torch: bool,
     imports_test_framework: bool,
     pub(super) main_line: Option<u32>,
     defines_tests: bool,
-    runs_at_the_top: bool,
+    runs_at_top_level: bool,
     pub(super) provider: bool,
 }
 
-/// Longer expressions in front of a call are not read.
-const MAX_NAME: usize = 80;
-/// More arguments, or more calls in a text, are not read.
+/// The maximum number of arguments read per call, and of calls per file.
 const MAX_ARGUMENTS: usize = 32;
 const MAX_CALLS: usize = 100_000;
-/// What a module may call at its top without doing anything: settings, paths, types.
-const SETTING_UP: [&str; 12] = [
+/// Calls at the top of a module that only set things up: settings, paths, types.
+const SETUP_CALLS: [&str; 12] = [
     "sys.path",
     "os.environ",
     "warnings.",
@@ -106,7 +72,6 @@ const SETTING_UP: [&str; 12] = [
 ];
 
 impl ProgramOutline {
-    /// Reads a text.
     pub fn of(index: &SourceIndex) -> ProgramOutline {
         let text = index.text();
         let named = index.scopes().iter().map(|scope| NamedScope {
@@ -124,33 +89,32 @@ impl ProgramOutline {
             scope.kind == ScopeKind::Function && scope.name.starts_with("test_")
         };
         outline.defines_tests = outline.scopes.iter().any(is_test);
-        outline.look_at_imports();
+        outline.classify_imports();
         outline.gather(index);
         outline
     }
 
-    /// What it imports.
     pub fn imports(&self) -> &[Import] {
         &self.imports
     }
 
-    /// Whether it works with PyTorch, by its own imports.
+    /// Whether its own imports show that it uses PyTorch.
     pub fn imports_torch(&self) -> bool {
         self.imports_torch
     }
 
-    /// Whether it does something when it is started, rather than define what others use.
+    /// Whether it does something when it is started, rather than only define things.
     pub fn runs_something(&self) -> bool {
-        (self.main_line.is_some() || self.runs_at_the_top) && !self.is_test()
+        (self.main_line.is_some() || self.runs_at_top_level) && !self.is_test()
     }
 
-    fn look_at_imports(&mut self) {
+    fn classify_imports(&mut self) {
         for import in &self.imports {
             let package = import.module.split('.').next().unwrap_or_default();
             if import.level > 0 {
                 continue;
             }
-            self.imports_torch |= libraries::is_of_torch(package);
+            self.imports_torch |= libraries::uses_torch(package);
             self.imports_test_framework |= matches!(package, "pytest" | "unittest")
                 || import.module.starts_with("torch.testing");
         }
@@ -159,8 +123,8 @@ impl ProgramOutline {
     fn gather(&mut self, index: &SourceIndex) {
         let text = index.text();
         let Some(tree) = index.tree() else { return };
-        let mut known = Known::default();
-        // Of the loops around the cursor: where each ends, its line, its scope.
+        let mut known = KnownVariables::default();
+        // The loops around the cursor: end offset, line, scope.
         let mut loops: Vec<(usize, u32, usize)> = Vec::new();
         let mut cursor = tree.walk();
         loop {
@@ -173,12 +137,12 @@ impl ProgramOutline {
                     let scope = index.scope_at(node.start_byte());
                     let line = index.lines().line_of(node.start_byte());
                     loops.push((node.end_byte(), line, scope));
-                    self.runs_at_the_top |= scope == 0;
+                    self.runs_at_top_level |= scope == 0;
                 }
                 Kind::IfStatement if is_main_guard(node, text) => {
                     self.main_line.get_or_insert(index.lines().line_of(node.start_byte()));
                 }
-                Kind::DecoratedDefinition => self.calls.extend(started_by_decorator(node, index)),
+                Kind::DecoratedDefinition => self.calls.extend(call_by_decorator(node, index)),
                 Kind::Assignment => known.assigned(node, text),
                 Kind::Call if self.calls.len() < MAX_CALLS => {
                     let scope = index.scope_at(node.start_byte());
@@ -190,8 +154,9 @@ impl ProgramOutline {
                     let is_statement =
                         node.parent().is_some_and(|it| it.is(Kind::ExpressionStatement));
                     let called = node.field(Field::Function).map(|it| read(it, text));
-                    let sets_up = |called: &str| SETTING_UP.iter().any(|it| called.starts_with(it));
-                    self.runs_at_the_top |=
+                    let sets_up =
+                        |called: &str| SETUP_CALLS.iter().any(|it| called.starts_with(it));
+                    self.runs_at_top_level |=
                         scope == 0 && is_statement && !called.is_some_and(sets_up);
                 }
                 _ => {}
@@ -201,15 +166,15 @@ impl ProgramOutline {
             }
             while !cursor.goto_next_sibling() {
                 if !cursor.goto_parent() {
-                    return self.forget_what_leads_nowhere();
+                    return self.drop_dead_calls();
                 }
             }
         }
     }
 
-    /// Outlines of thousands of files are kept: a call that has no role, and no name that this text defines
-    /// or imports, leads nowhere.
-    fn forget_what_leads_nowhere(&mut self) {
+    /// Drops calls without a role whose name this file neither defines nor imports: they lead
+    /// nowhere, and the outlines of thousands of files stay in memory.
+    fn drop_dead_calls(&mut self) {
         let local = self.imports.iter().flat_map(|import| &import.local_names);
         let imports_all = self.imports.iter().any(|import| import.local_names.is_empty());
         let names: HashSet<&str> =
@@ -222,7 +187,7 @@ impl ProgramOutline {
                 || std::iter::once(&call.name)
                     .chain(&call.arguments)
                     .any(|name| names.contains(name.as_str()));
-            // A loop around one of two calls is what counts.
+            // Of several equal calls, one is enough, with and without a loop around it.
             let key = (call.scope, call.name.clone(), call.object.clone(), call.in_loop);
             let is_new = call.role.is_some() || !call.arguments.is_empty() || seen.insert(key);
             leads && is_new
@@ -234,7 +199,7 @@ impl ProgramOutline {
         self.imports_test_framework || (self.defines_tests && self.main_line.is_none())
     }
 
-    /// The scopes that run when the text is started.
+    /// The scopes that run when the file is started.
     pub(super) fn reached(&self) -> HashSet<usize> {
         let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
         for (at, scope) in self.scopes.iter().enumerate().skip(1) {
@@ -246,9 +211,9 @@ impl ProgramOutline {
         }
         let children = self.children();
         let mut reached = HashSet::from([0]);
-        let mut waiting = vec![0];
+        let mut queue = vec![0];
         let mut names_seen: HashSet<&str> = HashSet::new();
-        while let Some(scope) = waiting.pop() {
+        while let Some(scope) = queue.pop() {
             let mut next: Vec<usize> = Vec::new();
             for call in calls.get(&scope).into_iter().flatten() {
                 for name in std::iter::once(&call.name).chain(&call.arguments) {
@@ -257,13 +222,13 @@ impl ProgramOutline {
                     }
                 }
             }
-            next.extend(self.run_with(scope, &children));
-            waiting.extend(next.into_iter().filter(|&scope| reached.insert(scope)));
+            next.extend(self.runs_with(scope, &children));
+            queue.extend(next.into_iter().filter(|&scope| reached.insert(scope)));
         }
         reached
     }
 
-    /// The scopes right below each scope.
+    /// The direct children of each scope.
     pub(super) fn children(&self) -> HashMap<usize, Vec<usize>> {
         let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
         for (at, scope) in self.scopes.iter().enumerate() {
@@ -274,19 +239,19 @@ impl ProgramOutline {
         children
     }
 
-    /// What runs where a scope does, without a call by name.
+    /// The scopes that run when a scope runs, without a call by name.
     ///
-    /// The body of a class runs, and so does what a reached function defines, mostly: a closure for `step`,
-    /// a nested `train_step`. Methods run when they are called; of a class that is made, its constructor
-    /// does.
-    pub(super) fn run_with(
+    /// The body of a class runs. So does, usually, what a reached function defines: a closure for
+    /// `step`, a nested `train_step`. Methods run when they are called, except the constructor of
+    /// an instantiated class.
+    pub(super) fn runs_with(
         &self,
         scope: usize,
         children: &HashMap<usize, Vec<usize>>,
     ) -> impl Iterator<Item = usize> {
         let kind = self.scopes.get(scope).map(|scope| scope.kind);
-        let below = children.get(&scope).cloned().unwrap_or_default();
-        below.into_iter().filter(move |&child| match kind {
+        let children_of_scope = children.get(&scope).cloned().unwrap_or_default();
+        children_of_scope.into_iter().filter(move |&child| match kind {
             Some(ScopeKind::Function) => true,
             Some(ScopeKind::Class) => {
                 self.scopes.get(child).is_some_and(|scope| scope.name == "__init__")
@@ -304,11 +269,11 @@ impl ProgramOutline {
                 return in_loop;
             }
             let name = &self.scopes.get(scope)?.name;
-            let is_its = |caller: &&&Call| {
-                let handed = caller.arguments.iter().any(|argument| argument == name);
-                (caller.name == *name || handed) && caller.scope != scope
+            let is_caller = |caller: &&&Call| {
+                let is_argument = caller.arguments.iter().any(|argument| argument == name);
+                (caller.name == *name || is_argument) && caller.scope != scope
             };
-            let callers = || calls.iter().filter(is_its);
+            let callers = || calls.iter().filter(is_caller);
             let caller = callers().find(|caller| caller.in_loop.is_some()).or(callers().next())?;
             (in_loop, scope) = (caller.in_loop, caller.scope);
         }
@@ -319,14 +284,15 @@ impl ProgramOutline {
         &self,
         node: Node<'_>,
         text: &str,
-        known: &Known<'_>,
+        known: &KnownVariables<'_>,
         (scope, line, in_loop): (usize, u32, Option<u32>),
     ) -> Option<Call> {
         let function = node.field(Field::Function)?;
         let (object, name) = match Kind::of(&function) {
             Kind::Attribute => {
                 let name = read(function.field(Field::Attribute)?, text);
-                // Of a chain only the end counts: `scaler.scale(loss)` and the like may be long.
+                // The object of a call chain may be long, such as `scaler.scale(loss)`; only its
+                // end matters.
                 (Some(read(function.field(Field::Object)?, text)), name)
             }
             Kind::Identifier => (None, read(function, text)),
@@ -349,7 +315,7 @@ impl ProgramOutline {
             known.optimizers.contains(name) || last(name).to_lowercase().contains("optim")
         };
         let whole = read(function, text);
-        let library = libraries::that_trains_by(name, |package| self.imports_package(package));
+        let library = libraries::training_library(name, |package| self.imports_package(package));
         let role = match (object, name) {
             (Some(_), "backward" | "manual_backward") => Some(Role::Backward),
             (Some(object), "step" | "step_and_update_lr") if steps(object, is_optimizer) => {
@@ -393,65 +359,11 @@ impl ProgramOutline {
     }
 }
 
-/// What names of a text stand for.
-#[derive(Default)]
-struct Known<'a> {
-    optimizers: HashSet<&'a str>,
-    trainers: HashSet<&'a str>,
-}
-
-impl<'a> Known<'a> {
-    fn assigned(&mut self, node: Node<'_>, text: &'a str) {
-        let name = node.field(Field::Left).map(|left| read(left, text));
-        let called = node
-            .field(Field::Right)
-            .filter(|right| right.is(Kind::Call))
-            .and_then(|right| right.field(Field::Function))
-            .map(|function| read(function, text));
-        let (Some(name), Some(called)) = (name, called) else { return };
-        if makes_optimizer(called) {
-            self.optimizers.insert(name);
-        } else if makes_trainer(called) {
-            self.trainers.insert(name);
-        }
-    }
-
-    fn is_trainer(&self, object: &str) -> bool {
-        let name = last(object.split('(').next().unwrap_or_default());
-        let lower = name.to_lowercase();
-        self.trainers.contains(object)
-            || lower.ends_with("trainer")
-            || matches!(lower.as_str(), "learn" | "learner")
-    }
-}
-
-/// `Trainer`, `Seq2SeqTrainer`, `Learner`, `vision_learner`.
-fn makes_trainer(called: &str) -> bool {
-    let name = last(called);
-    name.ends_with("Trainer") || name.ends_with("Learner") || name.ends_with("_learner")
-}
-
-/// Whether a method of a library's name trains. `model.train()` mostly puts a module into training mode,
-/// and `scaler.fit(x)` fits no network.
-fn trains(object: &str, name: &str, node: Node<'_>, text: &str) -> bool {
-    let lower = last(object).to_lowercase();
-    let has_arguments = node
-        .field(Field::Arguments)
-        .is_some_and(|list| list.named_child_count() > 0 && read(list, text) != "(True)");
-    match name {
-        "train" => has_arguments || lower.ends_with("trainer") || lower.ends_with("runner"),
-        "fit" => !["scaler", "encoder", "tokenizer", "vectorizer", "pca"]
-            .iter()
-            .any(|other| lower.contains(other)),
-        _ => true,
-    }
-}
-
-/// A function that a library calls where its decorator asks for it: `@hydra.main(…)`, `@app.command()`.
-/// Such a function is called by another name, or by none.
-fn started_by_decorator(node: Node<'_>, index: &SourceIndex) -> Option<Call> {
+/// A function that a library calls because of its decorator: `@hydra.main(…)`, `@app.command()`.
+/// The file calls it by another name, or not at all.
+fn call_by_decorator(node: Node<'_>, index: &SourceIndex) -> Option<Call> {
     let text = index.text();
-    // A scope's bytes include its decorators.
+    // A scope's byte range includes its decorators.
     let own = index.scopes().get(index.scope_at(node.start_byte()))?;
     let definition = node.field(Field::Definition)?;
     let name = read(definition.field(Field::Name)?, text);
@@ -473,49 +385,12 @@ fn started_by_decorator(node: Node<'_>, index: &SourceIndex) -> Option<Call> {
     })
 }
 
-/// `torch.optim.SGD`, `optim.AdamW`, `AdamW`.
-fn makes_optimizer(called: &str) -> bool {
-    let mut parts = called.rsplit('.');
-    let name = parts.next().unwrap_or_default();
-    let module = parts.next();
-    let starts_upper = name.starts_with(|c: char| c.is_ascii_uppercase());
-    (module == Some("optim") && starts_upper) || OPTIMIZERS.contains(&name)
-}
-
-/// Whether what has a `step()` is an optimizer, rather than a scheduler or a game.
-fn steps(object: &str, is_optimizer: impl Fn(&str) -> bool) -> bool {
-    let name = last(object).to_lowercase();
-    if name.contains("sched") || name.contains("env") {
-        return false;
-    }
-    is_optimizer(object)
-        || name.starts_with("opt")
-        || name.ends_with("opt")
-        || name.starts_with("opt_")
-        || matches!(
-            name.as_str(),
-            "scaler" | "grad_scaler" | "engine" | "model_engine" | "sgd" | "adam"
-        )
-}
-
-/// `c` of `a.b.c`.
-fn last(name: &str) -> &str {
-    name.rsplit('.').next().unwrap_or_default()
-}
-
-/// A node's text; empty where it is long.
-fn read<'a>(node: Node<'_>, text: &'a str) -> &'a str {
-    let range = node.byte_range();
-    let limit = if node.kind().starts_with("import") { 10 * MAX_NAME } else { MAX_NAME };
-    if range.len() > limit { "" } else { text.get(range).unwrap_or_default() }
-}
-
 fn is_main_guard(node: Node<'_>, text: &str) -> bool {
     let condition = node.field(Field::Condition).map(|condition| read(condition, text));
     condition.is_some_and(|text| text.contains("__name__") && text.contains("__main__"))
 }
 
-/// Skyline calls the three functions `skyline_…`, DeepView `deepview_…`.
+/// Skyline names the three functions `skyline_…`, DeepView `deepview_…`.
 fn defines_provider(index: &SourceIndex) -> bool {
     let defined: HashSet<&str> = index
         .scopes()

@@ -1,19 +1,21 @@
-//! Training that a program reaches in other files of its project.
+//! Finds training that a program reaches in other files of its project.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 
-use super::outline::{ProgramOutline, Role};
+use super::outline::ProgramOutline;
+use super::roles::Role;
 use crate::syntax::imports::Import;
 use crate::syntax::statements::ScopeKind;
 
-/// The files of a project, by what the caller calls them.
+/// The files of a project.
 pub trait Project {
-    /// What names a file.
+    /// Identifies a file.
     type File: Clone + Eq + Hash;
-    /// What a file does.
+    /// Returns the outline of a file.
     fn outline(&self, file: &Self::File) -> Option<&ProgramOutline>;
-    /// The file of a module, as `importer` imports it: `level` dots, and a dotted name.
+    /// Resolves a module that `importer` imports, by the number of leading dots and the dotted
+    /// name.
     fn module(&self, importer: &Self::File, level: u32, name: &str) -> Option<Self::File>;
 }
 
@@ -22,38 +24,38 @@ pub trait Project {
 pub struct Reached<F> {
     /// The file of the training loop.
     pub file: F,
-    /// The line of its loop, or of the call that trains.
+    /// The line of the loop, or of the call that trains.
     pub line: Option<u32>,
-    /// Whether the program makes the optimizer or the data loader itself.
+    /// Whether the program creates the optimizer or the data loader itself.
     pub sets_up: bool,
 }
 
-/// At most so many functions are looked at: a program of a person has fewer.
-const MOST_SCOPES: usize = 20_000;
-/// Packages that hand on what others define: `from .engine import train` in an `__init__.py`.
-const MOST_HANDED_ON: usize = 5;
+/// The maximum number of functions visited. No hand-written program has more.
+const MAX_SCOPES: usize = 20_000;
+/// The maximum number of re-exports followed: `from .engine import train` in an `__init__.py`.
+const MAX_REEXPORTS: usize = 5;
 
-/// Follows a program's calls through the project's files to code that trains. `function` is where an entry
-/// point starts it; without one the text runs from its top.
+/// Follows the calls of a program through the files of a project to code that trains. `function` is
+/// where an entry point starts it; without it, the file runs from its top.
 pub fn reach<P: Project>(
     project: &P,
     start: &P::File,
     function: Option<&str>,
 ) -> Option<Reached<P::File>> {
     project.outline(start)?;
-    let mut search = Search { project, seen: HashSet::new(), waiting: VecDeque::new() };
+    let mut search = Search { project, seen: HashSet::new(), queue: VecDeque::new() };
     match function {
         None => search.visit(start, 0),
-        Some(name) => search.visit_defined(start, name, MOST_HANDED_ON),
+        Some(name) => search.visit_defined(start, name, MAX_REEXPORTS),
     }
     let mut trains: Option<Reached<P::File>> = None;
     let mut has: HashSet<Role> = HashSet::new();
     let mut in_loop = false;
     let mut children: HashMap<P::File, HashMap<usize, Vec<usize>>> = HashMap::new();
-    while let Some((file, scope)) = search.waiting.pop_front() {
+    while let Some((file, scope)) = search.queue.pop_front() {
         let Some(outline) = project.outline(&file) else { continue };
         let below = children.entry(file.clone()).or_insert_with(|| outline.children());
-        let next: Vec<usize> = outline.run_with(scope, below).collect();
+        let next: Vec<usize> = outline.runs_with(scope, below).collect();
         next.into_iter().for_each(|scope| search.visit(&file, scope));
         for call in outline.calls.iter().filter(|call| call.scope == scope) {
             if let Some(role) = call.role {
@@ -68,13 +70,13 @@ pub fn reach<P: Project>(
                 None => search.call(&file, outline, &call.name),
                 Some(object) => search.method(&file, outline, object, &call.name),
             }
-            for handed in &call.arguments {
-                search.call(&file, outline, handed);
+            for argument in &call.arguments {
+                search.call(&file, outline, argument);
             }
         }
     }
     let sets_up = has.contains(&Role::MakesOptimizer) || has.contains(&Role::MakesLoader);
-    // One backward pass without a step is a test of gradients.
+    // A backward pass without an optimizer step is a test of gradients.
     let steps = in_loop || has.contains(&Role::Step) || has.contains(&Role::Fit);
     trains.filter(|_| steps).map(|reached| Reached { sets_up, ..reached })
 }
@@ -82,24 +84,24 @@ pub fn reach<P: Project>(
 struct Search<'a, P: Project> {
     project: &'a P,
     seen: HashSet<(P::File, usize)>,
-    waiting: VecDeque<(P::File, usize)>,
+    queue: VecDeque<(P::File, usize)>,
 }
 
 impl<P: Project> Search<'_, P> {
     fn visit(&mut self, file: &P::File, scope: usize) {
-        if self.seen.len() < MOST_SCOPES && self.seen.insert((file.clone(), scope)) {
-            self.waiting.push_back((file.clone(), scope));
+        if self.seen.len() < MAX_SCOPES && self.seen.insert((file.clone(), scope)) {
+            self.queue.push_back((file.clone(), scope));
         }
     }
 
-    /// A call by a plain name: a function or class of this file, or one that it imports.
+    /// Follows a call by a plain name: a function or class of this file, or an imported one.
     fn call(&mut self, file: &P::File, outline: &ProgramOutline, name: &str) {
         self.visit_named(file, outline, name, |_| true);
-        self.visit_imported(file, outline, name, MOST_HANDED_ON);
+        self.visit_imported(file, outline, name, MAX_REEXPORTS);
     }
 
-    /// A call of something's attribute: a module's function, or a method of a class of this file or of one
-    /// that it imports.
+    /// Follows a call of an attribute: a function of a module, or a method of a class that is
+    /// defined in this file or imported.
     fn method(&mut self, file: &P::File, outline: &ProgramOutline, object: &str, name: &str) {
         for import in outline.imports() {
             let is_object = |local: &String| local == object;
@@ -109,7 +111,7 @@ impl<P: Project> Search<'_, P> {
                     Some(name) => joined(&import.module, name),
                 };
                 if let Some(module) = self.project.module(file, import.level, &module) {
-                    self.visit_defined(&module, name, MOST_HANDED_ON);
+                    self.visit_defined(&module, name, MAX_REEXPORTS);
                     return;
                 }
             }
@@ -120,13 +122,13 @@ impl<P: Project> Search<'_, P> {
         for module in imported {
             let Some(outline) = self.project.outline(&module) else { continue };
             self.visit_methods(&module, outline, name);
-            // A package hands on the classes of its modules.
-            let handed_on: Vec<P::File> = outline
+            // A package re-exports the classes of its modules.
+            let reexported: Vec<P::File> = outline
                 .imports()
                 .iter()
                 .filter_map(|import| self.file_of(&module, import))
                 .collect();
-            for module in handed_on {
+            for module in reexported {
                 if let Some(outline) = self.project.outline(&module) {
                     self.visit_methods(&module, outline, name);
                 }
@@ -154,11 +156,11 @@ impl<P: Project> Search<'_, P> {
         }
     }
 
-    /// What a module's name stands for at its top level.
-    fn visit_defined(&mut self, file: &P::File, name: &str, handed_on: usize) {
+    /// Visits what a name means at the top level of a module.
+    fn visit_defined(&mut self, file: &P::File, name: &str, max_reexports: usize) {
         let Some(outline) = self.project.outline(file) else { return };
         self.visit_named(file, outline, name, |parent| parent == 0);
-        self.visit_imported(file, outline, name, handed_on);
+        self.visit_imported(file, outline, name, max_reexports);
     }
 
     fn visit_imported(
@@ -166,9 +168,9 @@ impl<P: Project> Search<'_, P> {
         file: &P::File,
         outline: &ProgramOutline,
         name: &str,
-        handed_on: usize,
+        max_reexports: usize,
     ) {
-        let Some(handed_on) = handed_on.checked_sub(1) else { return };
+        let Some(max_reexports) = max_reexports.checked_sub(1) else { return };
         for import in outline.imports() {
             let own = match import.local_names.iter().position(|local| local == name) {
                 Some(at) => import.names.get(at).map(String::as_str),
@@ -178,7 +180,7 @@ impl<P: Project> Search<'_, P> {
             if let Some(own) = own
                 && let Some(module) = self.project.module(file, import.level, &import.module)
             {
-                self.visit_defined(&module, own, handed_on);
+                self.visit_defined(&module, own, max_reexports);
             }
         }
     }

@@ -16,7 +16,7 @@ const WRITTEN_OUT: &str = "import math\nimport torch\nfrom torch.nn import funct
         attention(1, 2, 3, 4, 5)\n";
 
 #[test]
-fn product_mask_softmax_dropout_product() {
+fn matmul_mask_softmax_dropout_matmul() {
     assert_eq!(lines_in(&AttentionWrittenOut, WRITTEN_OUT), [9]);
 }
 
@@ -28,7 +28,7 @@ fn body(lines: &str) -> String {
 }
 
 #[test]
-fn in_one_expression_and_by_methods() {
+fn attention_in_one_expression_or_with_methods() {
     let one = body("return F.softmax(q @ k.mT, dim=-1) @ v");
     assert_eq!(lines_in(&AttentionWrittenOut, &one), [4]);
     let two = body("a = torch.bmm(q, k)\na = a.softmax(-1)\nreturn self.drop(a).bmm(v)");
@@ -40,7 +40,7 @@ fn in_one_expression_and_by_methods() {
 }
 
 #[test]
-fn by_layers_other_names_and_three_dimensions() {
+fn attention_with_layers_aliases_and_three_dimensions() {
     let layer = "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        \
              self.softmax = nn.Softmax(DIM)\n    def forward(self, q, k, v):\n        \
              w = self.softmax(q @ k)\n        return w @ v\nNet()(1, 2, 3)\n";
@@ -59,12 +59,12 @@ fn by_layers_other_names_and_three_dimensions() {
 }
 
 #[test]
-fn what_the_one_kernel_does_not_do_is_left_alone() {
+fn attention_that_cannot_be_fused_is_not_reported() {
     for near in [
-        // Weights that somebody wants to see.
+        // The weights are used elsewhere.
         "w = F.softmax(q @ k, dim=-1)\nreturn w @ v, w",
         "w = F.softmax(q @ k, dim=-1)\nself.seen = w\nreturn w @ v",
-        // Another dimension, another function, no product.
+        // Another dimension, another function, no matrix multiplication.
         "w = F.softmax(q @ k, dim=1)\nreturn w @ v",
         "w = F.softmax(self.mix(q @ k), dim=-1)\nreturn w @ v",
         "w = F.softmax(torch.tanh(q @ k), dim=-1)\nreturn w @ v",
@@ -79,10 +79,10 @@ fn what_the_one_kernel_does_not_do_is_left_alone() {
         "s = 50.0 * torch.tanh(q @ k / 50.0)\nreturn F.softmax(s, dim=-1) @ v",
         "return F.softmax(q @ k + q @ v, dim=-1) @ v",
         "return F.softmax(1 / (q @ k), dim=-1) @ v",
-        // Talking heads: heads are mixed before the softmax, or after it.
+        // Talking heads: heads are mixed before or after the softmax.
         "s = torch.einsum('bhij,hg->bgij', q @ k, self.mix)\nreturn F.softmax(s, dim=-1) @ v",
         "w = F.softmax(q @ k, dim=-1)\nreturn torch.einsum('bhij,hg->bgij', w, self.mix)",
-        // The last of four dimensions is another.
+        // The last of four dimensions is not dimension 2.
         "return F.softmax(q @ k, dim=2) @ v",
     ] {
         assert!(lines_in(&AttentionWrittenOut, &body(near)).is_empty(), "{near}");
@@ -90,7 +90,7 @@ fn what_the_one_kernel_does_not_do_is_left_alone() {
 }
 
 #[test]
-fn what_is_left_beside_the_one_call_is_no_fault() {
+fn fallback_next_to_the_fused_call_is_not_reported() {
     let text = "import torch\nimport torch.nn.functional as F\ndef f(flash, q, k, v):\n    \
             if flash:\n        return F.scaled_dot_product_attention(q, k, v)\n    \
             return F.softmax(q @ k, dim=-1) @ v\nf(True, 1, 2, 3)\n";
@@ -111,7 +111,7 @@ fn measured(on_gpu: bool, others_us: f64) -> Case {
 }
 
 #[test]
-fn the_what_if_says_what_it_costs() {
+fn cost_on_a_gpu_comes_from_the_what_if() {
     let found = measured(true, 10.0).measured(&AttentionWrittenOut);
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].at.line, 9);
@@ -120,34 +120,35 @@ fn the_what_if_says_what_it_costs() {
 }
 
 #[test]
-fn on_a_processor_the_scaling_and_the_softmax_are_its_cost() {
+fn cost_on_a_cpu_is_the_scaling_and_the_softmax() {
     let found = measured(false, 10.0).measured(&AttentionWrittenOut);
     assert_eq!(found[0].cost, Some(Cost::time(1.6e6).predicted()));
-    // What is known of another layer says nothing of it.
+    // A probe of another layer does not change the cost.
     let mut other = measured(false, 10.0);
     other.probes.stand_ins.push((operator("linear", &[&[64, 8], &[4, 8], &[64, 4]]), 9e3));
     assert_eq!(other.measured(&AttentionWrittenOut)[0].cost, found[0].cost);
 }
 
 #[test]
-fn what_this_machine_made_of_the_one_operator_counts() {
+fn probe_of_the_fused_operator_determines_the_cost() {
     let mut case = measured(false, 10.0);
     let stand_ins = stand_ins(&case.graph, &[], false);
     assert_eq!(stand_ins.len(), 1);
     for (operator, time_ns) in [(0, 500e3), (1, 400e3), (2, 400e3), (3, 500e3)] {
         case.probes.operators.insert((operator, Variant::Same), time_ns);
     }
-    // A quarter of what the others take by themselves, so a quarter of their 3.6 ms.
+    // The fused operator takes 450 µs, a quarter of the 1.8 ms that the probes measured for the
+    // others: three quarters of their 3.6 ms are saved.
     case.probes.stand_ins.push((stand_ins[0].operator.clone(), 450e3));
     let cost = case.measured(&AttentionWrittenOut)[0].cost.expect("a cost");
     assert!(cost.is_predicted && (cost.time_ns - 2.7e6).abs() < 1e3, "{cost:?}");
-    // It can be no quicker.
+    // The fused operator is not faster.
     case.probes.stand_ins[0].1 = 1.8e6;
     assert!(case.measured(&AttentionWrittenOut).is_empty());
 }
 
 #[test]
-fn a_processor_has_no_one_operator_with_dropout() {
+fn cpu_has_no_fused_operator_with_dropout() {
     let with = |on_gpu: bool, share: f64| {
         let mut dropout = operator("dropout", &[SCORES, SCORES]);
         dropout.inputs.extend([Arg::Number(share), Arg::Bool(true)]);
@@ -165,7 +166,7 @@ fn a_processor_has_no_one_operator_with_dropout() {
 }
 
 #[test]
-fn a_softmax_that_did_not_run_says_nothing() {
+fn softmax_that_did_not_run_is_not_reported() {
     let other = Case::new(WRITTEN_OUT).on_gpu().call(
         14,
         Phase::Forward,

@@ -3,7 +3,7 @@ use crate::harness::{Case, lines_in};
 use ridgeline_graph::graph::TaskKind;
 use ridgeline_graph::memory::BlockKind;
 
-/// A training loop whose body ends so, with `total` and `losses` to add to.
+/// A training loop whose body ends with these statements, with `total` and `losses` to add to.
 fn program(end: &str) -> String {
     let end = end.replace('\n', "\n        ");
     format!(
@@ -34,7 +34,7 @@ fn check(end: &str, expected: &[u32]) {
 }
 
 #[test]
-fn what_is_added_up_with_its_graph() {
+fn values_accumulated_with_their_graph() {
     check("total += loss", &[15]);
     check("total = total + loss / 4", &[15]);
     check("losses.append(loss)", &[15]);
@@ -50,7 +50,7 @@ fn what_is_added_up_with_its_graph() {
 }
 
 #[test]
-fn what_holds_tensors_is_told_and_not_detached() {
+fn containers_are_reported_without_a_fix() {
     let found = |loss: &str| {
         let text = program("losses.append(out)").replace("loss.backward()", loss);
         Case::new(&text).unmeasured(&GraphKept).into_iter().map(|one| one.fix).next()
@@ -66,7 +66,7 @@ fn what_holds_tensors_is_told_and_not_detached() {
 }
 
 #[test]
-fn what_is_added_up_without_it() {
+fn values_accumulated_without_their_graph() {
     for right in [
         "total += loss.item()",
         "total += loss.detach()",
@@ -92,7 +92,7 @@ fn what_is_added_up_without_it() {
 }
 
 #[test]
-fn what_is_emptied_in_each_iteration_or_gone_back_from_is_kept_for_a_reason() {
+fn emptied_or_backpropagated_sums_are_not_reported() {
     check("total = 0.0\ntotal += loss", &[]);
     check("losses.append(loss)\nlosses.clear()", &[]);
     check("losses.append(loss)\nif len(losses) > 9:\n    losses.pop(0)", &[]);
@@ -112,14 +112,14 @@ for x, y in loader:
 }
 
 #[test]
-fn a_list_of_bounded_length_or_one_that_is_not_seen_is_left_alone() {
+fn bounded_or_unknown_lists_are_not_reported() {
     let text = program("window.append(loss)");
     let bounded = text.replace("losses, history", "window = deque(maxlen=9)\nlosses, history");
     assert_eq!(lines_in(&GraphKept, &bounded), [0; 0]);
     assert_eq!(lines_in(&GraphKept, &text), [0; 0]);
 }
 
-/// A training loop that gives its losses to a meter whose method `update` is this.
+/// A training loop that passes its losses to a meter with this `update` method.
 fn with_meter(update: &str, call: &str) -> String {
     let update = update.replace('\n', "\n        ");
     let meter = format!(
@@ -131,10 +131,10 @@ fn with_meter(update: &str, call: &str) -> String {
 }
 
 #[test]
-fn what_a_meter_adds_up() {
+fn values_accumulated_by_a_meter() {
     let check = |update: &str, call: &str, expected: &[u32]| {
         let text = with_meter(update, call);
-        let line = |wanted: &str| 1 + text.lines().take_while(|one| !one.contains(wanted)).count();
+        let line = |mark: &str| 1 + text.lines().take_while(|one| !one.contains(mark)).count();
         let found = Case::new(&text).unmeasured(&GraphKept);
         let lines: Vec<u32> = found.iter().map(|one| one.at.line).collect();
         let shift = line("import torch") as u32 - 1;
@@ -162,14 +162,14 @@ fn what_a_meter_adds_up() {
 }
 
 #[test]
-fn a_meter_of_a_library_is_not_known() {
+fn library_meters_are_unknown() {
     let text = with_meter("self.sum += value * n", "meter.update(loss)");
     let text = text.replace("class Meter:", "class Other:");
     assert_eq!(lines_in(&GraphKept, &format!("from metrics import Meter\n{text}")), [0; 0]);
 }
 
 #[test]
-fn a_method_that_trains_and_is_called_in_a_loop() {
+fn training_method_called_in_a_loop() {
     let check = |end: &str, other: &str, expected: &[u32]| {
         let text = format!(
             "class Trainer:\n    def __init__(self):\n        self.losses, self.mean = [], 0.0\n    \
@@ -189,7 +189,7 @@ fn a_method_that_trains_and_is_called_in_a_loop() {
 }
 
 #[test]
-fn a_training_step_that_gives_its_loss_back() {
+fn training_step_that_returns_its_loss() {
     let text = |given: &str| {
         format!(
             "\
@@ -214,15 +214,15 @@ train(model, loader)
 }
 
 #[test]
-fn a_variable_s_cost_is_what_made_it_leaves_behind() {
+fn cost_of_a_variable_is_what_its_assignment_retains() {
     let text = program("losses.append((step, out))  # kept");
     let text = text.replace("out = model(x)", "out = model(x)  # made");
     let mut case = Case::new(&text);
     let at = case.line("made");
-    let made = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, Some(at));
+    let allocated = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, Some(at));
     let after = case.host(TaskKind::HostOperator, 1e6, Phase::Backward, None);
-    case.block(4e6, BlockKind::Activations, Some(made), None);
-    case.block(8e6, BlockKind::Activations, Some(made), Some(after));
+    case.block(4e6, BlockKind::Activations, Some(allocated), None);
+    case.block(8e6, BlockKind::Activations, Some(allocated), Some(after));
     case.block(4e6, BlockKind::Other, None, None);
     case.ran("kept", 1.0);
     let found = case.finds(&GraphKept, "kept");
@@ -230,7 +230,7 @@ fn a_variable_s_cost_is_what_made_it_leaves_behind() {
 }
 
 #[test]
-fn a_model_s_own_lines_leave_behind_what_earlier_iterations_left_too() {
+fn model_outputs_of_earlier_iterations_count() {
     let found = |before: u32| {
         let text = program("losses.append(out)  # kept");
         let mut case = Case::new(&text);
@@ -238,19 +238,19 @@ fn a_model_s_own_lines_leave_behind_what_earlier_iterations_left_too() {
         case.ran("kept", 1.0);
         case = case.module("", "Net", 3);
         let at = Some((elsewhere.0, 3));
-        let made = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, at);
-        case.block(4e6, BlockKind::Activations, Some(made), None);
+        let allocated = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, at);
+        case.block(4e6, BlockKind::Activations, Some(allocated), None);
         case.graph.memory.blocks[0].module = Some(0);
         (0..before).for_each(|_| case.block(4e6, BlockKind::Other, None, None));
         case.finds(&GraphKept, "kept").cost
     };
     assert_eq!(found(3), Some(Cost::bytes(16e6)));
-    // The variable holds the last one until the next is made.
+    // The variable holds the last one until the next is computed.
     assert_eq!(found(1), None);
 }
 
 #[test]
-fn what_the_line_leaves_behind_is_its_cost() {
+fn cost_is_what_the_line_retains() {
     let text = program("total += out.softmax(dim=-1).mean()  # kept");
     let mut case = Case::new(&text);
     let at = case.line("kept");
@@ -259,11 +259,11 @@ fn what_the_line_leaves_behind_is_its_cost() {
     case.block(4e6, BlockKind::Activations, Some(softmax), None);
     case.block(8e6, BlockKind::Activations, Some(softmax), Some(after));
     case.block(16e6, BlockKind::Weights, None, None);
-    // Of two iterations before.
+    // Two earlier iterations.
     case.block(4e6, BlockKind::Other, None, None);
     case.block(4e6, BlockKind::Other, None, None);
     case.block(5e6, BlockKind::Other, None, None);
-    // The model's output, which is as large, and that of the iteration before.
+    // The model's output of the same size, from this and the previous iteration.
     let forward = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, None);
     case.block(4e6, BlockKind::Activations, Some(forward), None);
     case.block(4e6, BlockKind::Other, None, None);

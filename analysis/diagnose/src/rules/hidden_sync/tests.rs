@@ -1,5 +1,5 @@
 use super::*;
-use crate::harness::{At, Case};
+use crate::harness::{Case, FileLine};
 use ridgeline_recording::observed::LineTimes;
 
 const PROGRAM: &str = "\
@@ -19,8 +19,8 @@ for step, (x, y) in enumerate(loader):
     torch.cuda.synchronize()  # explicit
 ";
 
-/// Kernels of 10 ms that the host launches in 1 ms, a line that waits for them by an operator, and
-/// 4 ms of the host after it.
+/// Kernels of 10 ms that the host launches in 1 ms, a line that waits for them in an operator, and
+/// then 4 ms on the host.
 fn waiting_at(mark: &str, operator: Option<&str>) -> Case {
     let mut case = Case::new(PROGRAM).on_gpu();
     kernels_and_wait(&mut case, Some(mark), operator);
@@ -29,7 +29,7 @@ fn waiting_at(mark: &str, operator: Option<&str>) -> Case {
 }
 
 fn kernels_and_wait(case: &mut Case, mark: Option<&str>, operator: Option<&str>) {
-    let at: At = case.line("forward");
+    let at: FileLine = case.line("forward");
     case.host(TaskKind::HostGap, 1e6, Phase::Forward, Some(at));
     let (_, kernel) = case.launch(TaskKind::Kernel, "k", 10e6, Some(at));
     let at = mark.map(|mark| case.line(mark));
@@ -44,13 +44,13 @@ fn kernels_and_wait(case: &mut Case, mark: Option<&str>, operator: Option<&str>)
 fn check(mark: &str, operator: Option<&str>, shown: &str) {
     let found = waiting_at(mark, operator).finds(&HiddenSync, mark);
     assert!(found.message.starts_with(shown), "{}", found.message);
-    // The host's 5 ms run beside the kernel's 10, and then it is the kernels that count.
+    // The host's 5 ms overlap with the kernel's 10 ms, which then determine the time.
     let cost = found.cost.expect("a cost");
     assert!((cost.time_ns - 5e6).abs() < 0.1e6 && cost.is_predicted, "{cost:?}");
 }
 
 #[test]
-fn what_waits_is_told_with_what_the_iteration_is_longer_by() {
+fn waits_are_reported_with_their_effect_on_the_iteration() {
     check("item", Some("aten::_local_scalar_dense"), "`.item()`");
     check("if", Some("aten::_local_scalar_dense"), "A condition on a tensor");
     check("mask", Some("aten::index"), "Indexing with a mask");
@@ -59,19 +59,19 @@ fn what_waits_is_told_with_what_the_iteration_is_longer_by() {
 }
 
 #[test]
-fn a_library_s_wait_or_one_now_and_then_is_none() {
-    // The gradient scaler reads whether gradients overflowed: it has to.
+fn library_waits_and_occasional_waits_are_not_reported() {
+    // The gradient scaler has to read whether gradients overflowed.
     waiting_at("scaler", Some("aten::_local_scalar_dense")).finds_nothing(&HiddenSync);
     waiting_at("now and then", Some("aten::copy_")).finds_nothing(&HiddenSync);
     let mut seldom = waiting_at("item", Some("aten::_local_scalar_dense"));
     seldom.ran("item", 0.5);
     seldom.finds_nothing(&HiddenSync);
-    // The end of the measurement waits by itself.
+    // The measurement itself synchronizes at its end.
     waiting_at("item", None).finds_nothing(&HiddenSync);
 }
 
-/// Whether a line `# here` of a program is told that waits.
-fn is_told(program: &str, change: impl FnOnce(&mut Case)) -> bool {
+/// Whether a wait on the line `# here` of a program is reported.
+fn is_reported(program: &str, change: impl FnOnce(&mut Case)) -> bool {
     let mut case = Case::new(&format!("import torch\n{program}")).on_gpu();
     kernels_and_wait(&mut case, Some("here"), Some("aten::_local_scalar_dense"));
     case.host(TaskKind::HostGap, 4e6, Phase::Other, None);
@@ -80,45 +80,45 @@ fn is_told(program: &str, change: impl FnOnce(&mut Case)) -> bool {
 }
 
 #[test]
-fn conditions_that_count_excuse_a_line_and_others_do_not() {
-    let told = |condition: &str| {
+fn only_conditions_on_counters_exclude_a_line() {
+    let reported = |condition: &str| {
         let program = format!(
             "for step, (x, y) in enumerate(loader):  # forward\n    done += 1\n    loss = model(x)\n    \
                  if {condition}:\n        total += loss.item()  # here\n"
         );
-        is_told(&program, |_| ())
+        is_reported(&program, |_| ())
     };
     for counts in ["step % 100 == 0", "step == 5", "done > 9", "is_due(step)", "not done"] {
-        assert!(!told(counts), "{counts}");
+        assert!(!reported(counts), "{counts}");
     }
     for other in ["rank == 0", "is_main_process()", "y is not None", "flags[step]"] {
-        assert!(told(other), "{other}");
+        assert!(reported(other), "{other}");
     }
 }
 
 #[test]
-fn conditions_are_those_up_to_the_training_loop_and_of_callers() {
+fn conditions_up_to_the_training_loop_and_of_callers_count() {
     let inner = "for step in range(9):  # forward\n    if step % 100 == 0:\n        for p in model.parameters():\n            p.grad.norm().item()  # here\n";
-    assert!(!is_told(inner, |_| ()));
+    assert!(!is_reported(inner, |_| ()));
     let helper = |call: &str| {
         format!(
             "def show(loss):\n    print(loss.item())  # here\n\nfor step in range(9):  # forward\n    {call}\n"
         )
     };
-    assert!(!is_told(&helper("if step % 9 == 0:\n        show(loss)"), |_| ()));
-    assert!(is_told(&helper("show(loss)"), |_| ()));
+    assert!(!is_reported(&helper("if step % 9 == 0:\n        show(loss)"), |_| ()));
+    assert!(is_reported(&helper("show(loss)"), |_| ()));
     let outer = "for epoch in range(9):\n    if epoch % 2 == 0:\n        for x in loader:  # forward\n            total += loss.item()  # here\n";
     let trains = |case: &mut Case| case.manifest.training_loop = Some(case.location("forward"));
-    assert!(is_told(outer, trains));
+    assert!(is_reported(outer, trains));
     let validation = "def evaluate():\n    for x in data:\n        model(x).item()  # here\n\nfor x in loader:  # forward\n    evaluate()\n";
-    assert!(!is_told(validation, |_| ()));
+    assert!(!is_reported(validation, |_| ()));
 }
 
 #[test]
-fn a_line_that_some_iterations_did_not_run_is_none() {
+fn line_that_some_iterations_skip_is_not_reported() {
     let program = "for x in loader:  # forward\n    print(loss.item())  # here\n";
     let with = |ns: Vec<u64>| {
-        is_told(program, |case| {
+        is_reported(program, |case| {
             let at = case.location("here");
             case.manifest.observed.line_times = vec![LineTimes { at, ns }];
             case.ran("here", 10.0);
@@ -128,15 +128,15 @@ fn a_line_that_some_iterations_did_not_run_is_none() {
 }
 
 #[test]
-fn on_a_processor_nothing_waits() {
+fn cpu_runs_have_no_waits() {
     let mut case = waiting_at("item", Some("aten::_local_scalar_dense"));
     case.profile.device.kind = "cpu".to_owned();
     case.finds_nothing(&HiddenSync);
 }
 
 #[test]
-fn a_wait_that_nothing_is_lost_by_is_none() {
-    // A host that is busy for longer than the GPU finds the value there.
+fn wait_without_cost_is_not_reported() {
+    // A host that is busy for longer than the GPU does not wait for the value.
     let mut case = Case::new(PROGRAM).on_gpu();
     let (_, kernel) = case.launch(TaskKind::Kernel, "k", 1e6, None);
     case.host(TaskKind::HostGap, 20e6, Phase::Forward, None);
@@ -148,20 +148,20 @@ fn a_wait_that_nothing_is_lost_by_is_none() {
 }
 
 #[test]
-fn two_lines_that_wait_for_the_same_share_what_both_save() {
+fn lines_that_wait_for_the_same_work_share_the_cost() {
     let mut case = Case::new(PROGRAM).on_gpu();
     kernels_and_wait(&mut case, Some("item"), Some("aten::_local_scalar_dense"));
     kernels_and_wait(&mut case, Some("print"), Some("aten::copy_"));
     case.host(TaskKind::HostGap, 4e6, Phase::Other, None);
     let found = case.measured(&HiddenSync);
     let all: f64 = found.iter().filter_map(|one| one.cost).map(|cost| cost.time_ns).sum();
-    // 26 ms with both waits; without any the GPU's 20 count.
+    // 26 ms with both waits; without them the GPU's 20 ms determine the time.
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!((all - 6e6).abs() < 0.2e6, "{all}");
 }
 
 #[test]
-fn a_batch_on_its_way_to_the_gpu_is_another_rule_s() {
+fn batch_copies_are_left_to_other_rules() {
     let mut case = Case::new("for x in loader:\n    x = x.to(device)  # to\n").on_gpu();
     let at = case.line("to");
     case.host(TaskKind::HostGap, 1e6, Phase::Other, Some(at));
@@ -176,7 +176,7 @@ fn a_batch_on_its_way_to_the_gpu_is_another_rule_s() {
     case.graph.wait(copy, wait, 0.0);
     case.host(TaskKind::HostGap, 4e6, Phase::Other, None);
     case.finds_nothing(&HiddenSync);
-    // The same within the forward pass waits for all that came before it.
+    // The same copy in the forward pass waits for all work before it.
     case.graph.task_mut(wait).expect("a task").phase = Phase::Forward;
     assert_eq!(case.finds(&HiddenSync, "to").message.split(' ').next(), Some("A"));
 }

@@ -34,7 +34,7 @@ fn yaml() {
 }
 
 #[test]
-fn a_file_that_an_argument_names() {
+fn file_named_by_an_argument() {
     let read = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--config', default='a.yaml')\nargs = p.parse_args()\nwith open(args.config) as f:\n    cfg = yaml.safe_load(f)\nloader = DataLoader(ds, cfg['bs'])";
     let text = format!("{read}\n{LOOP}");
     let files = [("train.py", text.as_str()), ("a.yaml", "bs: 4\n"), ("b.yaml", "lr: 1\nbs: 6\n")];
@@ -92,7 +92,7 @@ fn hydra() {
 }
 
 #[test]
-fn what_is_not_there() {
+fn missing_files_and_keys() {
     let read =
         "cfg = yaml.safe_load(open('c.yaml'))\nloader = DataLoader(ds, cfg['train']['batch_size'])";
     let text = format!("{read}\n{LOOP}");
@@ -118,7 +118,7 @@ fn what_is_not_there() {
 }
 
 #[test]
-fn anchors_and_other_alphabets() {
+fn anchors_and_non_ascii_keys() {
     with_file(
         "cfg = yaml.safe_load(open('c.yaml'))\nloader = DataLoader(ds, cfg['b'])",
         ("c.yaml", "größe: ä\na: &size 32\nb: *size\n"),

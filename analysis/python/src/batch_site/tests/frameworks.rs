@@ -156,7 +156,7 @@ main()
 }
 
 #[test]
-fn collections_of_settings() {
+fn ml_collections_config() {
     let text = "def get_config():
     config = ml_collections.ConfigDict()
     config.train = ml_collections.ConfigDict()
@@ -217,7 +217,7 @@ fn batch_samplers() {
 }
 
 #[test]
-fn a_subclass_of_the_loader() {
+fn subclass_of_the_loader() {
     check_script(
         "class FastLoader(DataLoader):\n    def __init__(self, data, batch_size=4, **kwargs):\n        super().__init__(data, batch_size=batch_size, **kwargs)\nloader = FastLoader(ds)\nfor x in loader:\n    f(x).backward()\n",
         "train.py:2 4",
@@ -225,7 +225,7 @@ fn a_subclass_of_the_loader() {
 }
 
 #[test]
-fn reinforcement() {
+fn reinforcement_learning() {
     check_script(
         "BATCH_SIZE = 128\nmemory = ReplayMemory(10000)\ndef optimize_model():\n    transitions = memory.sample(BATCH_SIZE)\n    loss = f(transitions)\n    loss.backward()\n    optimizer.step()\nfor episode in range(50):\n    optimize_model()\n",
         "train.py:1 128",

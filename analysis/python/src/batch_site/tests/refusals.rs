@@ -1,4 +1,4 @@
-//! What cannot be edited, and says why; and texts that nobody wrote.
+//! Batch sizes that cannot be edited, with the reason; and malformed text.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn arithmetic() {
         &format!("batch_size = 64\nloader = DataLoader(ds, batch_size // world_size)\n{LOOP}"),
         "computes the batch size: `batch_size // world_size`",
     );
-    // A run that had the number itself settles that the world is one.
+    // A run with the number itself shows that the world size is one.
     let text =
         format!("batch_size = 64\nloader = DataLoader(ds, batch_size // world_size)\n{LOOP}");
     check_with(&[("train.py", &text)], |entry| entry.measured = Some(64), "train.py:1 64");
@@ -19,7 +19,7 @@ fn arithmetic() {
 }
 
 #[test]
-fn what_is_computed_or_asked_for() {
+fn computed_or_entered_sizes() {
     check_refused(
         &format!("loader = DataLoader(ds, batch_size=find_batch_size(model))\n{LOOP}"),
         "find_batch_size",
@@ -42,7 +42,7 @@ fn two_numbers() {
 }
 
 #[test]
-fn nothing_at_all() {
+fn no_batch_size() {
     check_refused("print('hello')\n", "no DataLoader");
     let (texts, _) = project(&[("train.py", "")]);
     let missing = Entry { path: "other.py".to_owned(), ..Entry::default() };
@@ -50,7 +50,7 @@ fn nothing_at_all() {
 }
 
 #[test]
-fn circles_end() {
+fn cycles_terminate() {
     check_refused(
         "def f(a):\n    return g(a)\ndef g(a):\n    return f(a)\nfor x in f(1):\n    h(x).backward()\n",
         "",
@@ -76,7 +76,7 @@ fn circles_end() {
 }
 
 #[test]
-fn texts_that_nobody_wrote() {
+fn malformed_texts() {
     for text in [
         "for x in (((((:\n",
         "DataLoader(\n",

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 thread_local! {
-    /// Attempts to parse after edits: with the small budget, and with the whole.
+    /// The number of parse attempts after edits: with the small budget, and with the whole.
     static ATTEMPTS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
@@ -15,7 +15,7 @@ pub(super) fn count_attempt(budget: Budget) {
     ATTEMPTS.set((small + usize::from(!is_whole), whole + usize::from(is_whole)));
 }
 
-/// A text in which a bracket that is not closed keeps every parse from ending within its budget.
+/// A text with an open bracket, so that no parse ends within its budget.
 fn broken() -> SourceIndex {
     let line = "    a = foo(b, [c for c in d], {1: 2}, 'x')\n";
     let function = format!("def f():\n{}", line.repeat(20));
@@ -26,7 +26,7 @@ fn broken() -> SourceIndex {
 }
 
 #[test]
-fn keys_in_broken_text_are_not_parsed_each() {
+fn broken_text_is_not_parsed_on_every_key() {
     let mut index = broken();
     ATTEMPTS.set((0, 0));
     const KEYS: usize = 400;
@@ -39,7 +39,7 @@ fn keys_in_broken_text_are_not_parsed_each() {
 }
 
 #[test]
-fn what_may_close_a_bracket_is_tried_sooner() {
+fn possible_closing_brackets_are_parsed_sooner() {
     for (key, expected) in [("a", 0), (")", 1)] {
         let mut index = broken();
         ATTEMPTS.set((0, 0));
@@ -51,7 +51,7 @@ fn what_may_close_a_bracket_is_tried_sooner() {
 }
 
 #[test]
-fn keys_in_text_that_parses_are_parsed_each() {
+fn valid_text_is_parsed_on_every_key() {
     let mut index = SourceIndex::new("a = 1\n".repeat(20));
     for _ in 0..50 {
         index.edit(&[TextEdit { range: 4..4, text: "1".into() }]);
@@ -60,15 +60,15 @@ fn keys_in_text_that_parses_are_parsed_each() {
 }
 
 #[test]
-fn absurd_texts_are_not_parsed_and_nothing_of_a_tree_is_kept() {
+fn too_large_texts_have_no_tree() {
     let long_line = format!("x = '{}'\n", "y".repeat(parse::MAX_LINE_BYTES));
-    for absurd in [long_line.clone(), "x = 1\n".repeat(parse::MAX_BYTES / 6 + 1)] {
-        let index = SourceIndex::new(absurd.as_str());
+    for too_large in [long_line.clone(), "x = 1\n".repeat(parse::MAX_BYTES / 6 + 1)] {
+        let index = SourceIndex::new(too_large.as_str());
         assert!(index.is_too_large_to_parse() && index.tree().is_none());
         assert!(index.statements().is_empty() && index.scopes().len() == 1);
-        // It becomes absurd while it is open, and sane again.
+        // It becomes too large while it is open, and normal again.
         let mut index = SourceIndex::new("a = 1\n");
-        index.replace(&absurd);
+        index.replace(&too_large);
         assert!(index.tree().is_none() && index.statements().is_empty());
         index.replace("a = 2\nb = 3\n");
         check(&index);
@@ -85,7 +85,7 @@ fn code_ends_before_its_comment() {
     assert_eq!(all, ["x = '#'", "# two", "y = 1", "", "z = '''a # three", "'''", ""]);
 }
 
-/// After any edits, what is known is what the tree and the text say.
+/// Checks after any edits that the analysis matches the tree and the text.
 fn check(index: &SourceIndex) {
     assert_eq!(*index.lines, Lines::new(&index.text));
     assert_eq!(index.outline.scopes[0].span, 0..index.text.len());
@@ -105,8 +105,8 @@ fn check(index: &SourceIndex) {
         assert!(index.text.get(scope.name.clone()).is_some());
     }
     if !index.is_behind() {
-        let anew = Outline::new(index.tree(), &index.lines, index.text.len());
-        assert_eq!(*index.outline, anew);
+        let rebuilt = Outline::new(index.tree(), &index.lines, index.text.len());
+        assert_eq!(*index.outline, rebuilt);
     }
 }
 
@@ -133,7 +133,7 @@ const PIECES: [&str; 18] = [
 
 proptest! {
     #[test]
-    fn edits_leave_everything_in_step(
+    fn edits_keep_everything_in_sync(
         first in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..14),
         edits in proptest::collection::vec(
             (0usize..260, 0usize..12, proptest::sample::select(&PIECES[..])), 0..10,
@@ -158,7 +158,7 @@ fn a_statement_between_a_decorator_and_its_function() {
 }
 
 #[test]
-fn what_is_nested_20_000_deep_is_no_danger() {
+fn nesting_of_20_000_levels_is_safe() {
     for (open, close) in
         [("(", ")"), ("[", "]"), ("f(", ")"), ("-", ""), ("lambda: ", ""), ("{", "")]
     {
@@ -175,7 +175,7 @@ fn what_is_nested_20_000_deep_is_no_danger() {
 }
 
 #[test]
-fn a_name_of_many_scopes_is_short() {
+fn names_of_nested_scopes_are_short() {
     let text: String =
         (0..300).map(|depth| format!("{}def f{depth}():\n", " ".repeat(depth))).collect();
     let index = SourceIndex::new(format!("{text}{}pass\n", " ".repeat(300)));

@@ -2,7 +2,7 @@ use expect_test::{Expect, expect};
 
 use crate::SourceIndex;
 
-/// Each statement as `lines kind scope | header`.
+/// Checks the statements, each shown as `lines kind scope header`.
 fn check(text: &str, expected: Expect) {
     let index = SourceIndex::new(text);
     let shown: String = index
@@ -20,7 +20,7 @@ fn check(text: &str, expected: Expect) {
 }
 
 #[test]
-fn a_for_is_its_header_alone() {
+fn a_for_is_only_its_header() {
     check(
         "for x, y in loader:  # batches\n    f(x)\nelse:\n    g()\n",
         expect![[r#"
@@ -85,7 +85,7 @@ fn blocks_and_clauses() {
 }
 
 #[test]
-fn a_half_typed_line_leaves_the_others_alone() {
+fn an_unfinished_line_does_not_affect_others() {
     check(
         "def f(x):\n    a = g(x)\n    b = h(a, \n    c = k(b)\n    return c\n\nclass N:\n    pass\n",
         expect![[r#"

@@ -1,6 +1,7 @@
-//! Which expressions carry a graph: values that a backward pass could go through, by the text.
+//! Which expressions carry an autograd graph: values that a backward pass could go through, by the
+//! text.
 //!
-//! What is not known to carry one is taken to carry none.
+//! An expression that is not known to carry one is assumed to carry none.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::BTreeSet;
@@ -15,11 +16,11 @@ use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::{Assignment, Module, last_name};
 use ridgeline_python::semantics::trace::Place;
 
-/// Names that are followed one into another.
-const DEEPEST: u32 = 8;
+/// The maximum number of names followed from one to the next.
+const MAX_DEPTH: u32 = 8;
 
-/// Methods and functions whose result depends on their tensor smoothly, so that it has its graph.
-const SMOOTH: [&str; 38] = [
+/// Methods and functions with a differentiable result, which carries the graph of their tensor.
+const DIFFERENTIABLE: [&str; 38] = [
     "mean",
     "sum",
     "softmax",
@@ -60,47 +61,46 @@ const SMOOTH: [&str; 38] = [
     "amin",
 ];
 
-/// A backward pass of the text, and the variables that it begins from.
+/// A backward pass in the text, and the variables that it starts from.
 pub(crate) struct Root<'a> {
     /// The call of `backward`.
     pub call: Node<'a>,
-    /// `loss` of `loss.backward()` and of `scaler.scale(loss).backward()`.
+    /// `loss` in `loss.backward()` and in `scaler.scale(loss).backward()`.
     pub names: BTreeSet<String>,
 }
 
-/// One function of a text, or the code outside of functions, with its backward passes.
-pub(crate) struct Carried<'a, 'p> {
+/// One function of a module, or its top-level code, with its backward passes.
+pub(crate) struct AutogradFlow<'a, 'p> {
     program: &'p Program<'a>,
     models: &'p Models,
     module: usize,
     text: &'a Module,
     function: Option<usize>,
-    /// Its backward passes.
     pub roots: Vec<Root<'a>>,
 }
 
-impl<'a, 'p> Carried<'a, 'p> {
-    /// Looks for the backward passes of a function.
+impl<'a, 'p> AutogradFlow<'a, 'p> {
+    /// Finds the backward passes of a function.
     pub(crate) fn new(
         program: &'p Program<'a>,
         models: &'p Models,
         module: usize,
         function: Option<usize>,
-    ) -> Carried<'a, 'p> {
+    ) -> AutogradFlow<'a, 'p> {
         let text = program.module(module);
         let calls = text.calls.iter();
         let own = calls.filter(|call| call.function == function && call.name() == "backward");
         let roots = own.filter_map(|call| root(program, module, program.node(module, call)?));
         let roots = roots.take(16).collect();
-        Carried { program, models, module, text, function, roots }
+        AutogradFlow { program, models, module, text, function, roots }
     }
 
-    /// The variables from which a backward pass is computed: an accumulated loss that is gone back from
-    /// is among them.
-    pub(crate) fn leads_to_a_backward(&self, name: &str) -> bool {
+    /// Whether a backward pass is computed from a variable: for example, a loss that is accumulated
+    /// and then backpropagated.
+    pub(crate) fn is_used_by_backward(&self, name: &str) -> bool {
         let mut needed: BTreeSet<String> =
             self.roots.iter().flat_map(|root| root.names.iter().cloned()).collect();
-        for _ in 0..DEEPEST {
+        for _ in 0..MAX_DEPTH {
             let before = needed.len();
             for one in self.assignments() {
                 let target = base_of(&one.target);
@@ -116,19 +116,24 @@ impl<'a, 'p> Carried<'a, 'p> {
         needed.contains(name) || needed.contains(base_of(name))
     }
 
-    /// Whether a value has a graph where it stands in a loop.
-    pub(crate) fn carries(&self, value: Node<'a>, within: Node<'a>) -> bool {
-        self.value(value, within, value.start_byte(), DEEPEST)
+    /// Whether a value carries a graph at its place in a loop.
+    pub(crate) fn carries_graph(&self, value: Node<'a>, within: Node<'a>) -> bool {
+        self.value(value, within, value.start_byte(), MAX_DEPTH)
     }
 
-    /// The assignment in a loop whose value a name has where it stands; of what is no name, nothing.
-    pub(crate) fn made(&self, value: Node<'a>, within: Node<'a>) -> Option<&'a Assignment> {
+    /// The assignment in a loop that gives a name its value at this place. Returns `None` if the
+    /// node is not a name.
+    pub(crate) fn assignment_of(
+        &self,
+        value: Node<'a>,
+        within: Node<'a>,
+    ) -> Option<&'a Assignment> {
         let name = Some(value).filter(|value| value.is(Kind::Identifier))?;
         self.last(&written(self.text, name), within, value.start_byte())
     }
 
-    /// Whether a backward pass begins from a variable.
-    pub(crate) fn goes_back_from(&self, name: &str) -> bool {
+    /// Whether a backward pass starts from a variable.
+    pub(crate) fn is_backward_root(&self, name: &str) -> bool {
         self.roots.iter().any(|root| root.names.contains(name))
     }
 
@@ -138,7 +143,7 @@ impl<'a, 'p> Carried<'a, 'p> {
         all.filter(move |one| one.function == function && one.class.is_none())
     }
 
-    /// The last assignment of a name in a loop before a place.
+    /// The last assignment of a name in a loop before an offset.
     fn last(&self, name: &str, within: Node<'a>, before: usize) -> Option<&'a Assignment> {
         let inside = within.byte_range();
         let own = self.assignments().filter(|one| {
@@ -160,9 +165,10 @@ impl<'a, 'p> Carried<'a, 'p> {
             }
             Kind::BinaryOperator => {
                 let operator = field(Field::Operator).map(|one| one.kind());
-                let is_smooth = matches!(operator, Some("+" | "-" | "*" | "/" | "@" | "**"));
+                let is_differentiable =
+                    matches!(operator, Some("+" | "-" | "*" | "/" | "@" | "**"));
                 let sides = [field(Field::Left), field(Field::Right)];
-                is_smooth
+                is_differentiable
                     && sides.into_iter().flatten().any(|side| self.value(side, within, at, depth))
             }
             Kind::Attribute => {
@@ -178,11 +184,11 @@ impl<'a, 'p> Carried<'a, 'p> {
 
     fn name(&self, name: &str, within: Node<'a>, at: usize, depth: u32) -> bool {
         let Some(last) = self.last(name, within, at) else { return false };
-        let is_gone_back_from = self.roots.iter().any(|root| {
-            let of_root = self.last(name, within, root.call.start_byte());
-            root.names.contains(name) && of_root.is_some_and(|one| one.at == last.at)
+        let is_backpropagated = self.roots.iter().any(|root| {
+            let root_assignment = self.last(name, within, root.call.start_byte());
+            root.names.contains(name) && root_assignment.is_some_and(|one| one.at == last.at)
         });
-        if is_gone_back_from {
+        if is_backpropagated {
             return true;
         }
         let value = self.text.node(&last.value).filter(|_| last.element.is_none());
@@ -196,7 +202,7 @@ impl<'a, 'p> Carried<'a, 'p> {
         }
         let last = last_name(&name);
         let object = object_of(self.text, call, last);
-        if SMOOTH.contains(&last)
+        if DIFFERENTIABLE.contains(&last)
             && object.is_some_and(|object| self.value(object, within, at, depth))
         {
             return true;
@@ -209,15 +215,16 @@ impl<'a, 'p> Carried<'a, 'p> {
         };
         let whole = self.program.absolute(self.module, &name);
         let is_function = whole.starts_with("torch.nn.functional.")
-            || (whole.starts_with("torch.") && SMOOTH.contains(&last));
+            || (whole.starts_with("torch.") && DIFFERENTIABLE.contains(&last));
         (is_function || self.is_criterion(&name)) && given()
     }
 
-    /// Whether a variable holds a loss of torch's.
+    /// Whether a variable holds a loss module of torch.
     fn is_criterion(&self, name: &str) -> bool {
         self.text.assignments.iter().any(|one| {
-            let made = one.target == name;
-            let value = self.text.node(&one.value).filter(|value| made && value.is(Kind::Call));
+            let is_target = one.target == name;
+            let value =
+                self.text.node(&one.value).filter(|value| is_target && value.is(Kind::Call));
             value.is_some_and(|value| {
                 let whole = self.program.absolute(self.module, &callee(self.text, value));
                 whole.starts_with("torch.nn.") && whole.ends_with("Loss")
@@ -225,8 +232,8 @@ impl<'a, 'p> Carried<'a, 'p> {
         })
     }
 
-    /// Whether a call runs a training step of the program that gives its loss back as it is.
-    pub(crate) fn gives_its_loss(&self, call: Node<'a>) -> bool {
+    /// Whether a call runs a training step of the program that returns its loss unchanged.
+    pub(crate) fn returns_its_loss(&self, call: Node<'a>) -> bool {
         let place = Place { module: self.module, span: call.byte_range() };
         let name = callee(self.text, call);
         let Some(Callable::Function(module, at)) = callable(&self.program.tracer, &place, &name)
@@ -234,7 +241,7 @@ impl<'a, 'p> Carried<'a, 'p> {
             return false;
         };
         let text = self.program.module(module);
-        let inner = Carried::new(self.program, self.models, module, Some(at));
+        let inner = AutogradFlow::new(self.program, self.models, module, Some(at));
         let returns =
             text.functions.lookup(at).map(|one| one.returns.as_slice()).unwrap_or_default();
         !returns.is_empty()
@@ -253,12 +260,12 @@ impl<'a, 'p> Carried<'a, 'p> {
     }
 }
 
-/// `metrics` of `metrics["loss"]`; `self.total` stays.
+/// `metrics` for `metrics["loss"]`; `self.total` is unchanged.
 pub(crate) fn base_of(target: &str) -> &str {
     target.split('[').next().unwrap_or(target)
 }
 
-/// Objects whose `backward` gets the loss.
+/// Objects whose `backward` takes the loss as its argument.
 const ENGINES: [&str; 4] = ["accelerator", "fabric", "engine", "model_engine"];
 
 fn root<'a>(program: &Program<'a>, module: usize, call: Node<'a>) -> Option<Root<'a>> {

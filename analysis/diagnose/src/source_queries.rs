@@ -1,4 +1,4 @@
-//! Small questions to the text that several rules ask.
+//! Small queries on the source text that several rules use.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -9,8 +9,8 @@ use ridgeline_optimize::rewrite::syntax::{callee, statement_of, within, written}
 use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::{Call, Function, Module, Parameter, last_name};
 
-/// Functions that are followed from a callee to its callers.
-const MOST_CALLERS: u32 = 4;
+/// The maximum number of steps followed from a callee to its callers.
+const MAX_CALL_DEPTH: u32 = 4;
 
 /// The first node that begins on a line.
 pub(crate) fn first_node(text: &Module, line: u32) -> Option<Node<'_>> {
@@ -20,8 +20,7 @@ pub(crate) fn first_node(text: &Module, line: u32) -> Option<Node<'_>> {
     root.descendant_for_byte_range(first.start, first.end).filter(|_| !trimmed.is_empty())
 }
 
-/// The loops that run a node again and again, innermost first: those of its own function whose body it
-/// is in.
+/// The loops within the same function whose body contains the node, innermost first.
 pub(crate) fn loops_around(node: Node<'_>) -> Vec<Node<'_>> {
     let mut found = Vec::new();
     let mut at = node;
@@ -41,7 +40,8 @@ pub(crate) fn loops_around(node: Node<'_>) -> Vec<Node<'_>> {
     found
 }
 
-/// The conditions of the `if`s that a node depends on within a loop, or within its function.
+/// The conditions of the `if` statements around a node, within the loop `until` or else within its
+/// function.
 pub(crate) fn conditions_around<'t>(node: Node<'t>, until: Option<Node<'t>>) -> Vec<Node<'t>> {
     let mut found = Vec::new();
     let mut at = node;
@@ -62,8 +62,8 @@ pub(crate) fn conditions_around<'t>(node: Node<'t>, until: Option<Node<'t>>) -> 
     found
 }
 
-/// The nodes of a line: those of the statement on it that reach the line, without the bodies of an
-/// `if`, a loop or a `with`.
+/// The nodes of a line: the nodes of the statement on it that reach the line, without the bodies of
+/// an `if`, a loop or a `with`.
 pub(crate) fn nodes_of_line(text: &Module, line: u32) -> Vec<Node<'_>> {
     let lines = text.index.lines();
     let trimmed = lines.trimmed(text.index.text(), line);
@@ -100,19 +100,19 @@ fn is_body(node: Node<'_>) -> bool {
     )
 }
 
-/// A line of today's text as findings name it.
+/// Converts a line of the current text to the form that findings use.
 pub(crate) fn place(program: &Program<'_>, module: usize, line: u32) -> Place {
     Place { path: program.module(module).path.clone(), line }
 }
 
-/// The first and the last line of the statement that a node is in.
+/// The first and the last line of the statement that contains a node.
 pub(crate) fn lines_of(node: Node<'_>) -> (u32, u32) {
     let statement = statement_of(node).unwrap_or(node);
     let line = |row: usize| u32::try_from(row).unwrap_or(u32::MAX).saturating_add(1);
     (line(statement.start_position().row), line(statement.end_position().row))
 }
 
-/// Whether a name says that what it names is for validation or testing: `evaluate`, `val_loader`.
+/// Whether a name is about validation or testing: `evaluate`, `val_loader`.
 pub(crate) fn is_validation_name(name: &str) -> bool {
     let mut words: Vec<String> = vec![String::new()];
     let mut was_lower = false;
@@ -125,7 +125,7 @@ pub(crate) fn is_validation_name(name: &str) -> bool {
             word.extend(c.to_lowercase());
         }
     }
-    let is_one = |word: &String| {
+    let is_validation_word = |word: &String| {
         // `testloader`, `valset`
         let data = ["loader", "set", "data"].iter().find_map(|data| word.strip_suffix(data));
         word.starts_with("eval")
@@ -133,36 +133,41 @@ pub(crate) fn is_validation_name(name: &str) -> bool {
             || matches!(data.unwrap_or(word), "val" | "test" | "dev")
             || matches!(word.as_str(), "testing" | "accuracy" | "infer" | "inference")
     };
-    words.iter().any(is_one)
+    words.iter().any(is_validation_word)
 }
 
-/// Whether a node is in a function or a loop that a person named after validation.
+/// Whether a node is in a function or a loop that is named after validation.
 pub(crate) fn is_in_validation(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
     let text = program.module(module);
     let function = text.function_at(node.start_byte()).and_then(|at| text.functions.lookup(at));
     function.is_some_and(|one| is_validation_name(&one.name))
-        || loops_around(node).into_iter().any(|one| goes_over_validation(program, module, one))
+        || loops_around(node).into_iter().any(|one| iterates_over_validation(program, module, one))
 }
 
-/// Whether a `for` goes over what is named after validation, by itself or where its function is called:
-/// `check(model, val_loader)`.
-pub(crate) fn goes_over_validation(program: &Program<'_>, module: usize, one: Node<'_>) -> bool {
+/// Whether a `for` iterates over something that is named after validation, in the loop itself or
+/// where its function is called: `check(model, val_loader)`.
+pub(crate) fn iterates_over_validation(
+    program: &Program<'_>,
+    module: usize,
+    one: Node<'_>,
+) -> bool {
     let text = program.module(module);
     let Some(over) = one.field(Field::Right) else { return false };
     let names: Vec<&str> =
-        names_gone_over(text, over).map(|name| text.text(&name.byte_range())).collect();
+        iterated_names(text, over).map(|name| text.text(&name.byte_range())).collect();
     names.iter().any(|name| is_validation_name(name))
         || text.function_at(one.start_byte()).is_some_and(|function| {
             let Some(function) = text.functions.lookup(function) else { return false };
             let all = function.parameters.iter();
             all.filter(|one| names.contains(&one.name.as_str()))
-                .any(|one| is_given_validation(program, function, one))
+                .any(|one| receives_validation(program, function, one))
         })
 }
 
-/// The names in what a loop goes over. How often it runs says nothing of its data: `range(eval_every)`
-/// are the training steps between two validations.
-fn names_gone_over<'t>(text: &'t Module, over: Node<'t>) -> impl Iterator<Item = Node<'t>> {
+/// The names in what a loop iterates over, except in the arguments of `range`. The number of
+/// iterations says nothing about the data: `range(eval_every)` are the training steps between two
+/// validations.
+fn iterated_names<'t>(text: &'t Module, over: Node<'t>) -> impl Iterator<Item = Node<'t>> {
     within(over).into_iter().filter(move |name| {
         let call = std::iter::successors(name.parent(), |node| node.parent())
             .take_while(|node| over.start_byte() <= node.start_byte())
@@ -172,8 +177,8 @@ fn names_gone_over<'t>(text: &'t Module, over: Node<'t>) -> impl Iterator<Item =
     })
 }
 
-/// Whether all callers of a function give it what is named after validation.
-fn is_given_validation(program: &Program<'_>, function: &Function, given: &Parameter) -> bool {
+/// Whether all callers of a function pass something named after validation for this parameter.
+fn receives_validation(program: &Program<'_>, function: &Function, given: &Parameter) -> bool {
     let own = function.parameters.iter().filter(|one| !matches!(one.name.as_str(), "self" | "cls"));
     let place = own.clone().position(|one| one.name == given.name);
     let found = callers(program, &function.name);
@@ -187,61 +192,62 @@ fn is_given_validation(program: &Program<'_>, function: &Function, given: &Param
                 by_name.or_else(|| arguments.positional.get(place?).copied())
             });
             value.is_some_and(|value| {
-                let mut names = names_gone_over(text, value);
+                let mut names = iterated_names(text, value);
                 names.any(|name| is_validation_name(text.text(&name.byte_range())))
             })
         })
 }
 
-/// Whether a text turns the recording of graphs off: `torch.no_grad()`, `inference_mode`.
-fn turns_off(text: &str) -> bool {
+/// Whether a text disables gradients: `torch.no_grad()`, `inference_mode`.
+fn disables_gradients(text: &str) -> bool {
     ["no_grad", "inference_mode", "set_grad_enabled"].iter().any(|word| text.contains(word))
 }
 
-/// Whether the head of a `with` turns the recording of graphs off, or has something that may: a name
-/// (`ctx = torch.no_grad()`, or what a caller gives), or a context manager of which nothing is known
-/// (`with evaluating(model):`).
-fn may_turn_off(program: &Program<'_>, module: usize, clause: Node<'_>) -> bool {
+/// Whether the header of a `with` disables gradients, or has something that may: a name (`ctx =
+/// torch.no_grad()`, or a caller's argument), or an unknown context manager (`with
+/// evaluating(model):`).
+fn may_disable_gradients(program: &Program<'_>, module: usize, clause: Node<'_>) -> bool {
     let text = program.module(module);
     let unknown = |item: Node<'_>| {
         let value = item.named_child(0).unwrap_or(item);
         let value = value.named_child(0).filter(|_| value.is(Kind::AsPattern)).unwrap_or(value);
         if value.is(Kind::Call) {
-            return !keeps_gradients(&program.absolute(module, &callee(text, value)));
+            return !is_known_to_keep_gradients(&program.absolute(module, &callee(text, value)));
         }
         let name = written(text, value);
-        let mut made = text.assignments.iter().filter(|one| one.target == name).peekable();
-        made.peek().is_none() || made.any(|one| turns_off(text.text(&one.value)))
+        let mut assignments = text.assignments.iter().filter(|one| one.target == name).peekable();
+        assignments.peek().is_none()
+            || assignments.any(|one| disables_gradients(text.text(&one.value)))
     };
-    turns_off(text.text(&clause.byte_range())) || named_children(clause).into_iter().any(unknown)
+    disables_gradients(text.text(&clause.byte_range()))
+        || named_children(clause).into_iter().any(unknown)
 }
 
-/// Context managers that are known to leave gradients as they are: those of torch's that do not say
-/// otherwise by their names, and what people put around a loop.
-fn keeps_gradients(name: &str) -> bool {
+/// Whether a context manager is known not to disable gradients: those of torch whose names do not
+/// say otherwise, and what is common around a loop.
+fn is_known_to_keep_gradients(name: &str) -> bool {
     let known = ["open", "contextlib.nullcontext", "contextlib.suppress"];
     known.contains(&name) || ["torch.", "tqdm", "warnings."].iter().any(|of| name.starts_with(of))
 }
 
-/// Whether a decorator turns the recording of graphs off, by its name or as a function of the program.
-fn is_turning_off(program: &Program<'_>, decorator: &str) -> bool {
+/// Whether a decorator disables gradients, by its name or as a function of the program.
+fn decorator_disables_gradients(program: &Program<'_>, decorator: &str) -> bool {
     let name = decorator.trim_start_matches('@').split('(').next().unwrap_or_default().trim();
-    let is_it = |text: &Module| {
+    let is_defined_to_disable = |text: &Module| {
         let named = text.functions.iter().filter(|one| one.name == last_name(name));
-        named.into_iter().any(|one| turns_off(text.text(&one.span)))
+        named.into_iter().any(|one| disables_gradients(text.text(&one.span)))
     };
-    turns_off(decorator) || program.modules().iter().any(is_it)
+    disables_gradients(decorator) || program.modules().iter().any(is_defined_to_disable)
 }
 
-/// Whether a `with` around a node, or a decorator of its function, turns the recording of graphs off;
-/// or it cannot be told.
+/// Whether a `with` around a node or a decorator of its function disables gradients, or may do so.
 pub(crate) fn is_without_gradients(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
     let text = program.module(module);
     let mut at = node;
     while let Some(parent) = at.parent() {
         if parent.is(Kind::WithStatement) {
             let clause = named_children(parent).into_iter().find(|one| one.is(Kind::WithClause));
-            if clause.is_some_and(|clause| may_turn_off(program, module, clause)) {
+            if clause.is_some_and(|clause| may_disable_gradients(program, module, clause)) {
                 return true;
             }
         }
@@ -249,7 +255,7 @@ pub(crate) fn is_without_gradients(program: &Program<'_>, module: usize, node: N
     }
     let mut function = text.function_at(node.start_byte());
     while let Some(one) = function.and_then(|at| text.functions.lookup(at)) {
-        if one.decorators.iter().any(|one| is_turning_off(program, text.text(one))) {
+        if one.decorators.iter().any(|one| decorator_disables_gradients(program, text.text(one))) {
             return true;
         }
         function = one.outer;
@@ -257,14 +263,14 @@ pub(crate) fn is_without_gradients(program: &Program<'_>, module: usize, node: N
     false
 }
 
-/// The calls of a function of the program by its name.
+/// The calls of a function of the program, by its name.
 pub(crate) fn callers<'a>(program: &Program<'a>, name: &str) -> Vec<(usize, &'a Call, Node<'a>)> {
     let calls = program.calls().filter(|(_, call)| call.name() == name).take(32);
     calls.filter_map(|(at, call)| Some((at, call, program.node(at, call)?))).collect()
 }
 
-/// Whether some way to a function leads through what turns the recording of graphs off, or no call of
-/// it is to be seen, as where a library calls it.
+/// Whether some call path to a function disables gradients. Also true if no call is found, because
+/// a library may call it.
 pub(crate) fn may_be_called_without_gradients(program: &Program<'_>, scope: Scope) -> bool {
     without_gradients(program, scope, 0)
 }
@@ -273,7 +279,7 @@ fn without_gradients(program: &Program<'_>, (module, function): Scope, depth: u3
     let text = program.module(module);
     let Some(one) = function.and_then(|at| text.functions.lookup(at)) else { return false };
     let found = callers(program, &one.name);
-    if found.is_empty() || depth >= MOST_CALLERS {
+    if found.is_empty() || depth >= MAX_CALL_DEPTH {
         return true;
     }
     found.into_iter().any(|(at, call, node)| {
@@ -289,10 +295,11 @@ mod tests {
     use crate::harness::with_program;
 
     #[test]
-    fn names_of_validation() {
-        let of_it = ["evaluate", "val_loader", "validate", "testLoader", "run_test", "eval_one"];
+    fn validation_names_are_recognized() {
+        let validation_names =
+            ["evaluate", "val_loader", "validate", "testLoader", "run_test", "eval_one"];
         let more = ["testloader", "valset", "dev_data", "check_accuracy", "inference"];
-        for name in of_it.into_iter().chain(more) {
+        for name in validation_names.into_iter().chain(more) {
             assert!(is_validation_name(name), "{name}");
         }
         let others = ["value", "train", "contest", "invalidate", "latest", "retrieval", "interval"];
@@ -302,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_its_own_nodes_alone() {
+    fn nodes_of_a_line_exclude_bodies() {
         let text = "for x in loader:\n    if loss > 2:\n        print(loss)\n    y = f(\n        x.item(),\n    )\n";
         let text = Module::new("train.py", text.into());
         let calls = |line: u32| -> Vec<String> {
@@ -316,7 +323,7 @@ mod tests {
         assert_eq!(calls(5), ["f(x.item(),)", "x.item()"]);
     }
 
-    /// Of each call of `f`, whether gradients are off there.
+    /// For each call of `f`, whether gradients are disabled there.
     fn without_gradients_at_f(text: &str) -> Vec<bool> {
         with_program(text, |program| {
             let calls = program.module(0).calls.iter().filter(|call| call.callee == "f");
@@ -326,13 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn what_turns_graphs_off_is_around_or_above() {
+    fn gradients_are_disabled_by_with_and_decorator() {
         let text = "@torch.no_grad()\ndef a(x):\n    return f(x)\n\ndef b(x):\n    with torch.inference_mode():\n        return f(x)\n\ndef c(x):\n    return f(x)\n";
         assert_eq!(without_gradients_at_f(text), [true, true, false]);
     }
 
     #[test]
-    fn a_context_by_name_is_what_it_was_made() {
+    fn a_context_variable_is_resolved_to_its_assignment() {
         let found = |before: &str| {
             let text = format!("{before}\ndef a(x):\n    with ctx:\n        f(x)\n");
             without_gradients_at_f(&text) == [true]
@@ -342,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_manager_that_is_not_known_may_turn_graphs_off() {
+    fn an_unknown_context_manager_may_disable_gradients() {
         let with = |head: &str, before: &str| {
             let text = format!("{before}\ndef a(x):\n    with {head}:\n        f(x)\n");
             without_gradients_at_f(&text) == [true]
@@ -356,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decorator_of_the_program_may_turn_graphs_off() {
+    fn a_decorator_of_the_program_may_disable_gradients() {
         let decorated = |body: &str| {
             let text = format!("def plain(f):\n    {body}\n@plain\ndef a(x):\n    f(x)\n");
             without_gradients_at_f(&text).last() == Some(&true)

@@ -1,25 +1,26 @@
-//! What a finding can save at the most: what its lines take, and what its part of the iteration takes.
+//! Limits the cost of a finding to the time of its lines and of its phase.
 //!
-//! A cost model is off now and then. A saving of 3.4 ms at a line that takes 0.9 ms is wrong whatever
-//! the model says, and nobody believes the next one.
+//! Cost models are wrong now and then. A saving of 3.4 ms at a line that takes 0.9 ms is wrong
+//! whatever the model says, and costs the trust in the next finding.
 
 use super::finding::{Cost, Finding, Place};
 use ridgeline_profile::{Phase, PhaseTimes, Profile};
 
-/// The finding with a cost that its lines and its phase allow.
-pub(super) fn plausible(finding: Finding, profile: &Profile) -> Finding {
+/// Returns the finding with its cost limited to the time of its lines and its phase.
+pub(super) fn limit_cost(finding: Finding, profile: &Profile) -> Finding {
     let Some(cost) = finding.cost else { return finding };
-    let limits = [of_lines(&finding, profile), of_phase(finding.rule, &profile.iteration.phases)];
-    let most_ns = limits.into_iter().flatten().fold(profile.iteration.time_ns, f64::min);
-    let is_too_much = most_ns > 0.0 && cost.time_ns > most_ns;
-    let cost = if is_too_much { Cost { time_ns: most_ns, ..cost } } else { cost };
+    let limits =
+        [time_of_lines(&finding, profile), time_of_phase(finding.rule, &profile.iteration.phases)];
+    let max_ns = limits.into_iter().flatten().fold(profile.iteration.time_ns, f64::min);
+    let exceeds_limit = max_ns > 0.0 && cost.time_ns > max_ns;
+    let cost = if exceeds_limit { Cost { time_ns: max_ns, ..cost } } else { cost };
     Finding { cost: Some(cost), ..finding }
 }
 
-/// Nanoseconds of all lines that belong to it; nothing where none of them ran in the iteration, such as the
-/// line that makes a loader.
-fn of_lines(finding: &Finding, profile: &Profile) -> Option<f64> {
-    // It is about iterations that may not have been profiled.
+/// The time of all lines that belong to it, in nanoseconds. Returns `None` if none of them ran in
+/// the iteration, such as the line that creates a loader.
+fn time_of_lines(finding: &Finding, profile: &Profile) -> Option<f64> {
+    // This rule is about iterations that may not have been profiled.
     if finding.rule == "iteration-varies" {
         return None;
     }
@@ -28,19 +29,19 @@ fn of_lines(finding: &Finding, profile: &Profile) -> Option<f64> {
         .collect();
     places.sort_unstable();
     places.dedup();
-    let total: f64 = places.into_iter().filter_map(|place| of_line(place, profile)).sum();
+    let total: f64 = places.into_iter().filter_map(|place| time_of_line(place, profile)).sum();
     (total > 0.0).then_some(total)
 }
 
-fn of_line(place: &Place, profile: &Profile) -> Option<f64> {
+fn time_of_line(place: &Place, profile: &Profile) -> Option<f64> {
     let file = profile.files.iter().position(|file| file.path == place.path)?;
     let lines = profile.lines.get(file)?;
     let at = lines.binary_search_by_key(&place.line, |line| line.line).ok()?;
     Some(lines.get(at)?.total_time.total())
 }
 
-/// Nanoseconds of the phase that a rule is about, whatever line it is shown at.
-fn of_phase(rule: &str, phases: &PhaseTimes) -> Option<f64> {
+/// The time of the phase that a rule is about, in nanoseconds, whatever line the finding is at.
+fn time_of_phase(rule: &str, phases: &PhaseTimes) -> Option<f64> {
     let phase = match rule {
         "loader-no-workers" | "loader-transform" | "loader-workers-restarted" => Phase::Data,
         "unfused-optimizer" => Phase::Optimizer,
@@ -78,22 +79,22 @@ mod tests {
             cost: Some(Cost::time(cost_ms * 1e6).predicted()),
             ..Finding::default()
         };
-        let cost = plausible(finding, &profile()).cost.expect("it has a cost");
+        let cost = limit_cost(finding, &profile()).cost.expect("it has a cost");
         assert_eq!(cost, Cost::time(expected_ms * 1e6).predicted());
     }
 
     #[test]
-    fn a_cost_is_no_more_than_its_lines() {
+    fn a_cost_is_limited_to_its_lines() {
         check("attention-written-out", 3, &[], 3.0, 3.0);
         check("attention-written-out", 3, &[], 9.0, 4.0);
         check("attention-written-out", 3, &[5, 3], 9.0, 6.0);
-        // A line that did not run in the iteration says nothing.
+        // A line that did not run in the iteration sets no limit.
         check("cudnn-benchmark-off", 1, &[], 9.0, 9.0);
         check("cudnn-benchmark-off", 1, &[], 900.0, 100.0);
     }
 
     #[test]
-    fn a_cost_is_no_more_than_its_phase() {
+    fn a_cost_is_limited_to_its_phase() {
         check("loader-no-workers", 1, &[], 34.8, 28.0);
         check("iteration-varies", 5, &[], 9.0, 9.0);
     }

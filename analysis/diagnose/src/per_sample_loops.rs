@@ -1,16 +1,16 @@
-//! Loops that call a model for one sample, or one time step, where it takes all of them in one call.
+//! Loops that call a model for a single sample or time step where one call could take all of them.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::{BTreeSet, HashSet};
 
 use tree_sitter::Node;
 
-use super::evaluation::Stretches;
 use super::evidence::Evidence;
+use super::host_spans::HostSpans;
+use super::line_sums::Line;
+use super::loop_cost::{LoopCost, Replacement, is_alike, lines, saved_ns, trips};
 use super::loops::{self, Loop};
-use super::reading::{goes_over_validation, loops_around};
-use super::rounds::{Instead, Rounds, is_alike, lines, saved_ns, trips};
-use super::tally::Line;
+use super::source_queries::{iterates_over_validation, loops_around};
 use ridgeline_graph::graph::TaskId;
 use ridgeline_optimize::rewrite::mend::validation::trains;
 use ridgeline_optimize::rewrite::models::{Models, body_of};
@@ -22,9 +22,9 @@ use ridgeline_profile::Phase;
 use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::{Function, Module, last_name};
 
-/// PyTorch's modules that leave nothing behind for their next call, and take each sample of a batch for
-/// itself. Batch norm does neither.
-const LAYERS: &[&str] = &[
+/// PyTorch modules that keep no state between calls and treat each sample of a batch independently.
+/// Batch norm does neither.
+const STATELESS_LAYERS: &[&str] = &[
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveMaxPool2d",
@@ -72,71 +72,77 @@ const LAYERS: &[&str] = &[
     "TransformerEncoderLayer",
 ];
 
-/// How words end in names of what gives one sample after the other: it is not there as a whole.
-const STREAMS: [&str; 6] = ["loader", "data", "set", "iter", "iterator", "stream"];
+/// Endings of words in the names of data streams, which give one sample after another and are not
+/// available as a whole.
+const STREAM_SUFFIXES: [&str; 6] = ["loader", "data", "set", "iter", "iterator", "stream"];
 
-/// Methods of what an object holds that change it.
-const CHANGES: [&str; 7] = ["append", "extend", "insert", "pop", "popleft", "update", "add"];
+/// Methods that modify a container in an attribute.
+const MUTATING_METHODS: [&str; 7] =
+    ["append", "extend", "insert", "pop", "popleft", "update", "add"];
 
-/// Classes that are followed from one to what it is derived from.
-const DEEPEST: u32 = 8;
+/// The maximum number of base classes followed from one to the next.
+const MAX_DEPTH: u32 = 8;
 
-/// What of a tensor is still the same samples.
-const SAME: [&str; 6] = ["to", "cuda", "float", "half", "contiguous", "detach"];
+/// Tensor methods whose result contains the same samples.
+const SAME_SAMPLES: [&str; 6] = ["to", "cuda", "float", "half", "contiguous", "detach"];
 
-/// What a loop costs that ran for at least so many rounds each time, each of which calls a model for one
-/// sample. Nothing where a round may need what another one left, where they are not alike, or where other
-/// calls of the same lines cannot be told apart.
-pub(crate) fn rounds(evidence: &Evidence<'_>, one: &Loop<'_>, fewest: f64) -> Option<Rounds> {
-    let (at, trips) = trips(evidence, one).filter(|(_, trips)| *trips >= fewest)?;
+/// Returns the cost of a loop with at least `min_trips` iterations per execution, each of which
+/// calls a model for one sample. Returns `None` if an iteration may depend on another one, if the
+/// iterations differ, or if the same lines are also called elsewhere.
+pub(crate) fn loop_cost(
+    evidence: &Evidence<'_>,
+    one: &Loop<'_>,
+    min_trips: f64,
+) -> Option<LoopCost> {
+    let (at, trips) = trips(evidence, one).filter(|(_, trips)| *trips >= min_trips)?;
     if !calls_a_model(evidence.program, one) {
         return None;
     }
     let text = evidence.program.module(one.module);
     let own: BTreeSet<Line> = lines(evidence, one).into_iter().chain([at]).collect();
     let today = (one.module, text.line(one.node.start_byte()));
-    let stretches = Stretches::new(evidence, at, today, |line| own.contains(&line));
-    let inside: HashSet<TaskId> = stretches.tasks().collect();
+    let host_spans = HostSpans::new(evidence, at, today, |line| own.contains(&line));
+    let inside: HashSet<TaskId> = host_spans.tasks().collect();
     let graph = evidence.graph();
     let tasks = || inside.iter().filter_map(|id| graph.task(*id));
     let lines: BTreeSet<Line> = tasks().filter_map(|task| task.line).chain(own).collect();
-    let is_elsewhere = graph.iter().any(|(id, task)| {
+    let runs_elsewhere = graph.iter().any(|(id, task)| {
         task.kind.is_host()
             && matches!(task.phase, Phase::Forward | Phase::Other)
             && task.line.is_some_and(|line| lines.contains(&line))
             && !inside.contains(&id)
     });
     let modules: BTreeSet<u32> = tasks().filter_map(|task| task.module).collect();
-    let is_one = !is_elsewhere
+    let is_candidate = !runs_elsewhere
         && tasks().all(|task| task.phase != Phase::Data)
         && !modules.is_empty()
-        && modules.into_iter().all(|module| keeps_nothing(evidence, module))
+        && modules.into_iter().all(|module| is_stateless(evidence, module))
         && is_alike(evidence, &lines, trips);
-    is_one.then(|| Rounds {
+    is_candidate.then(|| LoopCost {
         at,
         trips,
-        saved_ns: saved_ns(evidence, &lines, trips, Instead::OneCall),
+        saved_ns: saved_ns(evidence, &lines, trips, Replacement::OneCall),
     })
 }
 
-/// Whether a module, and those that it is in, take each sample for itself, and leave nothing behind for the
-/// next call.
-fn keeps_nothing(evidence: &Evidence<'_>, module: u32) -> bool {
+/// Whether a module and the modules that contain it treat each sample independently and keep no
+/// state between calls.
+fn is_stateless(evidence: &Evidence<'_>, module: u32) -> bool {
     let modules = &evidence.profile().modules;
     let one = |at: u32| modules.get(at as usize);
     let around = std::iter::successors(one(module), |module| one(module.parent?.0)).take(64);
     let mut names = around.map(|module| module.type_name.as_str());
-    names.all(|name| is_plain(evidence.program, name, 0))
+    names.all(|name| is_stateless_class(evidence.program, name, 0))
 }
 
-/// The same of a class, by its name.
-fn is_plain(program: &Program<'_>, name: &str, depth: u32) -> bool {
-    if LAYERS.contains(&name) || name == "Module" {
+/// Whether this holds for a class, by its name.
+fn is_stateless_class(program: &Program<'_>, name: &str, depth: u32) -> bool {
+    if STATELESS_LAYERS.contains(&name) || name == "Module" {
         return true;
     }
     let texts = program.modules().iter().enumerate();
     let mut classes = texts.filter_map(|(at, text)| Some((at, text.class(name)?))).peekable();
-    depth < DEEPEST
+    depth < MAX_DEPTH
         && classes.peek().is_some()
         && classes.all(|(at, class)| {
             let text = program.module(at);
@@ -145,35 +151,38 @@ fn is_plain(program: &Program<'_>, name: &str, depth: u32) -> bool {
             let methods = text.functions.iter().enumerate();
             let mut later =
                 methods.filter(|(_, one)| one.class == Some(class) && one.name != "__init__");
-            bases.all(|base| is_plain(program, last_name(text.text(base)), depth + 1))
+            bases.all(|base| is_stateless_class(program, last_name(text.text(base)), depth + 1))
                 && later.all(|(at, method)| {
-                    !changes(text, at) && !is_across(text, method) && !decides(text, method)
+                    !modifies_self(text, at)
+                        && !uses_batch_dimension(text, method)
+                        && !branches_on_input(text, method)
                 })
         })
 }
 
-/// Whether a method changes its object.
-fn changes(text: &Module, method: usize) -> bool {
+/// Whether a method modifies its object.
+fn modifies_self(text: &Module, method: usize) -> bool {
     let mut set = text.assignments.iter().filter(|one| one.function == Some(method));
     let mut called = text.calls.iter().filter(|one| one.function == Some(method));
     set.any(|one| one.target.starts_with("self."))
         || called.any(|call| {
             let name = call.name();
-            call.callee.starts_with("self.") && (CHANGES.contains(&name) || name.ends_with('_'))
+            call.callee.starts_with("self.")
+                && (MUTATING_METHODS.contains(&name) || name.ends_with('_'))
         })
 }
 
-/// Whether a method says something of the batch's dimension but how long it is: it may take samples
-/// together, or count on one.
-fn is_across(text: &Module, method: &Function) -> bool {
+/// Whether a method mentions the batch dimension other than to read its size: it may combine
+/// samples, or rely on a batch of one.
+fn uses_batch_dimension(text: &Module, method: &Function) -> bool {
     let body: String = text.text(&method.body).chars().filter(|c| !c.is_whitespace()).collect();
     let body = body.replace(".size(0)", "");
     ["(0)", "(0,", ",0)", "dim=0", "axis=0"].iter().any(|part| body.contains(part))
 }
 
-/// Whether a method goes its way by what it is given, as where a network ends early: each sample may go
-/// another one.
-fn decides(text: &Module, method: &Function) -> bool {
+/// Whether a method branches on its arguments, as a network with early exit does: samples may take
+/// different branches.
+fn branches_on_input(text: &Module, method: &Function) -> bool {
     let Some(body) = text.node(&method.body) else { return true };
     within(body).into_iter().any(|one| {
         let condition = match Kind::of(&one) {
@@ -183,16 +192,17 @@ fn decides(text: &Module, method: &Function) -> bool {
             Kind::ConditionalExpression => one.named_child(1),
             _ => None,
         };
-        condition.is_some_and(|asked| {
-            let is_own = reads(text, asked).iter().all(|name| name.starts_with("self."));
-            !is_own && !mentions(text.text(&asked.byte_range()), "None")
+        condition.is_some_and(|condition| {
+            let is_own = reads(text, condition).iter().all(|name| name.starts_with("self."));
+            !is_own && !mentions(text.text(&condition.byte_range()), "None")
         })
     })
 }
 
-/// Whether each round calls a model for one sample of what is there, and nothing else of the program's own.
+/// Whether each iteration calls a model for one sample of data that is available as a whole, and no
+/// other function of the program.
 fn calls_a_model(program: &Program<'_>, one: &Loop<'_>) -> bool {
-    let is_open = matches!(one.rounds, loops::Rounds::Independent | loops::Rounds::Branching);
+    let is_open = matches!(one.kind, loops::LoopKind::Independent | loops::LoopKind::Branching);
     let field = |name: Field| one.node.field(name);
     let (Some(left), Some(over), Some(body)) =
         (field(Field::Left), field(Field::Right), field(Field::Body))
@@ -202,15 +212,15 @@ fn calls_a_model(program: &Program<'_>, one: &Loop<'_>) -> bool {
     let text = program.module(one.module);
     let around = loops_around(one.node);
     let is_data = |it: &Node<'_>| {
-        trains(program, one.module, *it) || goes_over_validation(program, one.module, *it)
+        trains(program, one.module, *it) || iterates_over_validation(program, one.module, *it)
     };
-    if !is_open || !around.iter().all(is_data) || !is_there(text, &around, over, body) {
+    if !is_open || !around.iter().all(is_data) || !is_available(text, &around, over, body) {
         return false;
     }
     let models = Models::of(program);
-    let turning = targets(text, left);
+    let loop_variables = targets(text, left);
     let assigned = text.assignments.iter().filter(|one| body.byte_range().contains(&one.at.start));
-    let made: BTreeSet<String> = assigned.map(|one| one.target.clone()).collect();
+    let assigned_names: BTreeSet<String> = assigned.map(|one| one.target.clone()).collect();
     let mut calls = 0;
     let is_known = |call: Node<'_>| {
         if !models.is_one(&callee(text, call)) {
@@ -218,11 +228,11 @@ fn calls_a_model(program: &Program<'_>, one: &Loop<'_>) -> bool {
         }
         calls += 1;
         let given = call.field(Field::Arguments).map(named_children).unwrap_or_default();
-        let is_sample = |given: &Node<'_>| is_one_sample(text, *given, body, &turning);
-        // A number of the round may say what the model does.
+        let is_sample = |given: &Node<'_>| is_one_sample(text, *given, body, &loop_variables);
+        // The index of the iteration may change what the model does.
         let is_same = |given: &Node<'_>| {
             let read = reads(text, *given);
-            read.is_disjoint(&turning) && read.is_disjoint(&made)
+            read.is_disjoint(&loop_variables) && read.is_disjoint(&assigned_names)
         };
         given.first().is_some_and(is_sample)
             && given.iter().all(|given| is_sample(given) || is_same(given))
@@ -230,39 +240,40 @@ fn calls_a_model(program: &Program<'_>, one: &Loop<'_>) -> bool {
     calls_in(body).into_iter().all(is_known) && calls > 0
 }
 
-/// Whether what a loop goes over is there as a whole. A batch of a loop around it is; what a loader or a data
-/// set gives is not.
-fn is_there(text: &Module, around: &[Node<'_>], over: Node<'_>, body: Node<'_>) -> bool {
-    let of_batch = around.iter().filter_map(|one| one.field(Field::Left));
-    let of_batch: BTreeSet<String> = of_batch.flat_map(|left| targets(text, left)).collect();
+/// Whether the data that a loop iterates over is available as a whole. The batch of an outer loop
+/// is; what a loader or a dataset gives is not.
+fn is_available(text: &Module, around: &[Node<'_>], over: Node<'_>, body: Node<'_>) -> bool {
+    let batch_variables = around.iter().filter_map(|one| one.field(Field::Left));
+    let batch_variables: BTreeSet<String> =
+        batch_variables.flat_map(|left| targets(text, left)).collect();
     let is_stream = |name: &String| {
         let name = name.to_lowercase();
-        name.split(['_', '.']).any(|word| STREAMS.iter().any(|end| word.ends_with(end)))
+        name.split(['_', '.']).any(|word| STREAM_SUFFIXES.iter().any(|end| word.ends_with(end)))
     };
     let known = ["range", "enumerate", "zip", "len", "size"];
     let mut names = reads(text, over).into_iter().chain(reads(text, body));
     calls_in(over).into_iter().all(|call| known.contains(&last_name(&callee(text, call))))
-        && !names.any(|name| !of_batch.contains(&name) && is_stream(&name))
+        && !names.any(|name| !batch_variables.contains(&name) && is_stream(&name))
 }
 
-/// Whether a value is one sample with the batch's dimension written out, or one time step: `x.unsqueeze(0)`,
-/// `x[None]`, `x[i:i + 1]`, `x[:, t]`.
+/// Whether a value is one sample with an explicit batch dimension, or one time step:
+/// `x.unsqueeze(0)`, `x[None]`, `x[i:i + 1]`, `x[:, t]`.
 fn is_one_sample(
     text: &Module,
     value: Node<'_>,
     body: Node<'_>,
-    turning: &BTreeSet<String>,
+    loop_variables: &BTreeSet<String>,
 ) -> bool {
-    let turns = |node: Node<'_>| !reads(text, node).is_disjoint(turning);
+    let uses_loop_variable = |node: Node<'_>| !reads(text, node).is_disjoint(loop_variables);
     match Kind::of(&value) {
         Kind::Identifier => {
             let name = written(text, value);
-            let mut made = text
+            let mut assignments = text
                 .assignments
                 .iter()
                 .filter(|one| one.target == name && body.byte_range().contains(&one.at.start));
-            made.next().and_then(|one| text.node(&one.value)).is_some_and(|value| {
-                !value.is(Kind::Identifier) && is_one_sample(text, value, body, turning)
+            assignments.next().and_then(|one| text.node(&one.value)).is_some_and(|value| {
+                !value.is(Kind::Identifier) && is_one_sample(text, value, body, loop_variables)
             })
         }
         Kind::Call => {
@@ -271,19 +282,21 @@ fn is_one_sample(
             let arguments = arguments.unwrap_or_default();
             if last_name(&name) == "unsqueeze" {
                 let first = arguments.last().map(|last| written(text, *last));
-                return turns(value)
+                return uses_loop_variable(value)
                     && first.is_some_and(|first| matches!(first.as_str(), "0" | "dim=0"));
             }
-            let same = SAME.iter().find_map(|method| object_of(text, value, method));
-            same.is_some_and(|same| is_one_sample(text, same, body, turning))
+            let same = SAME_SAMPLES.iter().find_map(|method| object_of(text, value, method));
+            same.is_some_and(|same| is_one_sample(text, same, body, loop_variables))
         }
         Kind::Subscript => {
             let places: Vec<Node<'_>> = named_children(value).into_iter().skip(1).collect();
             let has = |kind: &str| places.iter().any(|one| one.kind() == kind);
-            let is_slice_of_one = places.iter().any(|one| one.is(Kind::Slice) && turns(*one));
+            let is_slice_of_one =
+                places.iter().any(|one| one.is(Kind::Slice) && uses_loop_variable(*one));
             let is_whole = |one: &Node<'_>| one.is(Kind::Slice) && one.named_child_count() == 0;
-            let is_step = places.iter().any(is_whole) && places.iter().any(|one| turns(*one));
-            turns(value) && (has("none") || is_slice_of_one || is_step)
+            let is_step =
+                places.iter().any(is_whole) && places.iter().any(|one| uses_loop_variable(*one));
+            uses_loop_variable(value) && (has("none") || is_slice_of_one || is_step)
         }
         _ => false,
     }

@@ -1,135 +1,142 @@
-//! What the rounds of a loop cost, and what one call for all of them would save.
+//! The cost of a Python loop, and what a single call in its place would save.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::evidence::Evidence;
+use super::line_sums::{Line, work_of_line};
 use super::loops::Loop;
-use super::reading::lines_of;
-use super::tally::{Line, of_line};
+use super::source_queries::lines_of;
 use ridgeline_graph::graph::TaskKind;
 use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::{Operator, Tensor};
 use ridgeline_optimize::rewrite::syntax::statement_of;
 use ridgeline_profile::{LineCost, Phase};
 
-/// Tensors of so many elements take no time beside the call.
-const SMALL: f64 = 4096.0;
-/// The share of a loop's time that has to be of the same operators with the same shapes in each round.
-const ALIKE: f64 = 0.7;
+/// Processing tensors of up to this many elements takes no time compared with the call itself.
+const SMALL_TENSOR: f64 = 4096.0;
+/// The minimum share of a loop's time in operators that run with the same shapes in each iteration.
+const MIN_ALIKE: f64 = 0.7;
 
-/// What could take the place of a loop's rounds.
+/// What could replace a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Instead {
-    /// One call on all of it.
+pub(crate) enum Replacement {
+    /// One call for all iterations.
     OneCall,
-    /// `torch._foreach_*`, which on a processor runs one operator after another itself
-    /// (`ForeachOpsKernels.cpp` of PyTorch, the slow path): Python is saved, and the operators are not.
+    /// `torch._foreach_*`. On a CPU it runs one operator after another itself
+    /// (`ForeachOpsKernels.cpp` of PyTorch, the slow path): that saves the Python overhead, but not
+    /// the operators.
     Foreach,
 }
 
 /// A loop as it ran.
-pub(crate) struct Rounds {
+pub(crate) struct LoopCost {
     /// The line of the `for`.
     pub at: Line,
-    /// Rounds each time that the loop ran.
+    /// Iterations per execution of the loop.
     pub trips: f64,
-    /// Nanoseconds that one call for all rounds would save.
+    /// Time that a single call for all iterations would save, in nanoseconds per training
+    /// iteration.
     pub saved_ns: f64,
 }
 
-/// What a loop costs that ran for at least so many rounds each time, and whose own lines do the work:
-/// the same in each round. Nothing where it is otherwise, or not known.
-pub(crate) fn rounds(
+/// Returns the cost of a loop with at least `min_trips` iterations per execution whose own lines do
+/// the work, the same in each iteration. Returns `None` otherwise, or if that is unknown.
+pub(crate) fn loop_cost(
     evidence: &Evidence<'_>,
     one: &Loop<'_>,
-    fewest: f64,
-    all_alike: bool,
-    instead: Instead,
-) -> Option<Rounds> {
+    min_trips: f64,
+    must_be_alike: bool,
+    replacement: Replacement,
+) -> Option<LoopCost> {
     if one.is_comprehension() {
-        return of_expression(evidence, one, at(evidence, one)?, fewest, instead);
+        return comprehension_cost(evidence, one, at(evidence, one)?, min_trips, replacement);
     }
     let lines = lines(evidence, one);
     let (at, trips) = trips(evidence, one)?;
-    if trips < fewest || !does_its_own_work(evidence, &lines) {
+    if trips < min_trips || !is_mostly_self_time(evidence, &lines) {
         return None;
     }
     let is_alike =
         || is_alike(evidence, &lines, trips) && (modules(evidence, &lines) as f64) < trips;
-    if all_alike && !is_alike() {
+    if must_be_alike && !is_alike() {
         return None;
     }
-    // The line of the `for` itself takes the next round's number or tensor.
+    // The line of the `for` itself takes the next number or tensor.
     let with_head: BTreeSet<Line> = lines.iter().copied().chain([at]).collect();
-    let saved_ns = saved_ns(evidence, &with_head, trips, instead);
-    Some(Rounds { at, trips, saved_ns })
+    let saved_ns = saved_ns(evidence, &with_head, trips, replacement);
+    Some(LoopCost { at, trips, saved_ns })
 }
 
 /// The line of the `for`, as it ran.
 fn at(evidence: &Evidence<'_>, one: &Loop<'_>) -> Option<Line> {
     let text = evidence.program.module(one.module);
-    evidence.ran(one.module, text.line(one.node.start_byte()))
+    evidence.recorded_line(one.module, text.line(one.node.start_byte()))
 }
 
-/// The lines of a round, as they ran.
+/// The lines of the loop body, as they ran.
 pub(super) fn lines(evidence: &Evidence<'_>, one: &Loop<'_>) -> BTreeSet<Line> {
     let (first, last) = one.lines(evidence.program);
-    (first..=last).filter_map(|line| evidence.ran(one.module, line)).collect()
+    (first..=last).filter_map(|line| evidence.recorded_line(one.module, line)).collect()
 }
 
-/// The line of a `for`, and its rounds each time that it ran.
+/// The line of a `for`, and its iterations per execution.
 pub(super) fn trips(evidence: &Evidence<'_>, one: &Loop<'_>) -> Option<(Line, f64)> {
     let text = evidence.program.module(one.module);
-    let line_of = |offset: usize| evidence.ran(one.module, text.line(offset));
+    let line_of = |offset: usize| evidence.recorded_line(one.module, text.line(offset));
     let at = at(evidence, one)?;
     let ran = |line: Line| line_cost(evidence, line).map(|cost| cost.calls);
     let mut first = one.body().into_iter().next()?;
-    // The head of a `with` is come to twice.
+    // The header of a `with` is reached twice.
     while let Some(inner) = first.field(Field::Body).filter(|_| first.is(Kind::WithStatement)) {
         first = inner.named_child(0)?;
     }
     let body = line_of(first.start_byte())?;
-    let rounds = ran(body)?;
-    // How often the loop itself began: its head is reached once more than its body each time. Where that
-    // is not known, as often as the statement beside it ran.
-    let began = ran(at).map(|head| head - rounds).filter(|began| *began >= 1.0);
-    let beside = one.node.prev_named_sibling().or(one.node.next_named_sibling());
-    let beside = || beside.and_then(|beside| ran(line_of(beside.start_byte())?));
-    Some((at, rounds / began.or_else(beside).unwrap_or(1.0).max(1.0)))
+    let passes = ran(body)?;
+    // How often the loop started: its header is reached once more than its body each time. If that
+    // is unknown, use the count of the adjacent statement.
+    let starts = ran(at).map(|head| head - passes).filter(|starts| *starts >= 1.0);
+    let adjacent = one.node.prev_named_sibling().or(one.node.next_named_sibling());
+    let adjacent = || adjacent.and_then(|adjacent| ran(line_of(adjacent.start_byte())?));
+    Some((at, passes / starts.or_else(adjacent).unwrap_or(1.0).max(1.0)))
 }
 
-/// The same of a comprehension, all of whose rounds run on the lines of one statement: how many there are
-/// is told by what most calls of its operators are as many as.
-fn of_expression(
+/// Like [`loop_cost`] for a comprehension, whose iterations all run on the lines of one statement. The
+/// number of iterations is the call count in which its operators spend most time.
+fn comprehension_cost(
     evidence: &Evidence<'_>,
     one: &Loop<'_>,
     at: Line,
-    fewest: f64,
-    instead: Instead,
-) -> Option<Rounds> {
+    min_trips: f64,
+    replacement: Replacement,
+) -> Option<LoopCost> {
     let (first, last) = lines_of(one.node);
     let lines: BTreeSet<Line> =
-        (first..=last).filter_map(|line| evidence.ran(one.module, line)).collect();
+        (first..=last).filter_map(|line| evidence.recorded_line(one.module, line)).collect();
     let mut by_calls: BTreeMap<u32, f64> = BTreeMap::new();
-    for (key, work) in lines.iter().flat_map(|line| of_line(evidence, *line)) {
+    for (key, work) in lines.iter().flat_map(|line| work_of_line(evidence, *line)) {
         if matches!(key.2, Phase::Forward | Phase::Other) {
             *by_calls.entry(work.calls).or_default() += work.host_ns;
         }
     }
     let (calls, _) = by_calls.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    // How often the statement itself ran: as often as the one beside it.
-    let beside = statement_of(one.node)
+    // How often the statement itself ran: as often as the adjacent one.
+    let adjacent = statement_of(one.node)
         .and_then(|statement| statement.prev_named_sibling().or(statement.next_named_sibling()));
     let text = evidence.program.module(one.module);
-    let beside = beside.and_then(|beside| evidence.ran(one.module, text.line(beside.start_byte())));
-    let times = beside.and_then(|line| line_cost(evidence, line)).map_or(1.0, |cost| cost.calls);
+    let adjacent = adjacent
+        .and_then(|adjacent| evidence.recorded_line(one.module, text.line(adjacent.start_byte())));
+    let times = adjacent.and_then(|line| line_cost(evidence, line)).map_or(1.0, |cost| cost.calls);
     let trips = f64::from(calls) / times.max(1.0);
-    let is_one = trips >= fewest
-        && does_its_own_work(evidence, &lines)
+    let is_candidate = trips >= min_trips
+        && is_mostly_self_time(evidence, &lines)
         && is_alike(evidence, &lines, f64::from(calls))
         && modules(evidence, &lines) < calls as usize;
-    is_one.then(|| Rounds { at, trips, saved_ns: saved_ns(evidence, &lines, trips, instead) })
+    is_candidate.then(|| LoopCost {
+        at,
+        trips,
+        saved_ns: saved_ns(evidence, &lines, trips, replacement),
+    })
 }
 
 fn line_cost<'e>(evidence: &'e Evidence<'_>, (file, line): Line) -> Option<&'e LineCost> {
@@ -138,78 +145,82 @@ fn line_cost<'e>(evidence: &'e Evidence<'_>, (file, line): Line) -> Option<&'e L
     lines.get(place)
 }
 
-/// Whether the time is that of the lines themselves: what they call of the program's own is not looked
-/// into, and may need what another round left behind.
-fn does_its_own_work(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> bool {
+/// Whether most of the time is self time of the lines: the program's functions that they call are
+/// not analyzed, and may need state of another iteration.
+fn is_mostly_self_time(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> bool {
     let (mut own, mut whole) = (0.0, 0.0);
     for cost in lines.iter().filter_map(|line| line_cost(evidence, *line)) {
         own += cost.self_time.total();
         whole += cost.total_time.total();
     }
-    own >= ALIKE * whole
+    own >= MIN_ALIKE * whole
 }
 
-/// Whether most of the forward pass's time is of operators that came in each round with the same shapes.
+/// Whether most of the forward time is in operators that ran in each iteration with the same
+/// shapes.
 pub(super) fn is_alike(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> bool {
     let (mut alike, mut whole) = (0.0, 0.0);
     for line in lines {
-        for (key, work) in of_line(evidence, *line) {
+        for (key, work) in work_of_line(evidence, *line) {
             if matches!(key.2, Phase::Forward | Phase::Other) {
                 whole += work.host_ns;
                 alike += if f64::from(work.calls) >= 0.9 * trips { work.host_ns } else { 0.0 };
             }
         }
     }
-    whole > 0.0 && alike >= ALIKE * whole
+    whole > 0.0 && alike >= MIN_ALIKE * whole
 }
 
-/// Module instances that lines call: as many as there are rounds are another one in each.
+/// The number of module instances that the lines call. If it equals the number of iterations, each
+/// iteration calls another one.
 fn modules(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> usize {
     let tasks = evidence.graph().tasks.iter();
-    let of_loop = tasks.filter(|task| task.line.is_some_and(|line| lines.contains(&line)));
-    of_loop.filter_map(|task| task.module).collect::<BTreeSet<u32>>().len()
+    let loop_tasks = tasks.filter(|task| task.line.is_some_and(|line| lines.contains(&line)));
+    loop_tasks.filter_map(|task| task.module).collect::<BTreeSet<u32>>().len()
 }
 
-/// With one call instead of many, Python and what each call costs besides its work are left once. Of a
-/// call on small tensors that is all but moving them. Where a layer ran in the place of a cell, its line takes
-/// what that took.
+/// The time that the replacement saves. With one call instead of many, the Python code and the
+/// overhead of a call remain only once. For a call on small tensors, everything except memory
+/// traffic is overhead. Where a probe ran a layer instead of a cell, its line takes the time of the
+/// layer.
 pub(super) fn saved_ns(
     evidence: &Evidence<'_>,
     lines: &BTreeSet<Line>,
     trips: f64,
-    instead: Instead,
+    replacement: Replacement,
 ) -> f64 {
     let call_ns = small_call_ns(evidence);
     let bandwidth = evidence.device().map_or(0.0, |device| device.bandwidth);
     let overhead_ns = |operator: &Operator, whole: f64| {
         let tensors = || operator.input_tensors().chain(&operator.outputs);
         let bytes: f64 = tensors().filter_map(Tensor::bytes).sum();
-        let is_small = bandwidth > 0.0 && tensors().all(|tensor| tensor.elements() <= SMALL);
+        let is_small = bandwidth > 0.0 && tensors().all(|tensor| tensor.elements() <= SMALL_TENSOR);
         if is_small { (whole - 1e9 * bytes / bandwidth).max(0.0) } else { call_ns.min(whole) }
     };
     let left = 1.0 / trips.max(1.0);
-    let runs_each = instead == Instead::Foreach && !evidence.on_gpu();
-    // By call the nanoseconds of the host, as of the recording.
+    let runs_each_operator = replacement == Replacement::Foreach && !evidence.on_gpu();
+    // Recorded host time by call, in nanoseconds.
     let mut calls: BTreeMap<u32, f64> = BTreeMap::new();
-    let is_ours = |line: Option<Line>| line.is_some_and(|line| lines.contains(&line));
+    let is_in_loop = |line: Option<Line>| line.is_some_and(|line| lines.contains(&line));
     let graph = evidence.graph();
-    for task in graph.tasks.iter().filter(|task| is_ours(task.line) && task.kind.is_host()) {
+    for task in graph.tasks.iter().filter(|task| is_in_loop(task.line) && task.kind.is_host()) {
         if let Some(call) = task.call {
             *calls.entry(call).or_default() += task.duration_ns;
         }
     }
     let operators = &graph.operators;
-    let by_layer = by_layer(evidence, lines);
+    let layer_ratios = layer_ratios(evidence, lines);
     evidence.saved(|graph| {
-        for task in graph.tasks.iter_mut().filter(|task| is_ours(task.line) && !task.is_removed) {
-            if let Some(ratio) = task.line.and_then(|line| by_layer.get(&line)) {
+        for task in graph.tasks.iter_mut().filter(|task| is_in_loop(task.line) && !task.is_removed)
+        {
+            if let Some(ratio) = task.line.and_then(|line| layer_ratios.get(&line)) {
                 task.duration_ns *= ratio;
                 continue;
             }
             let whole = task.call.and_then(|call| calls.get(&call)).copied().unwrap_or(0.0);
             match task.kind {
                 TaskKind::HostGap => task.duration_ns *= left,
-                TaskKind::HostOperator | TaskKind::Launch if whole > 0.0 && !runs_each => {
+                TaskKind::HostOperator | TaskKind::Launch if whole > 0.0 && !runs_each_operator => {
                     let operator = task.operator.and_then(|at| operators.get(at as usize));
                     let overhead = operator.map_or(call_ns.min(whole), |it| overhead_ns(it, whole));
                     let overhead = overhead / whole;
@@ -221,9 +232,9 @@ pub(super) fn saved_ns(
     })
 }
 
-/// What lines with a recurrent cell take of their time when a layer takes all steps at once, where it ran by
-/// itself.
-fn by_layer(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> BTreeMap<Line, f64> {
+/// For lines with a recurrent cell: the fraction of their time that remains if a layer runs all
+/// steps at once, where a probe measured that.
+fn layer_ratios(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> BTreeMap<Line, f64> {
     let mut found: BTreeMap<Line, (f64, f64)> = BTreeMap::new();
     if evidence.probes.cells.is_empty() {
         return BTreeMap::new();
@@ -241,14 +252,16 @@ fn by_layer(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> BTreeMap<Line, f
     ratios.map(|(line, (then, now))| (line, then / now)).collect()
 }
 
-/// Nanoseconds of the host for a call that has next to nothing to do: the median over the iteration.
-/// 0 where there are none.
+/// The host time of a call with next to no work, in nanoseconds: the median over the iteration, or
+/// 0 if there is none.
 pub(crate) fn small_call_ns(evidence: &Evidence<'_>) -> f64 {
     let is_small = |operator: &Operator| {
         let family = work(operator).map(|work| work.family);
         let mut tensors = operator.input_tensors().peekable();
         let counts = matches!(family, Some(Family::Elementwise | Family::Reduction | Family::Copy));
-        counts && tensors.peek().is_some() && tensors.all(|tensor| tensor.elements() <= SMALL)
+        counts
+            && tensors.peek().is_some()
+            && tensors.all(|tensor| tensor.elements() <= SMALL_TENSOR)
     };
     let mut times: Vec<(f64, u32)> = Vec::new();
     for (key, work) in evidence.work.iter().filter(|(_, work)| work.calls > 0) {
@@ -258,10 +271,10 @@ pub(crate) fn small_call_ns(evidence: &Evidence<'_>) -> f64 {
     }
     times.sort_by(|a, b| a.0.total_cmp(&b.0));
     let half = times.iter().map(|(_, calls)| u64::from(*calls)).sum::<u64>() / 2;
-    let mut seen = 0;
+    let mut cumulative = 0;
     for (time_ns, calls) in times {
-        seen += u64::from(calls);
-        if seen > half {
+        cumulative += u64::from(calls);
+        if cumulative > half {
             return time_ns;
         }
     }

@@ -1,4 +1,4 @@
-//! Sums over [`Evidence::work`] that several rules ask for.
+//! Sums over [`Evidence::work`] that several rules use.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use ridgeline_profile::{FileId, Phase};
 /// A line of the text that ran.
 pub(crate) type Line = (FileId, u32);
 
-/// By line the sum of what `of` gives for each operator's work; lines without any are left out.
+/// Sums `value_of` over the operators of each line. Lines without a value are left out.
 pub(crate) fn by_line(
     evidence: &Evidence<'_>,
-    of: impl Fn(&Key, &Work, &Operator) -> Option<f64>,
+    value_of: impl Fn(&Key, &Work, &Operator) -> Option<f64>,
 ) -> BTreeMap<Line, f64> {
     let mut found = BTreeMap::new();
     for (key, work) in evidence.work {
         let Some(operator) = evidence.operator(key) else { continue };
-        if let Some(value) = of(key, work, operator) {
+        if let Some(value) = value_of(key, work, operator) {
             *found.entry((key.0, key.1)).or_insert(0.0) += value;
         }
     }
     found
 }
 
-/// Lines with their values, the highest first.
+/// Sorts lines by their values, the highest first.
 pub(crate) fn highest_first(by_line: BTreeMap<Line, f64>) -> Vec<(Line, f64)> {
     let mut lines: Vec<(Line, f64)> = by_line.into_iter().collect();
     lines.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     lines
 }
 
-/// The work of one line.
-pub(crate) fn of_line<'e>(
+/// Returns the work of one line.
+pub(crate) fn work_of_line<'e>(
     evidence: &'e Evidence<'_>,
     line: Line,
 ) -> impl Iterator<Item = (&'e Key, &'e Work)> {
