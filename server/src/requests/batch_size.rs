@@ -14,7 +14,7 @@ use tower_lsp::ls_types::{
 };
 
 use super::CommandReply;
-use crate::batch::{BatchView, MOST, Sources};
+use crate::batch::{BatchView, MAX_BATCH_SIZE, Sources};
 use crate::documents::DocumentId;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::{Encoding, to_range};
@@ -71,7 +71,7 @@ fn offers(batch: &BatchView, site: &BatchSite) -> Vec<(u64, String)> {
     let exploration = &batch.exploration;
     let curve = Curve::fit(&exploration.evidence).ok();
     let suggested = suggestions(curve.as_ref(), exploration.capacity, site.value);
-    let suggested = suggested.into_iter().filter(|suggestion| suggestion.batch <= MOST);
+    let suggested = suggested.into_iter().filter(|suggestion| suggestion.batch <= MAX_BATCH_SIZE);
     let with_reason = suggested.map(|Suggestion { batch, reason }| {
         let said = match reason {
             Reason::Saturation => " (throughput saturates, ~)".to_owned(),
@@ -194,8 +194,8 @@ impl GlobalState {
         let client = self.client.clone();
         let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
         async move {
-            if !(1..=MOST).contains(&value) {
-                return Err(format!("The batch size must be a number from 1 to {MOST}."));
+            if !(1..=MAX_BATCH_SIZE).contains(&value) {
+                return Err(format!("The batch size must be a number from 1 to {MAX_BATCH_SIZE}."));
             }
             let batch =
                 batch.ok_or("The location of the batch size in the code is not known yet.")?;
