@@ -212,8 +212,7 @@ impl Batch {
 }
 
 /// A hash of everything that the costs of other batch sizes depend on. A change outside the
-/// project's
-/// Python files, such as another configuration, shows in the memory of an iteration.
+/// project's Python files, such as another configuration, shows in the memory of an iteration.
 fn key_of(measured: &Profiled, memory_limit: Option<u64>) -> u64 {
     let profile = &measured.profile;
     let mut hasher = fnv::FnvHasher::default();

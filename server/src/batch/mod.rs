@@ -1,12 +1,9 @@
 //! Batch-size sweep: the cost of other batch sizes, and the edit that sets one.
 //!
 //! The sweep runs when the panel shows it or the user requests it. The program runs at other batch
-//! sizes
-//! on fake tensors for its peak memory and, if the user requests it or the settings allow it, for
-//! real.
-//! The batch size is changed in an overlay, so no file is touched. A save does not repeat the
-//! sweep. A
-//! save or a keystroke stops it.
+//! sizes on fake tensors for its peak memory and, if the user requests it or the settings allow it,
+//! for real. The batch size is changed in an overlay, so no file is touched. A save does not repeat
+//! the sweep. A save or a keystroke stops it.
 
 mod flow;
 mod sources;

@@ -1,4 +1,4 @@
-//! `ridgeline evaluate FOLDER`: predictions judged by measurements of others.
+//! `ridgeline evaluate FOLDER`: evaluates predictions against published measurements.
 
 use std::path::PathBuf;
 
@@ -83,7 +83,7 @@ pub(super) fn run(args: &EvaluateArgs, terminal: &Terminal) -> Result<(), Failur
     Ok(())
 }
 
-/// A question with what the folder has for it.
+/// A question with its cases in the folder.
 struct Asked {
     question: Box<dyn Question>,
     cases: Vec<Case>,
@@ -101,7 +101,7 @@ impl Asked {
     }
 }
 
-/// Makes the lists that are not there yet. Without a Python, the questions that need none are still
+/// Creates the missing lists. Without a Python, the questions that need no lists are still
 /// answered.
 fn lists(
     args: &EvaluateArgs,

@@ -28,8 +28,7 @@ macro_rules! refuse_without_quoting {
 }
 
 /// Environment variables for the program. Their values may be secrets, so `Debug` shows only the
-/// names
-/// and no message quotes a value.
+/// names and no message quotes a value.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Environment(BTreeMap<String, String>);
 

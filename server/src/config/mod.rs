@@ -1,11 +1,9 @@
 //! The configuration of a project: `ridgeline.toml`, or `[tool.ridgeline]` in `pyproject.toml`.
 //!
 //! The file belongs to the project and is read before the workspace is trusted. Its size is
-//! therefore
-//! limited, every value is checked, and every error reports the file, the line and the allowed
-//! values. The
-//! published schema `docs/ridgeline.schema.json` is generated from these types, and a test compares
-//! them.
+//! therefore limited, every value is checked, and every error reports the file, the line and the
+//! allowed values. The published schema `docs/ridgeline.schema.json` is generated from these types,
+//! and a test compares them.
 
 mod budgets;
 mod count;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, de};
 use super::{SHOWN, clipped};
 
 /// A path below the project's root. Absolute paths and paths that leave the project (`../other`)
-/// are refused
-/// when the file is read. Links that lead out are refused when the path is used (see [`inside`]).
+/// are refused when the file is read. Links that lead out are refused when the path is used (see
+/// [`inside`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathInside(pub(super) PathBuf);
 

@@ -36,8 +36,7 @@ impl SideEffects {
 }
 
 /// A folder that a run may write to: relative to the configuration file, relative to the home
-/// folder
-/// (`~/data`), or absolute. It must not contain the project.
+/// folder (`~/data`), or absolute. It must not contain the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeptFolder(String);
 

@@ -43,7 +43,7 @@ struct Assessment {
 /// 3. The user chose a program before, and it still fits.
 /// 4. Exactly one script fits, or one leads clearly; else exactly one provider.
 /// 5. Exactly one program runs something with PyTorch, or leads clearly; else exactly one runs
-/// anything.
+///    anything.
 pub(super) fn choose(
     files: &Files,
     described: &[Described],
@@ -123,8 +123,7 @@ pub(super) fn choose(
 }
 
 /// The best way to start a program: a command from the project's files if there is one, else the
-/// program
-/// without arguments. Selects the CPU if there is no GPU.
+/// program without arguments. Selects the CPU if there is no GPU.
 pub(super) fn best_run(path: &Path, files: &Files, described: &[Described]) -> Run {
     let own = described.iter().filter(|one| one.run.path == path && !one.doubts.are_serious());
     let best = own.min_by_key(|one| (one.doubts, one.kind));

@@ -76,8 +76,7 @@ impl Doubts {
 }
 
 /// Variables that select devices or machines, or change Python itself. They belong to the machine
-/// that the
-/// command was written for, so they are not taken from a project's files.
+/// that the command was written for, so they are not taken from a project's files.
 const IGNORED_VARIABLES: [&str; 14] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
@@ -154,10 +153,8 @@ pub(super) fn described(
 }
 
 /// Reduces a launcher from a project's file to one process on this machine, whatever the command
-/// was written
-/// for. A launcher that one process does not need is dropped, and one that reaches other machines
-/// is never
-/// used.
+/// was written for. A launcher that one process does not need is dropped, and one that reaches
+/// other machines is never used.
 fn one_process(launcher: &[String]) -> Vec<String> {
     let is_torch = launcher.iter().any(|word| {
         let name = word.rsplit(['/', '\\']).next().unwrap_or(word);
@@ -190,8 +187,7 @@ fn program_file(
 }
 
 /// Finds a script without its folder: a README may omit the folder, which is accepted if only one
-/// script
-/// matches.
+/// script matches.
 fn only_below(files: &Files, program: &Program) -> Option<(PathBuf, Option<String>, PathBuf)> {
     let Program::Script(script) = program else { return None };
     let script = within(Path::new(""), Some(&script.replace('\\', "/")))?;

@@ -80,8 +80,7 @@ pub(super) fn import_path(root: &Path, files: &Files, path: &Path) -> ImportPath
 }
 
 /// The folder above the top-level package of a file with relative imports: above every folder with
-/// an
-/// `__init__.py`, and at least as far up as the dots lead.
+/// an `__init__.py`, and at least as far up as the dots lead.
 fn above_package(root: &Path, own: &Path, levels: u32) -> Option<PathBuf> {
     let mut package = root.join(own);
     let limit = root.ancestors().nth(MAX_FOLDERS_ABOVE).unwrap_or(root).to_owned();
@@ -99,8 +98,7 @@ fn above_package(root: &Path, own: &Path, levels: u32) -> Option<PathBuf> {
 }
 
 /// The folder above a file's package, if the file imports that package by its full name and Python
-/// would not
-/// find it from the file's folder.
+/// would not find it from the file's folder.
 fn above_own_package(files: &Files, own: &Path, name: &str) -> Option<PathBuf> {
     let top = name.split('.').next()?;
     if module_below(files, own, name).is_some() || is_folder_of(files, &own.join(top)) {
@@ -114,8 +112,8 @@ fn above_own_package(files: &Files, own: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// Whether a folder is a package. Python finds its modules only through the package name. With the
-/// folder on
-/// the path they would hide installed modules of the same names, such as `typing` or `numpy`.
+/// folder on the path they would hide installed modules of the same names, such as `typing` or
+/// `numpy`.
 fn is_package(files: &Files, folder: &Path) -> bool {
     files.contains_key(&folder.join("__init__.py"))
 }

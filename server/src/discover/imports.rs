@@ -67,8 +67,7 @@ fn module_file(files: &Files, module: &Path) -> Option<PathBuf> {
 }
 
 /// The folders in which a file's absolute imports are searched: its own folder, which Python puts
-/// first on the
-/// path of a script, then the folders above it, each with its `src`.
+/// first on the path of a script, then the folders above it, each with its `src`.
 pub(super) fn folders_above(file: &Path) -> impl Iterator<Item = PathBuf> + '_ {
     let folder = file.parent().unwrap_or(Path::new(""));
     folder.ancestors().flat_map(|above| [above.to_owned(), above.join("src")])

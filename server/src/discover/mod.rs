@@ -1,10 +1,9 @@
 //! Finds the training run of a project whose configuration does not name it.
 //!
 //! The project's Python files are read (never run) and assessed by `analysis::source`. Files with
-//! commands are
-//! read as well: READMEs, Makefiles, shell scripts, `launch.json`, entry points. The walk is
-//! limited in files,
-//! bytes, depth and time, respects `.gitignore`, and caches the facts of unchanged files.
+//! commands are read as well: READMEs, Makefiles, shell scripts, `launch.json`, entry points. The
+//! walk is limited in files, bytes, depth and time, respects `.gitignore`, and caches the facts of
+//! unchanged files.
 
 mod choose;
 mod commands;
@@ -112,8 +111,7 @@ struct Facts {
     judged: TrainingScript,
     outline: ProgramOutline,
     /// Arguments that select the CPU, and the line that declares them. Only set if the program's
-    /// default is a GPU
-    /// and this machine has none.
+    /// default is a GPU and this machine has none.
     cpu_option: Option<(Vec<String>, u32)>,
 }
 
@@ -148,8 +146,7 @@ pub(crate) fn marked_root(file: &Path, limit: Option<&Path>) -> Option<PathBuf> 
 
 impl Discovery {
     /// Finds the run of the project at `root`. `opened` is the file that the user saved, relative
-    /// to the root.
-    /// `remembered` is the user's previous choice, as [`Run::shown`] or as a path.
+    /// to the root. `remembered` is the user's previous choice, as [`Run::shown`] or as a path.
     pub(crate) fn find(
         &mut self,
         root: &Path,
@@ -313,8 +310,8 @@ fn normal(path: &Path) -> Option<PathBuf> {
 }
 
 /// Whether this machine appears to have a GPU that PyTorch can use, judged by device files. Without
-/// one,
-/// commands for a GPU cannot be used. Cached, because it is queried for each of thousands of files.
+/// one, commands for a GPU cannot be used. Cached, because it is queried for each of thousands of
+/// files.
 fn has_gpu() -> bool {
     static HAS_GPU: LazyLock<bool> = LazyLock::new(|| {
         !cfg!(target_os = "linux")

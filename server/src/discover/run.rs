@@ -11,8 +11,7 @@ pub(crate) struct Run {
     /// The Python file.
     pub path: PathBuf,
     /// The argument of `python -m`, if started that way: `package.train`, or `package.cli:main` for
-    /// the function
-    /// of an installed command.
+    /// the function of an installed command.
     pub module: Option<String>,
     /// The program's arguments.
     pub arguments: Vec<String>,
@@ -33,8 +32,7 @@ impl Run {
     }
 
     /// The command for display, without `python` for a script: `train.py --lr 0.1`, `python -m
-    /// package.train`. It
-    /// is also the key under which the user's choice is stored.
+    /// package.train`. It is also the key under which the user's choice is stored.
     pub(crate) fn shown(&self) -> String {
         let program = match &self.module {
             None => {

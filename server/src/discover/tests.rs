@@ -402,8 +402,7 @@ fn hostile_command_files_are_skipped() {
 }
 
 /// Checks how a file of a project is started: as a script or as which module, and what is added to
-/// Python's
-/// path.
+/// Python's path.
 #[track_caller]
 fn check_started(files: &[(&str, &str)], path: &str, expected: &str) {
     let folder = tempfile::tempdir().expect("a temporary folder");

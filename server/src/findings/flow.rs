@@ -189,8 +189,7 @@ impl GlobalState {
     }
 
     /// Stores the findings of an analysis. `found` is `None` if a text currently does not parse,
-    /// which keeps the
-    /// previous findings.
+    /// which keeps the previous findings.
     pub(crate) fn texts_read(&mut self, id: WorkspaceId, number: u64, found: Option<Vec<Kept>>) {
         let workspace = &mut self.workspaces[id];
         let findings = &mut workspace.findings;
@@ -216,8 +215,7 @@ impl GlobalState {
 }
 
 /// The findings from source text. Returns `None` if a text currently does not parse or the analysis
-/// was
-/// cancelled.
+/// was cancelled.
 fn read(
     programs: &[Applying],
     profiler: &dyn Profiler,

@@ -111,8 +111,7 @@ impl Placed<'_> {
 }
 
 /// The findings in a current text, in their order. Measured findings replace findings from source
-/// text.
-/// Findings whose statement changed and silenced findings are omitted.
+/// text. Findings whose statement changed and silenced findings are omitted.
 pub(crate) fn in_text<'a>(
     all: &'a [Arc<Kept>],
     file: &Path,

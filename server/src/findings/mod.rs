@@ -1,8 +1,7 @@
 //! Findings from a measurement or from source text, and their place in the current text.
 //!
 //! Nothing of the workspace runs, so no consent is needed. The functions read files and compute, so
-//! call
-//! them on a background thread.
+//! call them on a background thread.
 
 pub(crate) mod entry;
 mod flow;
@@ -32,8 +31,7 @@ pub(crate) use flow::Findings;
 pub(crate) use kept::{Kept, Placed, in_text};
 
 /// The findings of a measured iteration, highest cost first, without those that the project's
-/// configuration
-/// silences. `probes` are timings of single operators, `sources` the current texts.
+/// configuration silences. `probes` are timings of single operators, `sources` the current texts.
 pub(crate) fn measured(
     subject: &Subject,
     probes: &Probes,
@@ -84,8 +82,7 @@ pub(crate) fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
 }
 
 /// The findings from source text at lines that a measurement did not reach, for the command line. A
-/// rule that
-/// already has a measured finding in a file is omitted there.
+/// rule that already has a measured finding in a file is omitted there.
 pub(crate) fn unreached(profiled: &Profiled, subject: &Subject, found: &[Finding]) -> Vec<Finding> {
     let root = real_path(&profiled.root);
     let sources = Sources::new(&root, []);
@@ -135,8 +132,7 @@ fn unsilenced(found: Vec<Finding>, profile: &Profile, sources: &Sources) -> Vec<
 }
 
 /// The findings that the project's configuration silences. A broken configuration silences nothing.
-/// It is
-/// reported when something is to run.
+/// It is reported when something is to run.
 fn ignored(root: &Path) -> Ignored {
     let config = config::load(root).map(|loaded| loaded.config).unwrap_or_default();
     Ignored::new(config.findings.ignore.iter().map(|entry| entry.as_str()))

@@ -265,8 +265,7 @@ impl GlobalState {
     }
 
     /// Whether an estimate adds anything to the run that just ended: a text is unsaved, or the
-    /// target is another
-    /// device.
+    /// target is another device.
     pub(crate) fn is_worth_an_estimate(&mut self, id: WorkspaceId) -> bool {
         self.target_gpu(id).is_some()
             || self.python_in(id).any(|(id, document)| {
@@ -296,8 +295,7 @@ impl GlobalState {
 
 impl super::Live {
     /// Drops estimates that were scaled from a measurement, so that the measurement is shown again.
-    /// Estimates for
-    /// another device have no measurement.
+    /// Estimates for another device have no measurement.
     fn drop_scaled(&mut self) -> bool {
         let before = self.estimates.len();
         self.estimates.retain(|(_, profiled)| {

@@ -1,12 +1,9 @@
 //! Live estimates: the cost of unsaved text while the user types.
 //!
 //! After a pause in typing, the unsaved texts of a project run on fake tensors in a child process
-//! of the
-//! agent. The cost of their operators is estimated from the last measurement. A keystroke stops the
-//! estimate.
-//! It runs workspace code, so it needs the same consent as a run. It yields to runs, because a
-//! second child
-//! process would distort what a run measures.
+//! of the agent. The cost of their operators is estimated from the last measurement. A keystroke
+//! stops the estimate. It runs workspace code, so it needs the same consent as a run. It yields to
+//! runs, because a second child process would distort what a run measures.
 
 mod flow;
 pub(crate) mod target_gpu;
@@ -26,8 +23,7 @@ pub(crate) struct EstimateRequest {
     /// The project, with the edited file.
     pub profile: ProfileRequest,
     /// The open texts of the workspace, by path with links resolved. Those equal to the file on
-    /// disk need no
-    /// overlay.
+    /// disk need no overlay.
     pub texts: Vec<(PathBuf, SourceIndex)>,
     /// The measurements of the workspace, newest first.
     pub measured: Vec<Arc<Profiled>>,

@@ -11,8 +11,7 @@ use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 
 /// The GPUs offered by clients without a selection list, as message buttons. These are the most
-/// common ones;
-/// more buttons would be unreadable.
+/// common ones; more buttons would be unreadable.
 const OFFERED: [&str; 7] =
     ["H100-SXM5-80GB", "H200-SXM5-141GB", "A100-SXM4-80GB", "L4", "T4", "RTX 4090", "RTX 5090"];
 

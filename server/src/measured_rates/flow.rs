@@ -1,6 +1,5 @@
 //! Decides when to measure a GPU: once for each GPU model and driver, after a run on it, if the
-//! user allowed it
-//! and nothing else runs.
+//! user allowed it and nothing else runs.
 
 use ridgeline_analysis::profile::Device;
 use ridgeline_gpu::devices::Gpu;

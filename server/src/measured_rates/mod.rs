@@ -1,10 +1,8 @@
 //! The measured rates of this machine's GPUs: one small file in the cache for each GPU model and
-//! driver.
-//! Predictions for that GPU use these rates instead of its datasheet's.
+//! driver. Predictions for that GPU use these rates instead of its datasheet's.
 //!
 //! A file contains names, versions, a date and rates: no path, no environment variable.
-//! Measurements of a
-//! simulated GPU are marked, stored separately, and never used for a real one.
+//! Measurements of a simulated GPU are marked, stored separately, and never used for a real one.
 
 mod flow;
 

@@ -2,8 +2,7 @@
 //!
 //! Invalid headers and bodies are skipped, and reading continues at the next valid header. A raw
 //! `Content-Length: 12` at the start of a line always begins a new frame: it cannot occur inside a
-//! JSON body,
-//! because strings contain no raw line breaks.
+//! JSON body, because strings contain no raw line breaks.
 
 use std::io;
 

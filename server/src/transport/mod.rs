@@ -2,12 +2,9 @@
 //! input.
 //!
 //! Reading: [`frames`] finds messages in any bytes, and [`screen`] parses each once and sanitizes
-//! it. Calls go
-//! to tower-lsp's service as values, without its stream reader and writer. Responses to the
-//! server's own
-//! requests go to the [`Outbox`]. Writing: one bounded queue with a time limit. A client that stops
-//! reading
-//! ends the session instead of growing the queue.
+//! it. Calls go to tower-lsp's service as values, without its stream reader and writer. Responses
+//! to the server's own requests go to the [`Outbox`]. Writing: one bounded queue with a time limit.
+//! A client that stops reading ends the session instead of growing the queue.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -170,10 +167,8 @@ async fn refuse(outbox: &Outbox, code: i64, why: &str) {
 }
 
 /// Passes a call on, and delays later messages until `initialize` or `shutdown` is answered.
-/// tower-lsp refuses
-/// messages before the response to `initialize`, and `exit` cancels the response to `shutdown`.
-/// Without the
-/// delay, a client that does not wait would lose the texts it opens.
+/// tower-lsp refuses messages before the response to `initialize`, and `exit` cancels the response
+/// to `shutdown`. Without the delay, a client that does not wait would lose the texts it opens.
 async fn pass_on(
     request: Request,
     to_service: &mpsc::Sender<Called>,

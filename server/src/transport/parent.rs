@@ -9,8 +9,7 @@ use tokio_util::sync::CancellationToken;
 const INTERVAL: Duration = Duration::from_millis(400);
 
 /// Cancels `gone` once the process `id` has exited. On systems without Unix processes nothing is
-/// watched, and
-/// only the end of standard input ends the session.
+/// watched, and only the end of standard input ends the session.
 pub(super) async fn watch(id: i32, gone: CancellationToken) {
     // A process that never existed (an id from another container) carries no information about the
     // client.

@@ -1,12 +1,9 @@
 //! Sanitizes one message for the typed layers behind it, without losing content.
 //!
 //! Input that real editors send and strict parsers refuse is repaired: invalid UTF-8 and lone
-//! surrogate escapes
-//! become U+FFFD, positions beyond any text are clamped, and paths in URIs are percent-encoded.
-//! Dropping an edit
-//! instead would leave the texts of editor and server permanently different. A message that cannot
-//! be repaired
-//! gets an error response if it has an id.
+//! surrogate escapes become U+FFFD, positions beyond any text are clamped, and paths in URIs are
+//! percent-encoded. Dropping an edit instead would leave the texts of editor and server permanently
+//! different. A message that cannot be repaired gets an error response if it has an id.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -40,8 +37,7 @@ pub(super) enum Screened {
 }
 
 /// The top-level keys of a message. Everything else is skipped without recursion, so that deeply
-/// nested `params`
-/// cannot exhaust the stack here.
+/// nested `params` cannot exhaust the stack here.
 #[derive(Deserialize)]
 struct Head {
     #[serde(default, deserialize_with = "present")]

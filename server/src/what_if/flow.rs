@@ -18,8 +18,8 @@ use crate::workspace::Workspace;
 
 impl GlobalState {
     /// Queues the missing studies: the newest measurement of each workspace, then the findings of
-    /// its other
-    /// projects. Single operators are timed only for the workspace that was `measured` just now.
+    /// its other projects. Single operators are timed only for the workspace that was `measured`
+    /// just now.
     pub(crate) fn study_what_ifs(&mut self, measured: Option<WorkspaceId>) {
         self.workspaces.ids().into_iter().for_each(|id| self.study(id, measured == Some(id)));
     }

@@ -1,6 +1,5 @@
 //! Measures a what-if on request, to check the prediction. It is a run like any other, with the
-//! same consent,
-//! queue and progress.
+//! same consent, queue and progress.
 
 use std::sync::Arc;
 

@@ -1,14 +1,11 @@
 //! What-ifs: the estimated savings of optimizations, for the newest measurement of a workspace.
 //!
 //! A study has three steps, each a job of the [`Scheduler`](crate::scheduler::Scheduler). First,
-//! findings are
-//! computed from the recording. Second, single operators are timed in the workspace's Python
-//! (probes), but only
-//! after a run of this session and if the user allowed the workspace to run. Third, the what-ifs
-//! are computed,
-//! and the findings again if the probes added information. The first and the last step run no
-//! workspace code.
-//! A newer measurement ends a study. A study that a run stopped continues after the run.
+//! findings are computed from the recording. Second, single operators are timed in the workspace's
+//! Python (probes), but only after a run of this session and if the user allowed the workspace to
+//! run. Third, the what-ifs are computed, and the findings again if the probes added information.
+//! The first and the last step run no workspace code. A newer measurement ends a study. A study
+//! that a run stopped continues after the run.
 //!
 //! If a run stops the study of another project's measurement, only its findings are computed
 //! afterwards.
@@ -92,9 +89,8 @@ pub(crate) fn worker_count() -> u32 {
     workers_on(cores.and_then(|cores| u32::try_from(cores.get()).ok()))
 }
 
-/// The starting point of a measurement's what-ifs. The result is cached. Otherwise this reads files
-/// and
-/// computes, which can take seconds.
+/// Computes the starting point of a measurement's what-ifs. The first call uses the iteration in
+/// memory. Later calls read the recording, which can take seconds.
 ///
 /// # Errors
 /// The reason why there is none, as a sentence without a full stop.
@@ -110,8 +106,7 @@ pub(crate) fn subject(profiled: &Profiled) -> Result<Subject, String> {
 }
 
 /// The estimated savings for a measurement, with the probes of earlier sessions and the project's
-/// measured
-/// what-ifs. Runs nothing.
+/// measured what-ifs. Runs nothing.
 pub(crate) fn study_of(profiled: &Profiled, subject: &Subject, store: Option<&Store>) -> Found {
     let recording = profiled.recording.as_deref();
     let probes = recording.map(|recording| pipeline::kept_probes(recording, subject));

@@ -1,8 +1,6 @@
 //! The measured what-ifs of a project, oldest first, one per line. They are stored with the history
-//! of its
-//! runs, because neither can be recreated. An entry contains numbers, the device and PyTorch's
-//! version, and
-//! nothing that identifies the machine or the folder.
+//! of its runs, because neither can be recreated. An entry contains numbers, the device and
+//! PyTorch's version, and nothing that identifies the machine or the folder.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -41,8 +39,7 @@ pub(crate) fn read(store: &Store, root: &Path) -> Vec<Pair> {
 }
 
 /// The pairs that were measured on this device, newest first. Results do not transfer between
-/// devices, nor from a
-/// simulated device to the real one.
+/// devices, nor from a simulated device to the real one.
 pub(crate) fn read_of_device(store: &Store, root: &Path, device: &Device) -> Vec<Pair> {
     let name = device.display_name();
     read(store, root).into_iter().filter(|pair| pair.device == name).collect()
