@@ -247,8 +247,8 @@ fn write_baseline(profiled: &Profiled, file: &Path) -> Result<(), Failure> {
     output_file::write(&Baseline { schema: 1, run: Run::of(&profiled.profile) }, file)
 }
 
-/// Writes the failure in the check's format, for programs that read it instead of the log. The text
-/// format needs nothing.
+/// Writes the failure in the check's format, for programs that read it instead of the log. Writes
+/// nothing for the text format or after an interrupt.
 fn tell_failure(args: &CheckArgs, failure: &Failure, terminal: &Terminal) {
     if args.format == Format::Text || failure.code == exit::INTERRUPTED {
         return;

@@ -61,7 +61,7 @@ impl StatusParams {
     }
 
     /// The status in the panel. The panel's document shows the measurement, so the headline is
-    /// included only if it is of unsaved text.
+    /// included only if it is an estimate.
     pub(crate) fn for_panel(&self) -> Value {
         let estimate = self.headline.as_ref().filter(|headline| headline.is_estimate);
         let estimate = estimate.map(|headline| format!("Unsaved code: {}", headline.text));

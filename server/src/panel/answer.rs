@@ -159,7 +159,7 @@ fn found(facts: &Facts, known: &Findings) -> panel::Findings {
     panel::Findings { found, message: None }
 }
 
-/// Findings without edits, for a panel without an editor.
+/// Findings without edits, for pages that cannot apply them.
 pub(crate) fn unmended(findings: &[Finding]) -> Vec<panel::Found> {
     findings.iter().map(|finding| panel::Found { finding: finding.clone(), edit: None }).collect()
 }

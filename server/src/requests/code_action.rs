@@ -26,8 +26,8 @@ pub(super) struct Edited {
 /// run is waiting for; and edits of the batch size and of optimizations, if they change something.
 ///
 /// If the editor requests actions automatically, only quick fixes of findings in the range are
-/// offered, because a light bulb on every line would be noise. No action has a kind that editors
-/// apply on save, so such a setting never grants consent.
+/// offered, because a light bulb on every line would be noise. Requests for other kinds of actions
+/// get none, so an on-save setting in the editor never grants consent.
 pub(super) fn code_actions(
     view: &View,
     range: Range,

@@ -1,5 +1,5 @@
-//! A fake profiler that runs nothing, and a session with it. The file is one idea: the fake and the
-//! session that drives it.
+//! A fake profiler that runs nothing, and a session with it. They share one file because the
+//! session's methods receive what the fake sends.
 
 use std::fs;
 use std::path::{Path, PathBuf};
