@@ -47,7 +47,7 @@ pub(super) enum Format {
 /// Runs the subcommand. Naming the path on the command line is the user's consent to run it.
 pub(super) fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
     // Report invalid arguments before anything runs.
-    let asked = CheckOptions::read(args)?;
+    let options = CheckOptions::read(args)?;
     let launcher = profile::launcher(args.launcher.as_deref())?;
     let path = profile::absolute(profile::named(args.path.as_deref()))?;
     let store = run::open_store()?;
@@ -58,8 +58,8 @@ pub(super) fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> 
         true => Config::default(),
         false => config::load(&root).map_err(|why| Failure::usage(why.to_string(), ""))?.config,
     };
-    let budgets = asked.budgets(&config);
-    let baseline = asked.baseline(args, &config, &root, &store)?;
+    let budgets = options.budgets(&config);
+    let baseline = options.baseline(args, &config, &root, &store)?;
     let judge =
         |profiled: &Profiled, found: Found| judged(profiled, found, baseline.as_ref(), &budgets);
     let checked = match is_recording {
@@ -71,7 +71,8 @@ pub(super) fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> 
             .map_err(|why| Failure::failed(format!("{}: {why}", path.display()), "")),
         false => of_program(args, launcher, &store, terminal, judge),
     };
-    let (check, profiled) = checked.inspect_err(|failure| tell_failure(args, failure, terminal))?;
+    let (check, profiled) =
+        checked.inspect_err(|failure| report_failure(args, failure, terminal))?;
     let check = if args.strict || config.check.strict { check.strict() } else { check };
     if let Some(file) = &args.write_baseline {
         write_baseline(&profiled, file)?;
@@ -249,18 +250,18 @@ fn write_baseline(profiled: &Profiled, file: &Path) -> Result<(), Failure> {
 
 /// Writes the failure in the check's format, for programs that read it instead of the log. Writes
 /// nothing for the text format or after an interrupt.
-fn tell_failure(args: &CheckArgs, failure: &Failure, terminal: &Terminal) {
+fn report_failure(args: &CheckArgs, failure: &Failure, terminal: &Terminal) {
     if args.format == Format::Text || failure.code == exit::INTERRUPTED {
         return;
     }
     let text = written(args.format, &Check::failed(failure.what.as_str()), "");
-    let told = match args.output.as_deref() {
+    let written_failure = match args.output.as_deref() {
         Some(file) if !output_file::is_stdout(Some(file)) => {
             text.and_then(|text| output_file::save(file, text.as_bytes()))
         }
         _ => text.and_then(|text| terminal.print(&text)),
     };
-    if let Err(why) = told {
+    if let Err(why) = written_failure {
         terminal.say(&format!("note: {}", why.what));
     }
 }

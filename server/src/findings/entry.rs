@@ -17,19 +17,19 @@ const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 /// The entry point, from the manifest in a recording's folder.
 pub(crate) fn entry_of(recording: &Path, sources: &Sources) -> Option<Entry> {
     #[derive(Deserialize)]
-    struct Told {
+    struct PartialManifest {
         entry: Option<manifest::Entry>,
     }
     let file = File::open(recording.join("manifest.json")).ok()?;
     let mut text = String::new();
     file.take(MAX_MANIFEST_BYTES).read_to_string(&mut text).ok()?;
-    entry_told(&serde_json::from_str::<Told>(&text).ok()?.entry?, sources)
+    entry_told(&serde_json::from_str::<PartialManifest>(&text).ok()?.entry?, sources)
 }
 
 /// The entry point, from the entry of a manifest.
-pub(crate) fn entry_told(told: &manifest::Entry, sources: &Sources) -> Option<Entry> {
-    let provider = told.kind == "provider";
-    let path = match (&told.path, &told.name) {
+pub(crate) fn entry_told(manifest_entry: &manifest::Entry, sources: &Sources) -> Option<Entry> {
+    let provider = manifest_entry.kind == "provider";
+    let path = match (&manifest_entry.path, &manifest_entry.name) {
         (Some(path), _) => path.clone(),
         (None, Some(name)) => {
             let base = name.replace('.', "/");

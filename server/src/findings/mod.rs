@@ -38,8 +38,10 @@ pub(crate) fn measured(
     sources: &Sources,
     root: &Path,
 ) -> Vec<Finding> {
-    let told = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
-    let entry = told.and_then(|told| entry::entry_told(told, sources)).unwrap_or_default();
+    let manifest_entry = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
+    let entry = manifest_entry
+        .and_then(|manifest_entry| entry::entry_told(manifest_entry, sources))
+        .unwrap_or_default();
     let ignored = ignored(root);
     let found = diagnose::diagnose(subject, probes, sources, &entry);
     found.into_iter().filter(|one| !ignored.silence(one.rule, &one.at.path)).collect()
@@ -86,8 +88,10 @@ pub(crate) fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
 pub(crate) fn unreached(profiled: &Profiled, subject: &Subject, found: &[Finding]) -> Vec<Finding> {
     let root = real_path(&profiled.root);
     let sources = Sources::new(&root, []);
-    let told = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
-    let Some(entry) = told.and_then(|told| entry::entry_told(told, &sources)) else {
+    let manifest_entry = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
+    let Some(entry) =
+        manifest_entry.and_then(|manifest_entry| entry::entry_told(manifest_entry, &sources))
+    else {
         return Vec::new();
     };
     let mut of_texts = read(&sources, &entry, &root, &|| false);

@@ -50,7 +50,7 @@ impl GlobalState {
                 let (table, _) = known_devices::of_project(&of);
                 table.choose(&name).map(|device| device.name.clone())
             });
-            let told = match found.await {
+            let warning = match found.await {
                 Ok(Ok(name)) => {
                     // Sending fails only after the event loop has ended.
                     let _ = events
@@ -61,7 +61,7 @@ impl GlobalState {
                 Ok(Err(unknown)) => unknown.to_string(),
                 Err(error) => format!("The GPU was not looked up: {error}"),
             };
-            to_client.show_message(Importance::Warning, &told);
+            to_client.show_message(Importance::Warning, &warning);
         });
     }
 

@@ -101,15 +101,21 @@ impl ToClient {
 
     /// Shows a document, outside the editor if `external`. If the client cannot or does not show
     /// it, shows a message instead.
-    pub(crate) fn show_or_tell(&self, uri: &str, external: bool, can_show: bool, told: String) {
+    pub(crate) fn show_or_tell(
+        &self,
+        uri: &str,
+        external: bool,
+        can_show: bool,
+        fallback_message: String,
+    ) {
         if !can_show {
-            return self.show_message(Importance::Info, &told);
+            return self.show_message(Importance::Info, &fallback_message);
         }
         let shown = self.show(&json!({"uri": uri, "external": external, "takeFocus": true}));
         let to_client = self.clone();
         tokio::spawn(async move {
             if !shown.await {
-                to_client.show_message(Importance::Info, &told);
+                to_client.show_message(Importance::Info, &fallback_message);
             }
         });
     }

@@ -157,9 +157,9 @@ fn show_output(state: &mut GlobalState, id: WorkspaceId) {
     let log = state.workspaces[id].log.clone();
     match log.filter(|log| state.disk.is_file(log)) {
         Some(log) => {
-            let told = format!("The program's output is in {}", log.display());
+            let message = format!("The program's output is in {}", log.display());
             let can_show = state.client.shows_documents;
-            state.to_client.show_or_tell(&uri_text(&log), false, can_show, told);
+            state.to_client.show_or_tell(&uri_text(&log), false, can_show, message);
         }
         None => {
             let message = "No output yet: no run of this workspace has printed anything.";
@@ -185,8 +185,8 @@ fn show_report(state: &mut GlobalState, id: WorkspaceId) {
         });
         let why = match written.await {
             Ok(Ok(file)) => {
-                let told = format!("The report is in {}", file.display());
-                return to_client.show_or_tell(&uri_text(&file), true, can_show, told);
+                let message = format!("The report is in {}", file.display());
+                return to_client.show_or_tell(&uri_text(&file), true, can_show, message);
             }
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),

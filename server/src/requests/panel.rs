@@ -45,8 +45,8 @@ impl GlobalState {
         if self.client.shows_panel {
             return self.to_client.open_panel(uri, uri_text(&self.workspaces[id].root));
         }
-        let told = format!("The panel is at {uri}");
-        self.to_client.show_or_tell(&uri, true, self.client.shows_documents, told);
+        let message = format!("The panel is at {uri}");
+        self.to_client.show_or_tell(&uri, true, self.client.shows_documents, message);
     }
 
     /// The panel. It is started on first use.
@@ -297,7 +297,7 @@ impl GlobalState {
 /// Forwards the pages' requests to the event loop while a panel is served. Also reports new
 /// recordings, because a page shows the newest one, whichever process wrote it.
 async fn relay(
-    mut asked: mpsc::Receiver<Question>,
+    mut questions: mpsc::Receiver<Question>,
     events: mpsc::Sender<Event>,
     store: Option<Store>,
 ) {
@@ -306,7 +306,7 @@ async fn relay(
     let mut seen = None;
     loop {
         let event = tokio::select! {
-            question = asked.recv() => match question {
+            question = questions.recv() => match question {
                 Some(question) => Event::PanelAsked(question),
                 None => return,
             },
