@@ -1,4 +1,4 @@
-//! From a wish to know to what other batch sizes cost, and what ends it.
+//! The batch-size sweep, from the request to its end.
 
 use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::scheduler::{Job, JobId, Slot, Work, WorkspaceId};
 use crate::state::GlobalState;
 
 impl GlobalState {
-    /// Wants to know what other batch sizes cost.
+    /// Queues a batch-size sweep, unless its result is already known.
     pub(crate) fn explore_batch(&mut self, id: WorkspaceId, effort: Effort) {
         if self.settings.explore_batch == Explore::OnDemand && effort == Effort::Estimates {
             return;
@@ -25,9 +25,9 @@ impl GlobalState {
         let is_busy = self.scheduler.has(id, Slot::BatchSizes);
         let workspace = &mut self.workspaces[id];
         let Some((generation, measured)) = workspace.measured.first().cloned() else { return };
-        // A page asks again each time that it is shown.
-        let was_asked = workspace.batch.estimated == Some(generation);
-        if effort == Effort::Estimates && (was_asked || is_busy) {
+        // The panel requests the sweep each time it is shown.
+        let was_requested = workspace.batch.estimated == Some(generation);
+        if effort == Effort::Estimates && (was_requested || is_busy) {
             return;
         }
         let key = key_of(&measured, memory_limit);
@@ -37,13 +37,13 @@ impl GlobalState {
         }
     }
 
-    /// Begins to find out what other batch sizes cost.
+    /// Starts a batch-size sweep.
     pub(crate) fn begin_batch_sizes(&mut self, job: &Job, effort: Effort) -> Option<()> {
         let id = job.owner;
         let permit = job.permit.clone()?;
         let (generation, request) = self.explore_request(id, effort)?;
         let workspace = &mut self.workspaces[id];
-        // What was found out about another measurement is not about this one.
+        // Results for another measurement do not apply to this one.
         workspace.batch.newest.take_if(|(of, _)| *of != generation);
         self.feed.changed(job.owner);
         let (progress, shown) = mpsc::channel::<ProgressEvent>(4);
@@ -86,8 +86,7 @@ impl GlobalState {
         Some(())
     }
 
-    /// Learns what is known of other batch sizes without running anything: where the number stands, so that
-    /// it can be set.
+    /// Finds where the batch size is written, without running anything, so that it can be edited.
     pub(crate) fn look_at_batch(&mut self, id: WorkspaceId) {
         let (profiler, events) = (self.profiler.clone(), self.events.clone());
         let Some((generation, request)) = self.explore_request(id, Effort::Estimates) else {
@@ -95,7 +94,7 @@ impl GlobalState {
         };
         tokio::spawn(async move {
             if let Some(found) = profiler.look_at_batch(request).await {
-                // Where the event loop is over, nobody wants it.
+                // Sending fails only after the event loop has ended.
                 let _ = events
                     .send(Event::Workspace(
                         id,
@@ -106,7 +105,7 @@ impl GlobalState {
         });
     }
 
-    /// What there is to find out of a workspace's newest measurement, with its generation.
+    /// The sweep request for a workspace's newest measurement, with its generation.
     fn explore_request(
         &mut self,
         id: WorkspaceId,
@@ -118,13 +117,13 @@ impl GlobalState {
         let profile = self.request(id, about.or(touched).as_deref());
         let workspace = &mut self.workspaces[id];
         let (generation, measured) = workspace.measured.first().cloned()?;
-        // Who asks wants it found out again.
+        // An explicit request measures again.
         let known = workspace.batch.newest.as_ref().filter(|_| effort != Effort::Runs);
         let known = known.filter(|(of, _)| *of == generation).map(|(_, known)| known.clone());
         Some((generation, ExploreRequest { profile, measured, memory_limit, effort, known }))
     }
 
-    /// What is known without a run. Somebody who tries them knows more.
+    /// Stores what is known without a run. Results of a sweep take precedence.
     pub(crate) fn batch_looked_at(&mut self, id: WorkspaceId, generation: u64, found: Exploration) {
         let workspace = &mut self.workspaces[id];
         let is_current = workspace.measured.first().is_some_and(|(of, _)| *of == generation);
@@ -135,7 +134,7 @@ impl GlobalState {
         }
     }
 
-    /// Something more is known of other batch sizes.
+    /// Stores intermediate results of a sweep.
     pub(crate) fn batch_explored(&mut self, job: JobId, generation: u64, found: Exploration) {
         let running = self.scheduler.running();
         let job = running.filter(|running| running.id == job && !running.is_stopped());
@@ -147,14 +146,14 @@ impl GlobalState {
         let workspace = &mut self.workspaces[id];
         let Some((of, measured)) = workspace.measured.first() else { return };
         if *of == generation {
-            // The job may have been asked for before this measurement.
+            // The job may have been requested before this measurement.
             workspace.batch.key = key_of(measured, memory_limit);
             workspace.batch.newest = Some((generation, Arc::new(found)));
             self.feed.changed(id);
         }
     }
 
-    /// Trying batch sizes has come to its end.
+    /// Handles the end of a sweep.
     pub(crate) fn batch_sizes_ended(&mut self, job: &Job, outcome: &Outcome) {
         self.feed.changed(job.owner);
         match outcome {
@@ -168,13 +167,14 @@ impl GlobalState {
         }
     }
 
-    /// Batch sizes are not tried now. They may be asked for again.
+    /// Handles a sweep that was skipped. It may be requested again.
     pub(crate) fn batch_sizes_skipped(&mut self, owner: WorkspaceId) {
         self.workspaces[owner].batch.estimated = None;
         self.feed.changed(owner);
     }
 
-    /// What an edit of the batch size needs, where anything is known of it.
+    /// The data for an edit of the batch size. Returns `None` if nothing is known about the current
+    /// measurement.
     pub(crate) fn batch_view(&self, id: WorkspaceId) -> Option<BatchView> {
         let workspace = &self.workspaces[id];
         let (generation, exploration) = workspace.batch.newest.as_ref()?;
@@ -183,7 +183,7 @@ impl GlobalState {
         Some(BatchView { exploration: exploration.clone(), open })
     }
 
-    /// The open texts below a folder, by path without links.
+    /// The open documents below a folder, by path with links resolved.
     pub(crate) fn open_texts(&self, root: &Path) -> Vec<(PathBuf, DocumentSnapshot)> {
         let inside = self.documents.iter().filter_map(|(id, document)| {
             let real = document.real.clone().filter(|real| real.starts_with(root))?;
@@ -194,10 +194,10 @@ impl GlobalState {
 }
 
 impl Batch {
-    /// A program was measured again: what is known of its other batch sizes still holds if it is the same
-    /// program on the same device.
+    /// Carries the results over to a new measurement if it is of the same program on the same
+    /// device.
     ///
-    /// Says whether anything is known.
+    /// Returns whether any results remain.
     pub(crate) fn carry_over(
         &mut self,
         generation: u64,
@@ -211,7 +211,7 @@ impl Batch {
     }
 }
 
-/// Stands for everything that the costs of other batch sizes depend on. A change that is in none of the
+/// A hash of everything that the costs of other batch sizes depend on. A change outside the
 /// project's Python files, such as another configuration, shows in the memory of an iteration.
 fn key_of(measured: &Profiled, memory_limit: Option<u64>) -> u64 {
     let profile = &measured.profile;

@@ -1,9 +1,9 @@
-//! Other batch sizes: what they would cost, and the edit that sets one.
+//! Batch-size sweep: the cost of other batch sizes, and the edit that sets one.
 //!
-//! When the panel shows them, or the person asks, the program runs at other batch sizes: under fake
-//! tensors for the peak of its memory, and, where its person asks or has set so, for real. A save does not
-//! run it again. The text that it runs has another number in it; no file is touched. A save or a key ends
-//! it.
+//! The sweep runs when the panel shows it or the user requests it. The program runs at other batch
+//! sizes on fake tensors for its peak memory and, if the user requests it or the settings allow it,
+//! for real. The batch size is changed in an overlay, so no file is touched. A save does not repeat
+//! the sweep. A save or a keystroke stops it.
 
 mod flow;
 mod sources;
@@ -20,77 +20,77 @@ use crate::documents::DocumentSnapshot;
 use crate::profiler::{ProfileRequest, Profiled};
 pub(crate) use sources::Sources;
 
-/// The largest batch size that can be set: what a provider can be asked for.
-pub(crate) const MOST: u64 = 16_777_216;
+/// The largest batch size that can be set, also for a provider.
+pub(crate) const MAX_BATCH_SIZE: u64 = 16_777_216;
 
 /// When other batch sizes are estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Explore {
-    /// When the panel shows what they cost.
+    /// When the panel shows the batch sizes.
     #[default]
     Automatic,
-    /// When the person asks.
+    /// On request.
     OnDemand,
 }
 
-/// What may be done to find out.
+/// What a sweep may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Effort {
-    /// Estimates: in the sandbox, at low priority, and not while the machine is needed.
+    /// Only estimates: in the sandbox, at low priority, and not while the machine is needed.
     #[default]
     Estimates,
-    /// These, and runs where the last run was short; where the settings say so.
+    /// Also real runs if the last run was short and the settings allow it.
     ShortRuns,
-    /// Runs as well: the person asked for them.
+    /// Also real runs, at the user's request.
     Runs,
 }
 
-/// What to find out.
+/// Request for a batch-size sweep.
 #[derive(Clone, Debug)]
 pub(crate) struct ExploreRequest {
-    /// Which project, as it was measured.
+    /// The profiled project.
     pub profile: ProfileRequest,
-    /// The measurement.
+    /// The measurement to start from.
     pub measured: Arc<Profiled>,
-    /// A limit on the memory of an iteration, in bytes, which the person set.
+    /// The user's limit on the memory of an iteration, in bytes.
     pub memory_limit: Option<u64>,
-    /// What may be done.
+    /// What the sweep may run.
     pub effort: Effort,
-    /// What is known already.
+    /// Results so far.
     pub known: Option<Arc<Exploration>>,
 }
 
-/// Why an exploration ended.
+/// Why a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Explored {
-    /// There is no more to find out, or it was stopped.
+    /// It is complete, or it was stopped.
     Done,
-    /// Something else needs the machine. It goes on later.
+    /// Another job needs the machine. The sweep continues later.
     MachineNeeded,
 }
 
-/// What was found out, as far as it got.
+/// The results of a sweep so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Exploration {
     /// The project's root.
     pub root: PathBuf,
-    /// What runs, with the choice among several numbers that the run made.
+    /// The entry point, with the batch size that the run chose among several.
     pub entry: Entry,
-    /// Where the batch size was written in the text that ran.
+    /// The batch-size site in the text that ran.
     pub site: Result<BatchSite, Refusal>,
-    /// Runs and estimates.
+    /// Measured and estimated costs.
     pub evidence: Evidence,
-    /// What the device holds.
+    /// The device's memory capacity.
     pub capacity: Option<Capacity>,
-    /// What a person should know.
+    /// A message for the user.
     pub message: Option<String>,
 }
 
 impl Exploration {
-    /// Where the batch size is written in today's text.
+    /// The batch-size site in the current text.
     ///
     /// # Errors
-    /// Why it cannot be edited.
+    /// The reason why it cannot be edited.
     pub(crate) fn site_today(&self, sources: &Sources) -> Result<BatchSite, Refusal> {
         match &self.site {
             Ok(_) => batch_site(sources, &self.entry),
@@ -98,7 +98,7 @@ impl Exploration {
         }
     }
 
-    /// What the panel shows of it; `is_measuring` where more is being found out.
+    /// The panel's document. `is_measuring` is set while the sweep is running.
     pub(crate) fn for_panel(&self, sources: &Sources, is_measuring: bool) -> BatchSizes {
         let site = self.site_today(sources);
         let ran = self.evidence.runs.first().map_or(0, |run| run.batch);
@@ -119,30 +119,31 @@ impl Exploration {
     }
 }
 
-/// What is known of other batch sizes in a workspace.
+/// The batch-size sweep of a workspace.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// What was found out, and the generation of the measurement that it is about.
+    /// The results, and the generation of the measurement they belong to.
     pub newest: Option<(u64, Arc<Exploration>)>,
-    /// The file whose change was the reason of the last run: it says which project was measured.
+    /// The file whose change caused the last run. It identifies the measured project.
     pub about: Option<PathBuf>,
-    /// Stands for the program that `newest` is about.
+    /// A hash of the program that `newest` describes.
     key: u64,
-    /// The measurement whose estimates were asked for, so that a page asks once.
+    /// The generation of the measurement whose estimates were requested, so that each is requested
+    /// once.
     estimated: Option<u64>,
 }
 
-/// What an edit or a code action needs.
+/// The data for an edit or a code action.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchView {
-    /// What was found out.
+    /// The results of the sweep.
     pub exploration: Arc<Exploration>,
-    /// The open texts of the project, by path.
+    /// The open documents of the project, by path.
     pub open: Vec<(PathBuf, DocumentSnapshot)>,
 }
 
 impl BatchView {
-    /// Today's texts.
+    /// The current texts.
     pub(crate) fn sources(&self) -> Sources {
         let texts = self.open.iter().map(|(path, open)| (path.clone(), open.index.shared_text()));
         Sources::new(&self.exploration.root, texts)

@@ -1,4 +1,4 @@
-//! The texts of a project as they are today: those that are open, and those on the disk.
+//! The current texts of a project: open documents first, then files on disk.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ridgeline_analysis::python::semantics::Project;
 
-/// Larger files are no source and no settings.
-const MOST_BYTES: u64 = 1 << 20;
-/// Files that are read for one question.
-const MOST_FILES: usize = 512;
+/// The maximum file size, in bytes. Source and configuration files are smaller.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The maximum number of files read for one request.
+const MAX_FILES: usize = 512;
 
-/// The texts of a project. A file is read once.
+/// The texts of a project. Each file is read once.
 #[derive(Debug)]
 pub(crate) struct Sources {
     root: PathBuf,
@@ -22,7 +22,8 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// The texts below `root`, which has no links in it; `open` are those that an editor has, by path.
+    /// The texts below `root`, which must have its links resolved. `open` are the editor's texts,
+    /// by path.
     pub(crate) fn new(root: &Path, open: impl IntoIterator<Item = (PathBuf, Arc<str>)>) -> Sources {
         let open = open.into_iter().collect();
         Sources { root: root.to_owned(), open, read: Mutex::default() }
@@ -34,7 +35,7 @@ impl Sources {
         if !is_plain || path.contains('\0') {
             return None;
         }
-        // A link may lead out of the project, whose files alone are anybody's business here.
+        // A link may lead out of the project. Only the project's own files are read.
         let file = self.root.join(relative).canonicalize().ok()?;
         if !file.starts_with(&self.root) {
             return None;
@@ -43,9 +44,9 @@ impl Sources {
             return Some(open.clone());
         }
         let facts = file.metadata().ok().filter(|facts| facts.is_file());
-        facts.filter(|facts| facts.len() <= MOST_BYTES)?;
+        facts.filter(|facts| facts.len() <= MAX_FILE_BYTES)?;
         let mut text = String::new();
-        File::open(&file).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
+        File::open(&file).ok()?.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
         Some(text.into())
     }
 }
@@ -56,7 +57,7 @@ impl Project for Sources {
         if let Some(known) = read.get(path) {
             return known.clone();
         }
-        if read.len() >= MOST_FILES {
+        if read.len() >= MAX_FILES {
             return None;
         }
         let text = self.read(path);

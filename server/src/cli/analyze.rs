@@ -1,4 +1,4 @@
-//! `ridgeline analyze TRACE`. It starts nothing but the reading of one file: no runtime, no Python.
+//! `ridgeline analyze TRACE`. It only reads one file, without a runtime or Python.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -46,7 +46,7 @@ pub(super) fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure
             }
             summary
         }
-        // One after the other, so that what both hold is never held at once.
+        // Sequentially, so that both are never in memory at once.
         Part::Iterations { trace, count, of } => {
             let mut summary = summarize(&recording.trace);
             let part = Recording { trace: *trace, ..Recording::default() };
@@ -69,7 +69,7 @@ pub(super) fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure
             summary
         }
     };
-    // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
+    // The process ends soon, and freeing hundreds of megabytes piece by piece would only take time.
     std::mem::forget(recording);
     if let Some(file) = &args.json {
         summary
@@ -83,25 +83,25 @@ pub(super) fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure
     terminal.print(&trace_summary::page(&summary, args.top, style))
 }
 
-/// What `--json` writes of a trace.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Analysis<'a> {
     #[serde(flatten)]
     summary: &'a TraceSummary,
-    /// Null: no program is at hand, and the notes say so.
+    /// Null, because findings need the program's source. The notes explain that.
     findings: (),
 }
 
-/// What a recording shows without the texts that ran.
+/// The findings of a recording without the texts that ran.
 ///
 /// # Errors
-/// Why nothing can be said: a sentence without a full stop.
+/// The reason why there are none, as a sentence without a full stop.
 fn found_in(iteration: Iteration, profile: Arc<Profile>) -> Result<Vec<Finding>, String> {
     let here = std::env::current_dir().unwrap_or_default();
     let subject = pipeline::subject(iteration, &here, profile)?;
     let no_texts: HashMap<String, Arc<str>> = HashMap::new();
     let findings = diagnose::diagnose(&subject, &Probes::default(), &no_texts, &Entry::default());
-    // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
+    // The process ends soon, and freeing hundreds of megabytes piece by piece would only take time.
     std::mem::forget(subject);
     Ok(findings)
 }
@@ -138,7 +138,7 @@ fn read_trace(args: &AnalyzeArgs) -> Result<Trace, Failure> {
     Ok(trace)
 }
 
-/// A recording of Ridgeline's own says more than its trace alone.
+/// Analyzes a Ridgeline recording, which has more information than its trace.
 fn analyze_recording(
     args: &AnalyzeArgs,
     terminal: &Terminal,

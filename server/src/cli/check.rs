@@ -1,4 +1,5 @@
-//! `ridgeline check [PATH]`: a run held to budgets and to a baseline, for continuous integration.
+//! `ridgeline check [PATH]`: checks a run against budgets and a baseline, for continuous
+//! integration.
 
 use std::path::{Path, PathBuf};
 
@@ -22,12 +23,11 @@ use crate::profiler::Profiled;
 use crate::store::Store;
 use crate::{findings, what_if};
 
-/// What was found in a run, the costliest first; why nothing can be found.
+/// The findings of a run, highest cost first, or the reason why there are none.
 type Found = Result<Vec<Finding>, String>;
 
-/// So many iterations are timed where nothing says how many: a change of a few percent has to be told
-/// from noise.
-const LEAST_ITERATIONS: u32 = 7;
+/// The default number of timed iterations: enough to separate a change of a few percent from noise.
+const DEFAULT_ITERATIONS: u32 = 7;
 
 /// Output format of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -44,10 +44,10 @@ pub(super) enum Format {
     CodeQuality,
 }
 
-/// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
+/// Runs the subcommand. Naming the path on the command line is the user's consent to run it.
 pub(super) fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
-    // A slip is told before anything runs.
-    let asked = Asked::read(args)?;
+    // Report invalid arguments before anything runs.
+    let options = CheckOptions::read(args)?;
     let launcher = profile::launcher(args.launcher.as_deref())?;
     let path = profile::absolute(profile::named(args.path.as_deref()))?;
     let store = run::open_store()?;
@@ -58,8 +58,8 @@ pub(super) fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> 
         true => Config::default(),
         false => config::load(&root).map_err(|why| Failure::usage(why.to_string(), ""))?.config,
     };
-    let budgets = asked.budgets(&config);
-    let baseline = asked.baseline(args, &config, &root, &store)?;
+    let budgets = options.budgets(&config);
+    let baseline = options.baseline(args, &config, &root, &store)?;
     let judge =
         |profiled: &Profiled, found: Found| judged(profiled, found, baseline.as_ref(), &budgets);
     let checked = match is_recording {
@@ -71,12 +71,13 @@ pub(super) fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> 
             .map_err(|why| Failure::failed(format!("{}: {why}", path.display()), "")),
         false => of_program(args, launcher, &store, terminal, judge),
     };
-    let (check, profiled) = checked.inspect_err(|failure| tell_failure(args, failure, terminal))?;
+    let (check, profiled) =
+        checked.inspect_err(|failure| report_failure(args, failure, terminal))?;
     let check = if args.strict || config.check.strict { check.strict() } else { check };
     if let Some(file) = &args.write_baseline {
         write_baseline(&profiled, file)?;
     }
-    // Of a recording it is not known where its project is.
+    // The project folder of a recording is unknown.
     let prefix = if is_recording { String::new() } else { prefix(&profiled.root) };
     tell(args, &check, &prefix, terminal)?;
     match check.items.iter().filter(|item| item.status == Status::Broken).count() {
@@ -87,7 +88,8 @@ pub(super) fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> 
     }
 }
 
-/// Runs a program, and once more where it was too slow: what either run can do is no regression.
+/// Runs a program, and repeats the run if it was too slow. A time that either run reaches is not a
+/// regression.
 fn of_program(
     args: &CheckArgs,
     launcher: Option<Launcher>,
@@ -97,7 +99,7 @@ fn of_program(
 ) -> Result<(Check, Profiled), Failure> {
     let mut request = profile::request(args.path.as_deref(), args.batch_size, &args.run)?;
     request.overrides.launcher = launcher;
-    request.overrides.least_iterations = LEAST_ITERATIONS;
+    request.overrides.least_iterations = DEFAULT_ITERATIONS;
     let pipeline = Pipeline::new(store.clone());
     run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
@@ -125,7 +127,7 @@ fn judged(profiled: &Profiled, found: Found, baseline: Option<&Run>, budgets: &B
     check(&Judged { run: &run, baseline, findings, at: &at }, budgets)
 }
 
-/// The line of the iteration's loop, or else the first file's first line.
+/// The line of the training loop, or else the first line of the first file.
 fn place(profiled: &Profiled) -> Place {
     let profile = &profiled.profile;
     let (file, line) = match profile.iteration.loop_line {
@@ -135,16 +137,16 @@ fn place(profiled: &Profiled) -> Place {
     Place { path: file.map(|file| file.path.clone()).unwrap_or_default(), line }
 }
 
-/// What the command line asks.
-struct Asked {
+/// The parsed command line.
+struct CheckOptions {
     max_regression: Option<f64>,
     max_memory: Option<u64>,
     max_time: Option<f64>,
     max_findings: Vec<(Severity, u32)>,
 }
 
-impl Asked {
-    fn read(args: &CheckArgs) -> Result<Asked, Failure> {
+impl CheckOptions {
+    fn read(args: &CheckArgs) -> Result<CheckOptions, Failure> {
         fn parsed<T>(
             text: Option<&String>,
             what: &str,
@@ -172,7 +174,7 @@ impl Asked {
             let severity = severity_named(name).ok_or_else(wrong)?;
             Ok((severity, count.parse().map_err(|_| wrong())?))
         };
-        Ok(Asked {
+        Ok(CheckOptions {
             max_regression: parsed(
                 args.max_regression.as_ref(),
                 "percentage",
@@ -195,7 +197,7 @@ impl Asked {
         })
     }
 
-    /// With what the project's configuration asks, where the command line does not.
+    /// The budgets of the command line, completed by those of the project's configuration.
     fn budgets(&self, config: &Config) -> Budgets {
         let own = &config.check;
         let configured = [
@@ -221,7 +223,7 @@ impl Asked {
         }
     }
 
-    /// What is compared with. A baseline that is being written is not asked for before it is there.
+    /// The baseline. With `--write-baseline`, a configured baseline need not exist yet.
     fn baseline(
         &self,
         args: &CheckArgs,
@@ -246,24 +248,25 @@ fn write_baseline(profiled: &Profiled, file: &Path) -> Result<(), Failure> {
     output_file::write(&Baseline { schema: 1, run: Run::of(&profiled.profile) }, file)
 }
 
-/// Tells those who read the check's form, and not the log, why there is none. A person reads it anyway.
-fn tell_failure(args: &CheckArgs, failure: &Failure, terminal: &Terminal) {
+/// Writes the failure in the check's format, for programs that read it instead of the log. Writes
+/// nothing for the text format or after an interrupt.
+fn report_failure(args: &CheckArgs, failure: &Failure, terminal: &Terminal) {
     if args.format == Format::Text || failure.code == exit::INTERRUPTED {
         return;
     }
     let text = written(args.format, &Check::failed(failure.what.as_str()), "");
-    let told = match args.output.as_deref() {
+    let written_failure = match args.output.as_deref() {
         Some(file) if !output_file::is_stdout(Some(file)) => {
             text.and_then(|text| output_file::save(file, text.as_bytes()))
         }
         _ => text.and_then(|text| terminal.print(&text)),
     };
-    if let Err(why) = told {
+    if let Err(why) = written_failure {
         terminal.say(&format!("note: {}", why.what));
     }
 }
 
-/// The check in a form for programs, or as a page without colours.
+/// Formats the check for programs, or as text without colors.
 fn written(format: Format, check: &Check, prefix: &str) -> Result<String, Failure> {
     match format {
         Format::Text => Ok(present::page(check, Style { color: false, width: 0 })),
@@ -277,7 +280,7 @@ fn written(format: Format, check: &Check, prefix: &str) -> Result<String, Failur
     }
 }
 
-/// Writes the check where it was asked for. Beside a file there is always a page for the log.
+/// Writes the check to its output. If that is a file, also prints a summary for the log.
 fn tell(args: &CheckArgs, check: &Check, prefix: &str, terminal: &Terminal) -> Result<(), Failure> {
     let style = |color| Style { color, width: terminal.width() };
     let file = args.output.as_deref().filter(|file| !output_file::is_stdout(Some(file)));
@@ -301,8 +304,8 @@ fn tell(args: &CheckArgs, check: &Check, prefix: &str, terminal: &Terminal) -> R
     terminal.print(&page)
 }
 
-/// Where the project is from the folder that the command runs in: code hosts want paths from the
-/// repository's root, which is where their pipelines run.
+/// The project's path relative to the working directory. Code hosts expect paths relative to the
+/// repository's root, which is the working directory of their pipelines.
 fn prefix(root: &Path) -> String {
     let here = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok());
     let root = root.canonicalize().ok();
@@ -311,7 +314,7 @@ fn prefix(root: &Path) -> String {
     below.unwrap_or_default().to_string_lossy().replace('\\', "/")
 }
 
-/// A document as text.
+/// Serializes a document.
 fn json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| defect(&error))
 }

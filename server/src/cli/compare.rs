@@ -1,4 +1,4 @@
-//! `ridgeline compare [A] [B]`: two runs side by side. It runs nothing.
+//! `ridgeline compare [A] [B]`: compares two runs. Nothing is run.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -21,18 +21,18 @@ use crate::discover::project_root;
 use crate::store::Store;
 use crate::{git, history, pipeline};
 
-/// What `profile --json` and `check --write-baseline` write has less than this, in bytes.
+/// The maximum size of a document from `profile --json` or `check --write-baseline`, in bytes.
 const DOCUMENT_LIMIT: u64 = 64 << 20;
 
-/// Runs that a list shows.
+/// The number of runs in a list.
 const LISTED: usize = 20;
 
-/// What a run can be named by.
+/// The ways to name a run.
 const NAMES: &str = "A run is `last`, `last~1`, its number in the list printed by `ridgeline \
     compare`, a commit (`HEAD`, `HEAD~1`, `main`, `a1b2c3d`), a recording folder, a trace, or the \
     output of `profile --json` or `check --write-baseline`";
 
-/// What a baseline can be.
+/// The kinds of baselines.
 const BASELINES: &str = "A baseline is the output of `check --write-baseline` or `profile --json`, \
     a recording or a trace";
 
@@ -61,13 +61,13 @@ pub(super) fn run(args: &CompareArgs, terminal: &Terminal) -> Result<(), Failure
     terminal.print(&page(&comparison, runs, style))
 }
 
-/// The folder whose runs are meant: this one, or the nearest above it that has some.
+/// The folder whose runs to compare: this one, or the nearest parent with runs.
 fn with_runs(store: &Store, folder: PathBuf) -> PathBuf {
     let has_runs = |folder: &&Path| !history::read(store, folder).is_empty();
     folder.ancestors().find(has_runs).map(Path::to_owned).unwrap_or(folder)
 }
 
-/// The run of a name: what is there as a file or folder, or else a run of the project's history.
+/// Finds a run by name: an existing file or folder, or else a run of the project's history.
 pub(super) fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named), Failure> {
     let path = PathBuf::from(name);
     if path.exists() {
@@ -112,7 +112,8 @@ pub(super) fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named
     Ok((kept, named))
 }
 
-/// The run in a document, a recording, a trace, or the newest of a project's folder; or why there is none.
+/// Reads a run from a document, a recording, a trace, or a project folder (its newest run).
+/// Otherwise, returns the reason.
 fn of_path(path: &Path, store: &Store) -> Result<Run, String> {
     let wrong = |why: String| format!("{}: {why}", path.display());
     let mut is_no_document = None;
@@ -135,11 +136,11 @@ fn of_path(path: &Path, store: &Store) -> Result<Run, String> {
     Ok(Run::of(&profiled?.profile))
 }
 
-/// The run in what `profile --json` or `check --write-baseline` wrote; why it is none where the file is
-/// another, such as a trace.
+/// Reads the run in the output of `profile --json` or `check --write-baseline`, or returns why
+/// another file, such as a trace, is not one.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// If it cannot be read.
 fn of_document(file: &Path) -> Result<Result<Run, NotARun>, String> {
     let unread = |error: std::io::Error| format!("cannot be read: {error}");
     let facts = file.metadata().map_err(unread)?;
@@ -169,7 +170,7 @@ fn in_order<'a>(name: &str, runs: &'a [RunRecord]) -> Option<&'a RunRecord> {
     }
 }
 
-/// The newest run while HEAD was at the commit of these digits: one of its own text, or else another.
+/// The newest run at the commit with these digits. Runs of the unmodified commit take precedence.
 fn recorded<'a>(digits: &str, runs: &'a [RunRecord]) -> Option<&'a RunRecord> {
     let digits = digits.to_ascii_lowercase();
     if digits.len() < 4 || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
@@ -183,7 +184,7 @@ fn recorded<'a>(digits: &str, runs: &'a [RunRecord]) -> Option<&'a RunRecord> {
     of_it.clone().find(|run| run.clean).or_else(|| of_it.next())
 }
 
-/// The runs of a project, newest first, with the names that they can be compared by.
+/// Lists the runs of a project, newest first, with the names for comparing them.
 fn list(runs: &[RunRecord], root: &Path) -> String {
     if runs.is_empty() {
         return format!("{} has not been profiled yet.\n", printable(&root.display().to_string()));
@@ -210,7 +211,7 @@ fn list(runs: &[RunRecord], root: &Path) -> String {
     text
 }
 
-/// `3 min`.
+/// Formats an age: `3 min`.
 pub(super) fn ago_in_words(milliseconds: u64) -> String {
     match milliseconds / 1000 {
         seconds @ 0..=119 => format!("{seconds} s"),
@@ -220,10 +221,10 @@ pub(super) fn ago_in_words(milliseconds: u64) -> String {
     }
 }
 
-/// A baseline that the person named.
+/// Reads a baseline named by the user.
 ///
 /// # Errors
-/// Where it is not there, or is nothing to compare with.
+/// If it does not exist or is not a run.
 pub(super) fn baseline(file: &Path, store: &Store) -> Result<Run, Failure> {
     if !file.exists() {
         return Err(Failure {

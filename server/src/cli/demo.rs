@@ -1,4 +1,4 @@
-//! `ridgeline demo`: ResNet-50, profiled and shown, on a machine that may have nothing but Rust.
+//! `ridgeline demo`: profiles ResNet-50, on a machine that may have nothing but Rust.
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,8 @@ use crate::pipeline::{Overrides, Pipeline, Request};
 use crate::store::{Store, create_private, write_atomic};
 use crate::what_if;
 
-/// The demo's files, carried in the binary for machines without a checkout; a test holds them to
-/// the folder.
+/// The demo's files, embedded in the binary for machines without a checkout. A test compares them
+/// with the folder.
 const FILES: [(&str, &str); 4] = [
     ("train.py", include_str!("../../../demo-projects/resnet/train.py")),
     ("model.py", include_str!("../../../demo-projects/resnet/model.py")),
@@ -24,7 +24,7 @@ const FILES: [(&str, &str); 4] = [
     ("skyline_provider.py", include_str!("../../../demo-projects/resnet/skyline_provider.py")),
 ];
 
-/// Runs the subcommand. Asking for the demo is the person's consent to run it.
+/// Runs the subcommand. Running the demo command is the user's consent.
 pub(super) fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
     let store = run::open_store()?;
     let root = demo_project(&store)?;
@@ -68,14 +68,14 @@ pub(super) fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
     terminal.print(&text)
 }
 
-/// A Python with torch that is there already, else the private environment.
+/// An existing Python with torch, else the private environment.
 async fn find_or_make_python(
     store: &Store,
     root: &Path,
     terminal: &Terminal,
     cancel: &CancellationToken,
 ) -> Result<PathBuf, Failure> {
-    // In a checkout, an environment beside the demos or at the top counts as well.
+    // In a checkout, also search next to the demos and in the root folder.
     let workspace = root.ancestors().nth(2).unwrap_or(root).to_owned();
     let search = Search {
         root: root.to_owned(),
@@ -96,12 +96,12 @@ async fn find_or_make_python(
         Ok(path) => Ok(path),
         Err(error) => {
             terminal.say(&error.to_string());
-            setup::make_environment(store, terminal, cancel).await.map(|made| made.path)
+            setup::create_environment(store, terminal, cancel).await.map(|made| made.path)
         }
     }
 }
 
-/// The demo in the checkout that this binary was built from, else a copy in the cache folder.
+/// The demo in the checkout from which this binary was built, else a copy in the cache folder.
 fn demo_project(store: &Store) -> Result<PathBuf, Failure> {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo-projects/resnet");
     if let Ok(checkout) = checkout.canonicalize()
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_binary_carries_the_whole_demo() {
+    fn the_binary_contains_the_whole_demo() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo-projects/resnet");
         let mut there: Vec<String> = std::fs::read_dir(folder)
             .expect("the demo is in the checkout")

@@ -1,4 +1,4 @@
-//! `ridgeline doctor`: what was found on this machine, and what to do.
+//! `ridgeline doctor`: reports the setup of this machine, and how to fix problems.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ use crate::config;
 use crate::measured_rates::{Identity, Measurement, of_device};
 use crate::store::Store;
 
-/// Runs the subcommand. Asking for it in a folder is the consent to ask that folder's Python.
+/// Runs the subcommand. Running it in a folder is the consent to start that folder's Python.
 pub(super) fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure> {
     let root = profile::absolute(&args.path)?;
     let root = if root.is_file() { crate::discover::project_root(&root, None) } else { root };
@@ -77,7 +77,7 @@ pub(super) fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure>
     }
 }
 
-/// Measures each GPU model of this machine and keeps its rates. Why any of them was not measured.
+/// Measures each GPU model of this machine and stores its rates. Returns why any was not measured.
 fn measure(report: &Report, store: &Store, terminal: &Terminal) -> Result<Vec<String>, Failure> {
     let libraries = match &report.interpreter {
         Ok(found) => cublas_folders(&found.prefix, found.version),
@@ -194,7 +194,7 @@ fn describe(report: &Report, configuration: &str, store: &Store, terminal: &Term
     text
 }
 
-/// What keeps unsaved text from changing anything.
+/// Describes the sandbox for estimates of unsaved text.
 fn describe_sandbox(sandbox: Option<&Sandbox>) -> String {
     match sandbox {
         Some(Sandbox { landlock, why: None }) => {
@@ -208,7 +208,7 @@ fn describe_sandbox(sandbox: Option<&Sandbox>) -> String {
     }
 }
 
-/// Where predictions take this GPU's rates from.
+/// Describes the source of a GPU's rates in predictions.
 fn describe_rates(gpu: &Gpu, report: &Report, store: &Store) -> Vec<String> {
     let device = Identity::of(gpu, &report.devices);
     let Some(measured) = of_device(store, &device) else {

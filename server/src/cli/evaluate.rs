@@ -1,4 +1,4 @@
-//! `ridgeline evaluate FOLDER`: predictions judged by measurements of others.
+//! `ridgeline evaluate FOLDER`: evaluates predictions against published measurements.
 
 use std::path::PathBuf;
 
@@ -50,10 +50,14 @@ pub(super) struct EvaluateArgs {
 pub(super) fn run(args: &EvaluateArgs, terminal: &Terminal) -> Result<(), Failure> {
     let truth = GroundTruth::read(&folder::read(&args.folder)?);
     let store = run::open_store()?;
-    let asked: Vec<Asked> =
-        questions::all().into_iter().map(|question| Asked::new(question, &truth, args)).collect();
-    let mut wanted: Vec<ListRequest> =
-        asked.iter().flat_map(|asked| asked.cases.iter().flat_map(Case::lists)).collect();
+    let question_cases: Vec<QuestionCases> = questions::all()
+        .into_iter()
+        .map(|question| QuestionCases::new(question, &truth, args))
+        .collect();
+    let mut wanted: Vec<ListRequest> = question_cases
+        .iter()
+        .flat_map(|question_cases| question_cases.cases.iter().flat_map(Case::lists))
+        .collect();
     wanted.sort();
     wanted.dedup();
     let lists = lists(args, &store, &wanted, terminal)?;
@@ -63,9 +67,9 @@ pub(super) fn run(args: &EvaluateArgs, terminal: &Terminal) -> Result<(), Failur
             .map_err(|error| Failure::failed(error.to_string(), "Name another folder"))?;
         terminal.say(&format!("{copied} operator lists are in {}", folder.display()));
     }
-    let answers = asked.into_iter().map(|asked| {
-        let judged: Vec<_> = asked.cases.iter().map(|case| case.judge(&lists)).collect();
-        Answer::new(&*asked.question, &judged, asked.passed_over)
+    let answers = question_cases.into_iter().map(|question_cases| {
+        let judged: Vec<_> = question_cases.cases.iter().map(|case| case.judge(&lists)).collect();
+        Answer::new(&*question_cases.question, &judged, question_cases.passed_over)
     });
     let report = Report {
         version: 1,
@@ -83,25 +87,25 @@ pub(super) fn run(args: &EvaluateArgs, terminal: &Terminal) -> Result<(), Failur
     Ok(())
 }
 
-/// A question with what the folder has for it.
-struct Asked {
+/// A question with its cases in the folder.
+struct QuestionCases {
     question: Box<dyn Question>,
     cases: Vec<Case>,
     passed_over: Vec<(String, usize)>,
 }
 
-impl Asked {
-    fn new(question: Box<dyn Question>, truth: &GroundTruth, args: &EvaluateArgs) -> Asked {
+impl QuestionCases {
+    fn new(question: Box<dyn Question>, truth: &GroundTruth, args: &EvaluateArgs) -> QuestionCases {
         let found = question.cases(truth, DeviceTable::shipped());
         let cases = match args.sample {
             Some(count) => sample(question.id(), found.cases, count, args.seed),
             None => found.cases,
         };
-        Asked { question, cases, passed_over: found.passed_over }
+        QuestionCases { question, cases, passed_over: found.passed_over }
     }
 }
 
-/// Makes the lists that are not there yet. Without a Python, the questions that need none are still
+/// Creates the missing lists. Without a Python, the questions that need no lists are still
 /// answered.
 fn lists(
     args: &EvaluateArgs,

@@ -1,5 +1,5 @@
-//! How a command ends: exit codes that scripts can rely on, and messages that say what was wrong,
-//! where, and what to do next.
+//! Exit codes, which scripts can rely on, and error messages with the problem, its place and the
+//! next step.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -8,21 +8,21 @@ use ridgeline_analysis::base::printable::printable;
 
 use super::terminal::Terminal;
 
-/// Everything that was asked for was done.
+/// Success.
 pub(super) const OK: u8 = 0;
-/// The program raised, ran out of time or memory, a file could not be read or written, or a check
+/// The program failed, ran out of time or memory, a file could not be read or written, or a check
 /// failed.
 pub(super) const FAILED: u8 = 1;
 /// The command line or the configuration is wrong. Clap uses the same number.
 pub(super) const USAGE: u8 = 2;
-/// There is no training script, or more than one and none was chosen.
+/// There is no training script, or several and none was chosen.
 pub(super) const NOTHING_TO_RUN: u8 = 3;
-/// There is no Python with a torch that can be used.
+/// There is no Python with a usable torch.
 pub(super) const NO_PYTHON: u8 = 4;
-/// Ctrl-C, as shells number it.
+/// Ctrl-C, with the code that shells use.
 pub(super) const INTERRUPTED: u8 = 130;
 
-/// The last paragraph of `--help`; a test holds it to the constants above.
+/// The last paragraph of `--help`. A test compares it with the constants above.
 pub(super) const HELP: &str = "\
 Exit codes:
   0    success
@@ -32,14 +32,14 @@ Exit codes:
   4    no Python with torch
   130  interrupted";
 
-/// Why a command did not do what it was asked.
+/// The failure of a command.
 #[derive(Debug)]
 pub(super) struct Failure {
     /// One of the constants above.
     pub code: u8,
-    /// What was wrong, and where.
+    /// The problem and its place.
     pub what: String,
-    /// What to do next; empty where there is nothing to say.
+    /// The next step, or empty.
     pub next: String,
 }
 
@@ -59,8 +59,8 @@ impl Failure {
         Failure { code: INTERRUPTED, what: "interrupted".to_owned(), next: String::new() }
     }
 
-    /// Writing to standard output failed. A reader that has read enough (`ridgeline … | head`) is
-    /// no failure and gets no word.
+    /// A failed write to standard output. A closed pipe (`ridgeline … | head`) is not an error and
+    /// prints no message.
     pub(super) fn output(error: io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure { code: OK, what: String::new(), next: String::new() };
@@ -68,7 +68,7 @@ impl Failure {
         Failure::failed(format!("cannot write to standard output: {error}"), "")
     }
 
-    /// Prints the message to standard error and gives the exit code.
+    /// Prints the message to standard error and returns the exit code.
     pub(super) fn print(&self, terminal: &Terminal) -> ExitCode {
         if !self.what.is_empty() {
             let paint = terminal.error_style();
@@ -76,7 +76,7 @@ impl Failure {
             if !self.next.is_empty() {
                 text.push_str(&format!("{}\n", printable(&self.next)));
             }
-            // There is nobody left to tell when standard error is closed.
+            // Nothing can be reported if standard error is closed.
             let _ = io::stderr().lock().write_all(text.as_bytes());
         }
         self.code.into()
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_says_the_same_as_help() {
+    fn the_documentation_matches_help() {
         let page = include_str!("../../../docs/command-line.md");
         for row in HELP.lines().skip(1) {
             let (code, meaning) = row.trim().split_once(' ').expect("a code and its meaning");

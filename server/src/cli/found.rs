@@ -1,4 +1,4 @@
-//! What a run on the command line shows, with costs as well known as can be.
+//! The findings of a run on the command line, with the best available costs.
 
 use ridgeline_analysis::diagnose;
 use ridgeline_analysis::diagnose::finding::Finding;
@@ -12,12 +12,12 @@ use crate::findings;
 use crate::pipeline::{Outcome, Pipeline, Plan};
 use crate::profiler::Profiled;
 
-/// The findings of a run that has just ended, without those that today's texts silence. Where it makes
-/// their costs better known, single operators run by themselves for a few seconds, in the same Python;
-/// what came of it is kept beside the recording.
+/// The findings of a run that has just ended, without those silenced in the current texts. If it
+/// improves their costs, single operators are timed for a few seconds in the same Python. The
+/// timings are stored with the recording.
 ///
 /// # Errors
-/// That the person stopped it. Within: why nothing can be found, as `subject` has it.
+/// If the user stopped it. Inner result: the error of `subject`.
 pub(super) async fn of_fresh_run(
     pipeline: &Pipeline,
     plan: &Plan,
@@ -30,7 +30,7 @@ pub(super) async fn of_fresh_run(
         return Ok(found);
     };
     let wanted = found.as_deref().map_or(Wanted::NONE, diagnose::wanted);
-    // What a launcher starts may run on another machine.
+    // A launcher may start processes on another machine.
     if wanted == Wanted::NONE || plan.launched_by.is_some() {
         return Ok(found);
     }

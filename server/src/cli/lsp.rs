@@ -4,8 +4,9 @@ use super::exit::{FAILED, Failure};
 use crate::server;
 use crate::transport::Ended;
 
-/// Speaks the protocol over standard input and output until the editor goes. As the protocol asks,
-/// a session that ends without `shutdown` is a failure; there is nobody left to tell.
+/// Serves the protocol over standard input and output until the session ends. As the protocol
+/// requires, a session that ends without `shutdown` is a failure. It prints no message, because
+/// there is no reader.
 pub(super) fn run() -> Result<(), Failure> {
     match server::lsp_main() {
         Ok(Ended::Exit { in_order: true }) => Ok(()),

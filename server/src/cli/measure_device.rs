@@ -1,5 +1,5 @@
-//! `ridgeline measure-device INDEX`: the child process in which a GPU is measured. A driver that hangs or
-//! crashes takes this process and nothing else.
+//! `ridgeline measure-device INDEX`: the child process that measures a GPU. A driver that hangs or
+//! crashes only affects this process.
 
 use ridgeline_gpu::ceilings::measure;
 

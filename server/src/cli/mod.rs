@@ -1,4 +1,4 @@
-//! The command line: what it accepts, and what its exit codes mean. Each subcommand has a file.
+//! The command line and its exit codes. Each subcommand has a file.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -368,7 +368,7 @@ struct MeasureDeviceArgs {
     index: u32,
 }
 
-/// Parses the command line, runs the subcommand, and says how it went in the exit code.
+/// Parses the command line, runs the subcommand and returns the exit code.
 pub(crate) fn main() -> ExitCode {
     main_with(std::env::args_os())
 }
@@ -377,7 +377,8 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Clap prints `--help` and `--version` through this path too; a closed pipe is not worth a word.
+            // Clap prints `--help` and `--version` through this path, too. A closed pipe is not
+            // worth a message.
             let _ = error.print();
             return if error.use_stderr() { exit::USAGE.into() } else { exit::OK.into() };
         }
@@ -419,7 +420,7 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The files that a command is asked to write, each with its option.
+/// The output files of a command, with their options.
 fn output_files(command: &Command) -> Vec<(&'static str, &Path)> {
     let named = match command {
         Command::Demo(args) => vec![("--report", &args.report)],

@@ -1,4 +1,4 @@
-//! Writing JSON where the person asked for it.
+//! Writes output files.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -6,15 +6,15 @@ use std::path::Path;
 use super::exit::Failure;
 use crate::store::write_atomic;
 
-/// Whether JSON goes to standard output, which then holds nothing else.
+/// Whether JSON goes to standard output, which then contains nothing else.
 pub(super) fn is_stdout(file: Option<&Path>) -> bool {
     file == Some(Path::new("-"))
 }
 
-/// Whether what the person named can be written, which is said before anything runs.
+/// Checks that an output file can be written, before anything runs.
 ///
 /// # Errors
-/// The option, and what is wrong with its file.
+/// The option, and the problem with its file.
 pub(super) fn check(option: &str, file: &Path) -> Result<(), Failure> {
     if is_stdout(Some(file)) {
         return Ok(());
@@ -25,7 +25,7 @@ pub(super) fn check(option: &str, file: &Path) -> Result<(), Failure> {
     let another = "Choose another file in an existing folder".to_owned();
     match file.metadata() {
         Ok(metadata) if metadata.is_dir() => return refuse("this is a folder".to_owned(), another),
-        // A pipe or a device is written to as it is.
+        // Pipes and devices are written directly.
         Ok(metadata) if !metadata.is_file() => return Ok(()),
         _ => {}
     }
@@ -40,7 +40,7 @@ pub(super) fn check(option: &str, file: &Path) -> Result<(), Failure> {
             format!("Create it (`mkdir -p {shown}`), or choose a file in an existing folder"),
         );
     }
-    // A file is replaced by one that is made beside it.
+    // A file is replaced by a temporary file in the same folder.
     match tempfile::NamedTempFile::new_in(folder) {
         Ok(_) => Ok(()),
         Err(error) => {
@@ -49,7 +49,7 @@ pub(super) fn check(option: &str, file: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Writes `value` to `file`, or to standard output where that is `-`.
+/// Writes `value` to `file`, or to standard output for `-`.
 pub(super) fn write(value: &impl serde::Serialize, file: &Path) -> Result<(), Failure> {
     let mut bytes = serde_json::to_vec_pretty(value)
         .map_err(|error| Failure::failed(format!("cannot write JSON: {error}"), ""))?;
@@ -61,8 +61,8 @@ pub(super) fn write(value: &impl serde::Serialize, file: &Path) -> Result<(), Fa
     save(file, &bytes)
 }
 
-/// Writes a file that the person named, as a whole or not at all. What is no plain file, such as
-/// `/dev/stdout` or a named pipe, cannot be replaced and is written to.
+/// Writes a file atomically. Anything but a regular file, such as `/dev/stdout` or a named pipe,
+/// cannot be replaced and is written directly.
 pub(super) fn save(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let wrong = |error: std::io::Error| {
         Failure::failed(

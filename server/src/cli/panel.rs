@@ -1,4 +1,4 @@
-//! `ridgeline panel [PATH]`: the panel without an editor, until it is interrupted.
+//! `ridgeline panel [PATH]`: serves the panel without an editor until interrupted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::findings::{self, Kept};
 use crate::panel::answer::{self, Facts, Findings, Timelines, WhatIfs};
 use crate::panel::feed::Feed;
 use crate::panel::question::{Done, Question};
-use crate::panel::{LOOK_EVERY, Panel};
+use crate::panel::{POLL_INTERVAL, Panel};
 use crate::pipeline;
 use crate::pool::{Pool, RequestError};
 use crate::profiler::Profiled;
@@ -26,19 +26,19 @@ use crate::scheduler::WorkspaceId;
 use crate::store::Store;
 use crate::what_if::{self, Found};
 
-/// The only workspace there is.
+/// The only workspace.
 const WORKSPACE: WorkspaceId = WorkspaceId(0);
 
-/// What is shown.
+/// The source of the shown data.
 #[derive(Clone, Debug)]
 enum Source {
-    /// The newest recording of a project, or of those in a folder.
+    /// The newest recording of a project, or of the projects in a folder.
     Project(Store, PathBuf),
-    /// A recording's folder, or a trace.
+    /// A recording folder or a trace.
     Recording(PathBuf),
 }
 
-/// Runs the subcommand. It reads what earlier runs left and runs nothing.
+/// Runs the subcommand. It reads the results of earlier runs and runs nothing.
 pub(super) fn run(args: &PanelArgs, terminal: &Terminal) -> Result<(), Failure> {
     let path = profile::absolute(&args.path)?;
     if !path.exists() {
@@ -71,13 +71,13 @@ async fn serve(
     }
     terminal.say(&format!("Panel of {} (stop with Ctrl-C):", shown.project()));
     terminal.print(&format!("{}\n", panel.uri(WORKSPACE)))?;
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    let mut ticks = tokio::time::interval(POLL_INTERVAL);
     loop {
         tokio::select! {
             () = cancel.cancelled() => return Ok(()),
             Some(question) = asked.recv() => shown.answer(question),
             _ = ticks.tick() => {
-                // A recording that cannot be read leaves the one before in its place.
+                // If a recording cannot be read, the previous one stays.
                 if let Err(why) = shown.look().await {
                     terminal.say(&format!("note: {why}"));
                 }
@@ -86,10 +86,10 @@ async fn serve(
     }
 }
 
-/// What the panel shows at the moment.
+/// The state of the panel.
 struct Shown {
     source: Source,
-    /// When a recording was made last, of whatever project.
+    /// The time of the newest recording of any project.
     seen: Option<SystemTime>,
     measured: Option<(u64, Arc<Profiled>)>,
     studied: Arc<OnceLock<Studied>>,
@@ -119,7 +119,7 @@ impl Shown {
         root.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Takes a newer measurement in, where there is one.
+    /// Loads a newer measurement, if there is one.
     async fn look(&mut self) -> Result<(), String> {
         let known = self.measured.as_ref().and_then(|(_, profiled)| profiled.recording.clone());
         let (source, seen) = (self.source.clone(), self.seen);
@@ -136,7 +136,7 @@ impl Shown {
         Ok(())
     }
 
-    /// Works out what was found and what optimizations would bring, while the page shows the rest.
+    /// Computes findings and what-ifs in the background, while the page shows the rest.
     fn study(&mut self, profiled: Arc<Profiled>) {
         let (found, feed) = (Arc::<OnceLock<Studied>>::default(), self.feed.clone());
         self.studied = found.clone();
@@ -153,7 +153,7 @@ impl Shown {
     fn answer(&self, question: Question) {
         let no_editor = || Ok(Done::no("No editor is connected."));
         match question {
-            // A page that has gone does not read its answer.
+            // Sending fails if the page was closed.
             Question::Jump(_, _, reply) | Question::Highlight(_, _, reply) => {
                 let _ = reply.send(no_editor());
             }
@@ -214,16 +214,16 @@ impl Shown {
     }
 }
 
-/// What was worked out of a measurement.
+/// The results computed from a measurement.
 #[derive(Debug)]
 struct Studied {
-    /// What optimizations would bring.
+    /// The what-ifs.
     what_ifs: Found,
-    /// What was found; nothing where nothing can be said.
+    /// The findings, or `None` if they are not available.
     findings: Option<Arc<Kept>>,
 }
 
-/// Works it out. Nothing is run for it.
+/// Computes the results without running anything.
 fn studied(profiled: &Profiled, store: Option<&Store>) -> Studied {
     let subject = match what_if::subject(profiled) {
         Ok(subject) => subject,
@@ -233,7 +233,7 @@ fn studied(profiled: &Profiled, store: Option<&Store>) -> Studied {
     Studied { what_ifs: what_if::study_of(profiled, &subject, store), findings }
 }
 
-/// The measurement that is newer than the `known` one, and when a recording was made last.
+/// A measurement newer than the `known` one, and the time of the newest recording.
 fn look(
     source: &Source,
     seen: Option<SystemTime>,

@@ -22,13 +22,13 @@ use super::{output_file, profile, recorded, run};
 use crate::pipeline::{self, Pipeline};
 use crate::{known_devices, measured_rates};
 
-/// Every GPU that is known.
+/// The name that selects all known GPUs.
 const ALL: &str = "all";
 
-/// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
+/// Runs the subcommand. Naming the path on the command line is the user's consent to run it.
 pub(super) fn run(args: &PredictArgs, terminal: &Terminal) -> Result<(), Failure> {
     let path = profile::absolute(profile::named(args.path.as_deref()))?;
-    // A slip in a name is told before anything runs.
+    // Report a misspelled name before anything runs.
     let (mut table, notes) = known_devices::of_project(&project_of(&path));
     for note in notes {
         terminal.say(&format!("note: {note}"));
@@ -57,8 +57,7 @@ fn document(comparisons: &[Comparison]) -> impl Serialize {
     json!({"schema": 1, "predictions": predictions})
 }
 
-/// The folder whose configuration counts: the project's, or for a recording the one that the person
-/// is in.
+/// The folder whose configuration applies: the project's, or the working directory for a recording.
 fn project_of(path: &Path) -> PathBuf {
     if pipeline::is_recording(path) {
         return std::env::current_dir().unwrap_or_default();
@@ -66,7 +65,7 @@ fn project_of(path: &Path) -> PathBuf {
     if path.is_dir() { path.to_owned() } else { crate::discover::project_root(path, None) }
 }
 
-/// The names of the GPUs that were asked for; `None` for all. Files are added to the table.
+/// The names of the requested GPUs, or `None` for all. Adds files to the table.
 pub(super) fn choose(
     wanted: &[String],
     table: &mut DeviceTable,
@@ -101,7 +100,7 @@ pub(super) fn choose(
     Ok(Some(chosen))
 }
 
-/// What is predicted, for each batch size.
+/// The predictions for each batch size.
 fn predicted(
     path: &Path,
     args: &PredictArgs,
@@ -138,7 +137,7 @@ fn predicted(
     })?
 }
 
-/// A program that runs for its predictions.
+/// A program to run for its predictions.
 struct Program<'a> {
     pipeline: &'a Pipeline,
     table: &'a DeviceTable,
@@ -204,7 +203,7 @@ impl Program<'_> {
     }
 }
 
-/// The devices with what those of this machine were measured to reach, as real or as simulated GPUs.
+/// The device table with this machine's measured rates, for real or for simulated GPUs.
 fn measured(table: &DeviceTable, is_simulated: bool) -> DeviceTable {
     let mut table = table.clone();
     measured_rates::add_to(&mut table, is_simulated);

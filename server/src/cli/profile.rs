@@ -14,10 +14,11 @@ use crate::findings;
 use crate::pipeline::{Overrides, Pipeline, Request};
 use crate::what_if;
 
-/// A script so many folders below the one that the person is in belongs to it.
-const MOST_BELOW: usize = 4;
+/// The maximum depth of a script below the working directory for the working directory to count as
+/// its project.
+const MAX_DEPTH: usize = 4;
 
-/// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
+/// Runs the subcommand. Naming the path on the command line is the user's consent to run it.
 pub(super) fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
     let mut request = request(args.path.as_deref(), args.batch_size, &args.run)?;
     request.overrides.launcher = launcher(args.launcher.as_deref())?;
@@ -59,12 +60,12 @@ pub(super) fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure
     terminal.print(&text)
 }
 
-/// The path that a command is about.
+/// The path argument of a command, or its default.
 pub(super) fn named(path: Option<&Path>) -> &Path {
     path.unwrap_or(Path::new("."))
 }
 
-/// What the command line asks to run.
+/// The request for the run of the command line.
 pub(super) fn request(
     path: Option<&Path>,
     batch_size: Option<u32>,
@@ -92,7 +93,7 @@ pub(super) fn request(
         working_directory: None,
         launcher: None,
         side_effects: args.side_effects,
-        // The person typed the command: an estimate then does no more than a run.
+        // The user typed the command, so an estimate may do as much as a run.
         without_sandbox: true,
     };
     if is_command {
@@ -109,12 +110,12 @@ pub(super) fn request(
             ..Request::default()
         });
     }
-    // `python src/train.py` runs in the folder that the person is in: that is the project, where nothing
-    // says otherwise. From farther away, the script's folder is.
+    // `python src/train.py` runs in the working directory, which is the project by default. For a
+    // script farther away, the project is the script's folder.
     let here = std::env::current_dir().ok();
     let above = here.clone().filter(|here| {
         let below = path.strip_prefix(here).map_or(usize::MAX, |below| below.components().count());
-        below <= MOST_BELOW && here.parent().is_some()
+        below <= MAX_DEPTH && here.parent().is_some()
     });
     let own = path.parent().unwrap_or(&path);
     let workspace = marked_root(&path, None).or(above).unwrap_or_else(|| own.to_owned());
@@ -123,24 +124,24 @@ pub(super) fn request(
     Ok(Request { workspace, script: Some(path), overrides, ..Request::default() })
 }
 
-/// Reads a launcher as the command line has it.
+/// Parses the launcher option.
 pub(super) fn launcher(named: Option<&str>) -> Result<Option<Launcher>, Failure> {
     let wrong =
         |why: String| Failure::usage(format!("--launcher: {why}"), "This command names no script");
     named.map(|text| Launcher::parse(text).map_err(wrong)).transpose()
 }
 
-/// Reads a device as the command line has it.
+/// Parses the device option.
 pub(super) fn parse_device(text: &str) -> Result<DeviceChoice, Failure> {
     DeviceChoice::parse(text)
         .ok_or_else(|| Failure::usage(format!("unknown device `{text}`"), format!("Use {DEVICES}")))
 }
 
-/// The path from the root of the file system, links as they are.
+/// The absolute path, without resolving links.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     let path = std::path::absolute(path)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display()), ""))?;
-    // `absolute` keeps `..`, and a root with `..` in it is the prefix of nothing.
+    // `absolute` keeps `..`, and a root with `..` is a prefix of no other path.
     if path.components().any(|part| part == std::path::Component::ParentDir) {
         return Ok(path.canonicalize().unwrap_or(path));
     }

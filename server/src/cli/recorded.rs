@@ -1,4 +1,4 @@
-//! A recording that a person named in place of a program.
+//! A recording named instead of a program.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use ridgeline_analysis::recording::Recording;
 use super::exit::Failure;
 use crate::pipeline;
 
-/// A recording, what an iteration of it costs, and its graph.
+/// Reads a recording with the costs and the graph of one iteration.
 pub(super) fn read(
     path: &Path,
 ) -> Result<(Recording, Profile, Result<Recorded, NoGraph>), Failure> {
@@ -20,7 +20,7 @@ pub(super) fn read(
     Ok((recording, profile, graph))
 }
 
-/// Nothing can be said of what was named.
+/// The failure for a recording that cannot be analyzed.
 pub(super) fn failure(path: &Path, why: &str) -> Failure {
     Failure::failed(
         format!("{}: {why}", path.display()),

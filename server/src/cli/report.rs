@@ -1,4 +1,4 @@
-//! `ridgeline report [PATH]`: the newest profile of a project as a page.
+//! `ridgeline report [PATH]`: writes the newest profile of a project as an HTML page.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::profiler::Profiled;
 use crate::store::Store;
 use crate::{findings, pipeline, report, what_if};
 
-/// Runs the subcommand. It reads what an earlier run left and runs nothing.
+/// Runs the subcommand. It reads the results of an earlier run and runs nothing.
 pub(super) fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
     let path = profile::absolute(&args.path)?;
     let root = if path.is_file() { project_root(&path, None) } else { path };
@@ -36,7 +36,7 @@ pub(super) fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure>
     terminal.print(&format!("{}\n", file.display()))
 }
 
-/// Writes the page of a measurement, with what was found in it and what what-ifs start from.
+/// Writes the page of a measurement, with its findings and what-ifs.
 pub(super) fn write(
     profiled: &Profiled,
     sources: &show::Sources,
@@ -47,7 +47,7 @@ pub(super) fn write(
 ) -> Result<(), Failure> {
     let found = found.as_ref().ok().map(|found| unmended(found));
     let found = found.map(|found| panel::Findings { found, message: None });
-    // A recording of which nothing can be said has told so where its findings are told.
+    // The reason for missing what-ifs is already reported with the findings.
     let what_ifs = match subject {
         Ok(subject) => what_if::study_of(profiled, subject, Some(store)),
         Err(why) => Err(why.clone()),

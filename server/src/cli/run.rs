@@ -1,5 +1,5 @@
-//! What `profile` and `demo` share: running a plan with a progress bar until it ends or Ctrl-C
-//! does, and saying how it ended.
+//! Shared by `profile` and `demo`: runs a plan with a progress bar until it ends or Ctrl-C, and
+//! reports the outcome.
 
 use std::future::Future;
 use std::path::Path;
@@ -18,13 +18,13 @@ use crate::pipeline::{Outcome, Pipeline, Plan, Problem, ProblemKind, ProgramFail
 use crate::profiler::{Profiled, ProgressEvent};
 use crate::store::Store;
 
-/// The folders of this user.
+/// Opens the folders of this user.
 pub(super) fn open_store() -> Result<Store, Failure> {
     Store::open().map_err(|error| Failure::failed(error.to_string(), ""))
 }
 
-/// Runs asynchronous work to its end. Ctrl-C and a request to terminate cancel the token that the
-/// work gets; a second Ctrl-C ends the process at once.
+/// Runs asynchronous work to its end. Ctrl-C or a termination signal cancels the token of the work.
+/// A second Ctrl-C ends the process at once.
 pub(super) fn block_on<T, W: Future<Output = T>>(
     work: impl FnOnce(CancellationToken) -> W,
 ) -> Result<T, Failure> {
@@ -40,7 +40,7 @@ pub(super) fn block_on<T, W: Future<Output = T>>(
         interrupts.abort();
         result
     });
-    // What still runs on a thread of its own (a read that was cancelled) is not waited for.
+    // Do not wait for blocking threads, such as a cancelled read.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(result)
 }
@@ -52,7 +52,7 @@ async fn cancel_on_interrupt(cancel: CancellationToken) {
     std::process::exit(i32::from(exit::INTERRUPTED));
 }
 
-/// Waits for Ctrl-C, or on Unix for a request to terminate.
+/// Waits for Ctrl-C or, on Unix, a termination signal.
 async fn interrupt() {
     #[cfg(unix)]
     {
@@ -66,12 +66,12 @@ async fn interrupt() {
         }
     }
     if tokio::signal::ctrl_c().await.is_err() {
-        // Without a handler the system's own way of ending the process still holds.
+        // Without a handler, the system's default action ends the process.
         std::future::pending::<()>().await;
     }
 }
 
-/// Runs a plan, with a progress bar on standard error where that is a terminal.
+/// Runs a plan, with a progress bar if standard error is a terminal.
 pub(super) async fn run_plan(
     pipeline: &Pipeline,
     plan: &Plan,
@@ -81,7 +81,8 @@ pub(super) async fn run_plan(
     measured(outcome_of(pipeline, plan, terminal, cancel).await?)
 }
 
-/// The newest recording of the plan where nothing changed since, else a run. `fresh` asks for a run.
+/// Returns the newest recording of the plan if nothing has changed since, else runs it. `fresh`
+/// forces a run.
 pub(super) async fn reuse_or_run(
     pipeline: &Pipeline,
     plan: &Plan,
@@ -106,7 +107,7 @@ pub(super) async fn reuse_or_run(
     Ok(profiled)
 }
 
-/// Runs a plan, for those who also want to know how the program failed.
+/// Runs a plan and returns its outcome, including a failure of the program.
 pub(super) async fn outcome_of(
     pipeline: &Pipeline,
     plan: &Plan,
@@ -125,7 +126,7 @@ pub(super) async fn outcome_of(
     Ok(outcome)
 }
 
-/// The measurement, or why there is none.
+/// The measurement, or the reason why there is none.
 pub(super) fn measured(outcome: Outcome) -> Result<Profiled, Failure> {
     match outcome {
         Outcome::Measured(profiled) => Ok(*profiled),
@@ -133,7 +134,7 @@ pub(super) fn measured(outcome: Outcome) -> Result<Profiled, Failure> {
     }
 }
 
-/// Runs work that tells how far it is, with a progress bar on standard error where that is a terminal.
+/// Runs work that reports progress, with a progress bar if standard error is a terminal.
 pub(super) async fn with_progress_bar<T>(
     work: impl AsyncFnOnce(mpsc::Sender<ProgressEvent>) -> T,
 ) -> T {
@@ -160,10 +161,10 @@ fn progress_bar() -> ProgressBar {
     bar
 }
 
-/// Says what will run, and with which Python, before it does.
+/// Prints the program and the Python before the run.
 ///
 /// # Errors
-/// Where there is no Python with torch.
+/// If there is no Python with torch.
 pub(super) async fn announce(
     pipeline: &Pipeline,
     plan: &Plan,
@@ -193,7 +194,7 @@ pub(super) async fn announce(
     Ok(())
 }
 
-/// Any outcome but a measurement, as a message with an exit code.
+/// Converts any outcome except a measurement to a message with an exit code.
 pub(super) fn failure_of(outcome: Outcome) -> Failure {
     match outcome {
         Outcome::Measured(_) => Failure::failed("an existing measurement was not used", ""),
@@ -230,8 +231,8 @@ fn problem_failure(problem: Problem) -> Failure {
     Failure { code, what: problem.what, next: with_log(problem.next, problem.log.as_deref()) }
 }
 
-/// The program's exception as Python would show it, without the frames of Ridgeline and torch, with what the program
-/// printed last and what to do.
+/// The program's exception as in Python, without the frames of Ridgeline and torch, followed by the
+/// program's last output and the next step.
 fn program_failure(failed: &ProgramFailure) -> Failure {
     let ProgramFailure { failure, root, log, side_effects: _ } = failed;
     let page = failure::page(failure, |path| root.join(path).display().to_string());

@@ -1,4 +1,4 @@
-//! `ridgeline setup`: a private Python environment with torch, under the user's cache folder.
+//! `ridgeline setup`: creates a private Python environment with torch in the user's cache folder.
 
 use std::time::Duration;
 
@@ -19,7 +19,9 @@ use crate::store::Store;
 pub(super) fn run(terminal: &Terminal) -> Result<(), Failure> {
     let store = run::open_store()?;
     let interpreter =
-        run::block_on(|cancel| async move { make_environment(&store, terminal, &cancel).await })??;
+        run::block_on(
+            |cancel| async move { create_environment(&store, terminal, &cancel).await },
+        )??;
     let torch = interpreter.torch.as_ref().map_or("unknown", |torch| torch.version.as_str());
     terminal.print(&format!(
         "The private environment is ready: {} with torch {torch}\n\
@@ -28,8 +30,8 @@ pub(super) fn run(terminal: &Terminal) -> Result<(), Failure> {
     ))
 }
 
-/// Makes the environment, or finds it made, with its progress on standard error.
-pub(super) async fn make_environment(
+/// Creates the environment unless it exists, with progress on standard error.
+pub(super) async fn create_environment(
     store: &Store,
     terminal: &Terminal,
     cancel: &CancellationToken,

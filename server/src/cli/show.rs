@@ -1,4 +1,4 @@
-//! A profile for the person at the terminal: its sources with costs, the summary, the report, JSON.
+//! Terminal output of a profile: sources with costs, the summary, findings, JSON.
 
 use ridgeline_analysis::base::printable::printable;
 use ridgeline_analysis::diagnose::finding::Finding;
@@ -11,29 +11,29 @@ use super::terminal::Terminal;
 use crate::documents::texts_on_disk;
 use crate::profiler::Profiled;
 
-/// Today's texts of a profile's files, by the same index.
+/// The current texts of a profile's files, by the same index.
 pub(super) struct Sources(Vec<Option<String>>);
 
 impl Sources {
-    /// Reads what is there. A file that is gone or is not text has none: its costs are still in
+    /// Reads the files. A file that is gone or is not text has no source. Its costs are still in
     /// the summary.
     pub(super) fn read(profiled: &Profiled) -> Sources {
         Sources(texts_on_disk(&profiled.files))
     }
 
-    /// As the presentation takes them.
+    /// The texts in the form that `present` takes.
     pub(super) fn texts(&self) -> Vec<Option<&str>> {
         self.0.iter().map(Option::as_deref).collect()
     }
 }
 
-/// The headline, phases, memory, the costliest lines and modules, and notes.
+/// The headline, phases, memory, the most expensive lines and modules, and notes.
 pub(super) fn summary(profiled: &Profiled, terminal: &Terminal) -> String {
     present::summary(&profiled.profile, style(terminal))
 }
 
-/// Every file that has costs, with those in the margin, the costliest file last: it is what stays
-/// in view.
+/// Every file with costs, annotated in the margin. The most expensive file is last, because it
+/// stays visible.
 pub(super) fn annotated_sources(
     profiled: &Profiled,
     sources: &Sources,
@@ -64,7 +64,7 @@ pub(super) fn style(terminal: &Terminal) -> present::Style {
     present::Style { color: terminal.colors(), width: terminal.width() }
 }
 
-/// What was found to be slow or wasteful, or why that is not known; empty where nothing was found.
+/// The findings, or the reason why they are unavailable. Empty if there are none.
 pub(super) fn findings(
     profiled: &Profiled,
     findings: &Result<Vec<Finding>, String>,
@@ -77,7 +77,7 @@ pub(super) fn findings(
     }
 }
 
-/// What `--json` writes.
+/// The output of `--json`.
 pub(super) fn json(
     profiled: &Profiled,
     sources: &Sources,

@@ -1,5 +1,4 @@
-//! Where the text goes: colours only where a terminal shows them, and a progress bar on standard
-//! error that leaves nothing behind.
+//! Terminal output: colors only in terminals, and a temporary progress bar on standard error.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use ridgeline_analysis::base::printable::printable;
 use super::Color;
 use super::exit::Failure;
 
-/// What standard output and standard error can show.
+/// The capabilities of standard output and standard error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terminal {
     colors: bool,
@@ -21,8 +20,8 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Asks the two streams and the environment (NO_COLOR, CLICOLOR, CLICOLOR_FORCE, TERM), unless
-    /// the person said what to do.
+    /// Inspects the two streams and the environment (NO_COLOR, CLICOLOR, CLICOLOR_FORCE, TERM),
+    /// unless the user chose a mode.
     pub(super) fn new(color: Color) -> Terminal {
         match color {
             Color::Always => Terminal { colors: true, error_colors: true },
@@ -34,7 +33,7 @@ impl Terminal {
         }
     }
 
-    /// Whether standard output shows colours.
+    /// Whether standard output shows colors.
     pub(super) fn colors(&self) -> bool {
         self.colors
     }
@@ -49,27 +48,27 @@ impl Terminal {
         if self.colors { Style::new().bold() } else { Style::new() }
     }
 
-    /// How many columns standard output has: those of the terminal, or enough for
-    /// code where there is none.
+    /// The width of standard output in columns: that of the terminal, or enough for code if there
+    /// is none.
     pub(super) fn width(&self) -> usize {
         const WITHOUT_TERMINAL: usize = 160;
         let columns = console::Term::stdout().size_checked().map(|(_, columns)| columns);
         columns.map_or(WITHOUT_TERMINAL, |columns| usize::from(columns).clamp(40, 200))
     }
 
-    /// Writes to standard output, all at once.
+    /// Writes to standard output in one go.
     pub(super) fn print(&self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
     }
 
-    /// Says something on the way, on standard error, so that standard output holds the result alone.
+    /// Prints a note to standard error, so that standard output contains only the result.
     pub(super) fn say(&self, text: &str) {
-        // Whoever closed standard error does not want to know.
+        // A closed standard error is ignored.
         let _ = writeln!(io::stderr().lock(), "{}", printable(text));
     }
 
-    /// A spinner with a message for work of unknown length. Hidden where standard error is no
+    /// A spinner with a message for work of unknown length. Hidden if standard error is not a
     /// terminal.
     pub(super) fn spinner(&self, message: &str) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());

@@ -1,4 +1,4 @@
-//! `ridgeline profile -- python train.py --flags`: a command as a person types it today.
+//! `ridgeline profile -- python train.py --flags`: the user's own command line.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,11 @@ use crate::config::Launcher;
 use crate::discover::project_root;
 use crate::pipeline::{Request, TypedCommand};
 
-/// A Makefile or a shell script that starts another is followed so far.
-const MOST_STEPS: usize = 4;
+/// The maximum number of nested Makefiles and shell scripts to follow.
+const MAX_STEPS: usize = 4;
 
-/// Whether the words after `--` are a command, rather than the arguments of the program that is found.
-/// `names_path` holds where a script or a folder was named before them.
+/// Whether the words after `--` are a command, rather than arguments of the program that is found.
+/// `names_path` is set if a script or a folder was named before them.
 pub(super) fn is_command(words: &[String], names_path: bool) -> bool {
     let program = words.iter().find(|word| !is_assignment(word));
     program.is_some_and(|program| {
@@ -31,11 +31,11 @@ fn is_assignment(word: &str) -> bool {
     })
 }
 
-/// The request for a command that is typed in `here`.
+/// The request for a command in the working directory `here`.
 pub(super) fn request(words: &[String], here: &Path) -> Result<Request, Failure> {
     let mut command = read_command(words).map_err(refused)?;
     let mut folder = here.to_owned();
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         let Some(inside) = followed(&command, &folder)? else { break };
         command = inside;
         if let Some(more) = command.folder.take() {
@@ -61,7 +61,7 @@ pub(super) fn request(words: &[String], here: &Path) -> Result<Request, Failure>
         Entry::Script { path } if !is_installed(path) => project_root(path, None),
         _ => project_root(&folder.join("-"), None),
     };
-    // Without a mark of a project, the folder that the person is in is it.
+    // Without a project marker, the working directory is the project.
     let workspace = if folder.starts_with(&workspace) { workspace } else { folder.clone() };
     let launcher = match command.launcher.as_slice() {
         [] => None,
@@ -164,7 +164,8 @@ fn entry(command: &Command, folder: &Path, python: &mut Option<PathBuf>) -> Resu
     }
 }
 
-/// A command that a package installs, such as `litgpt`: of the project itself, or beside a Python.
+/// The entry point of an installed command, such as `litgpt`: of the project itself, or of a Python
+/// environment.
 fn installed(name: &str, folder: &Path, python: &mut Option<PathBuf>) -> Result<Entry, Failure> {
     let root = project_root(&folder.join("-"), None);
     for file in ["pyproject.toml", "setup.cfg"] {
@@ -209,13 +210,13 @@ fn installed(name: &str, folder: &Path, python: &mut Option<PathBuf>) -> Result<
     Ok(Entry::Script { path: absolute(&file)? })
 }
 
-/// Whether a program lies in an environment rather than in a project.
+/// Whether a program is in an environment rather than in a project.
 fn is_installed(path: &Path) -> bool {
     let folder = path.parent().unwrap_or(path);
     ["python", "python3", "python.exe"].iter().any(|name| folder.join(name).exists())
 }
 
-/// The Python that a command names. Just `python` is whatever is found for the project.
+/// The Python that a command names. Plain `python` means the one found for the project.
 fn named_python(word: &str, folder: &Path) -> Result<Option<PathBuf>, Failure> {
     if word.contains(['/', '\\']) {
         let path = absolute(&folder.join(word))?;
@@ -232,7 +233,7 @@ fn named_python(word: &str, folder: &Path) -> Result<Option<PathBuf>, Failure> {
     if matches!(word, "python" | "python3" | "py" | "pypy" | "pypy3") {
         return Ok(None);
     }
-    // `uv run --python 3.12` names a version.
+    // `uv run --python 3.12` gives a version.
     let name = if word.starts_with(|c: char| c.is_ascii_digit()) {
         format!("python{word}")
     } else {

@@ -22,15 +22,15 @@ use crate::pipeline::{self, Compared, Iteration, Pipeline, Plan};
 use crate::profiler::{Profiled, ProgressEvent};
 use crate::what_if::{self, pairs};
 
-/// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
+/// Runs the subcommand. Naming the path on the command line is the user's consent to run it.
 pub(super) fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
-    // A slip in a name is told before anything runs.
+    // Report a misspelled name before anything runs.
     let mut wanted = chosen(&args.only)?;
     let to_measure = measurable(&args.measure)?;
     if !wanted.is_empty() {
         wanted.extend(to_measure.iter().filter(|name| !args.only.iter().any(|own| own == *name)));
     }
-    let asked = Asked {
+    let asked = Request {
         wanted,
         cluster: cluster(args)?,
         memory_limit: args.memory_limit.as_deref().map(size).transpose()?,
@@ -54,16 +54,16 @@ pub(super) fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure>
     answer.tell(args.json.as_deref(), terminal)
 }
 
-/// What is asked of an iteration.
-struct Asked {
+/// The requested analysis of an iteration.
+struct Request {
     wanted: Vec<&'static str>,
     cluster: Cluster,
     memory_limit: Option<f64>,
-    /// Whether the person named the GPUs to train on.
+    /// Whether the user specified the GPUs to train on.
     asks_for_gpus: bool,
 }
 
-impl Asked {
+impl Request {
     fn answer(&self, subject: &Subject, probes: &Probes) -> Result<Answer, Failure> {
         let capacity = subject.profile.memory.capacity_bytes.map(|bytes| bytes as f64);
         let question = Question {
@@ -74,21 +74,21 @@ impl Asked {
         };
         let study = subject.study(&question, &|| false);
         let study = study.map_err(|why| Failure::failed(why, ""))?;
-        // Where it cannot be told, the refusal of data-parallel training says why.
+        // If it is unknown, the refusal of data-parallel training gives the reason.
         let network = self.asks_for_gpus.then(|| subject.network(&question).ok()).flatten();
         Ok(Answer { study, network, ..Answer::default() })
     }
 }
 
-/// What was found out.
+/// The result of the analysis.
 #[derive(Default)]
 struct Answer {
     study: Study,
-    /// What was measured this time.
+    /// The what-ifs measured in this run.
     measured: Vec<Pair>,
-    /// Of all that was ever measured of the project.
+    /// The accuracy over all measured what-ifs of the project.
     accuracy: Option<Accuracy>,
-    /// What the network that was asked for does.
+    /// The report on the requested network.
     network: Option<NetworkReport>,
 }
 
@@ -111,7 +111,7 @@ impl Answer {
     }
 }
 
-/// The names that were asked for, each once.
+/// The requested names, without duplicates.
 fn chosen(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
     let mut chosen = Vec::new();
     for name in wanted {
@@ -129,7 +129,7 @@ fn chosen(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
     Ok(chosen)
 }
 
-/// The names of what is to be measured: of those that an edit makes.
+/// The optimizations to measure. Each needs an edit.
 pub(super) fn measurable(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
     let chosen = chosen(wanted)?;
     let has_edit = |name: &&str| study::optimization(name).is_some_and(|one| one.edit().is_some());
@@ -155,14 +155,14 @@ fn cluster(args: &WhatifArgs) -> Result<Cluster, Failure> {
                 "Use gigabits per second, such as `--bandwidth 25`, or `3.1GB/s`",
             )
         })?;
-        // One number is that of every way between two GPUs.
+        // A single number applies to every path between two GPUs.
         cluster.link = Some(rate);
         cluster.network = Some(rate);
     }
     Ok(cluster)
 }
 
-/// `25`, `25 Gbit/s`, `3.1 GB/s`, in bytes per second.
+/// Parses `25`, `25 Gbit/s` or `3.1 GB/s`, in bytes per second.
 fn bytes_per_second(text: &str) -> Option<f64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -194,7 +194,7 @@ fn of_recording(path: &Path) -> Result<Subject, Failure> {
 
 fn of_program(
     args: &WhatifArgs,
-    asked: &Asked,
+    asked: &Request,
     to_measure: &[&'static str],
     terminal: &Terminal,
 ) -> Result<Answer, Failure> {
@@ -233,7 +233,7 @@ fn of_program(
                     measured.push(pair);
                 }
                 Err(failure) if failure.code == exit::INTERRUPTED => return Err(failure),
-                // What can be measured is, and what was measured is told.
+                // Continue with the others, and report the failure.
                 Err(failure) => terminal.say(&format!("note: {name}: {}", failure.what)),
             }
         }

@@ -1,4 +1,4 @@
-//! What `ridgeline check` holds a project to.
+//! The budgets of `ridgeline check`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{Count, PathInside, SHOWN, Size, clipped};
 
-/// Findings that may be there, by severity. More are a broken budget.
+/// The maximum number of findings of a severity.
 type Findings = Count<0, 1_000_000>;
 
 /// Limits of `ridgeline check`. Command-line options take precedence.
@@ -42,17 +42,17 @@ pub(crate) struct MaxFindings {
     pub hint: Option<Findings>,
 }
 
-/// A share, written as `"5%"`.
+/// A fraction, written as `"5%"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Percent(f64);
 
 impl Percent {
-    /// Between 0 and 10.
+    /// The fraction, between 0 and 10.
     pub(crate) fn share(self) -> f64 {
         self.0
     }
 
-    /// Reads `5%`; nothing where it is no percentage from 0% to 1000%.
+    /// Parses `5%`. Returns `None` unless it is a percentage from 0% to 1000%.
     pub(crate) fn parse(text: &str) -> Option<Percent> {
         let number: f64 = text.trim().strip_suffix('%')?.trim_end().parse().ok()?;
         (0.0..=1000.0).contains(&number).then_some(Percent(number / 100.0))
@@ -96,15 +96,15 @@ impl JsonSchema for Percent {
 pub(crate) struct Milliseconds(f64);
 
 impl Milliseconds {
-    /// Nanoseconds.
+    /// The time in nanoseconds.
     pub(crate) fn nanoseconds(self) -> f64 {
         self.0 * 1e6
     }
 
-    /// Nothing where it is no time: a day is the longest.
+    /// Returns `None` if the value is not a time between 0 and one day.
     pub(crate) fn new(milliseconds: f64) -> Option<Milliseconds> {
-        const LONGEST: f64 = 86_400_000.0;
-        (milliseconds > 0.0 && milliseconds <= LONGEST).then_some(Milliseconds(milliseconds))
+        const MAX: f64 = 86_400_000.0;
+        (milliseconds > 0.0 && milliseconds <= MAX).then_some(Milliseconds(milliseconds))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Numbers with bounds.
+//! Bounded integers.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,12 +6,11 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-/// A whole number between two bounds.
+/// An integer from `MIN` to `MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count<const MIN: u32, const MAX: u32>(pub(super) u32);
 
 impl<const MIN: u32, const MAX: u32> Count<MIN, MAX> {
-    /// The number.
     pub(crate) fn get(self) -> u32 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Which device a run is for.
+//! The device to run on.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,22 +8,21 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{SHOWN, clipped};
 
-/// Where to run.
+/// The device to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DeviceChoice {
-    /// A GPU where there is one, else the CPU.
+    /// A GPU if available, else the CPU.
     #[default]
     Auto,
-    /// The CPU.
     Cpu,
-    /// The GPU that torch takes by itself.
+    /// torch's default GPU.
     Cuda,
-    /// One GPU, by torch's index.
+    /// One GPU, by its torch index.
     CudaIndex(u16),
 }
 
 impl DeviceChoice {
-    /// Reads `auto`, `cpu`, `cuda` or `cuda:1`.
+    /// Parses `auto`, `cpu`, `cuda` or `cuda:1`.
     pub(crate) fn parse(text: &str) -> Option<DeviceChoice> {
         match text {
             "auto" => Some(DeviceChoice::Auto),
@@ -38,7 +37,7 @@ impl DeviceChoice {
     }
 }
 
-/// What `device` may be, for messages.
+/// The allowed values of `device`, for messages.
 pub(crate) const DEVICES: &str = "`auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`";
 
 impl fmt::Display for DeviceChoice {

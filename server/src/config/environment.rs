@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{SHOWN, clipped};
 
-/// Serde's own errors quote what they found, which may be a secret here.
+/// Serde's default errors quote the value, which may be a secret here.
 macro_rules! refuse_without_quoting {
     ($message:literal) => {
         fn visit_bool<E: de::Error>(self, _: bool) -> Result<Self::Value, E> {
@@ -27,8 +27,8 @@ macro_rules! refuse_without_quoting {
     };
 }
 
-/// Environment variables for the program. Their values may be secrets, so `Debug` names the
-/// variables alone and no message ever quotes a value.
+/// Environment variables for the program. Their values may be secrets, so `Debug` shows only the
+/// names and no message quotes a value.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Environment(BTreeMap<String, String>);
 
@@ -88,7 +88,7 @@ impl JsonSchema for Environment {
     }
 }
 
-/// A string whose errors do not quote it, unlike those that serde makes.
+/// A string whose deserialization errors do not quote it.
 struct EnvironmentValue(String);
 
 impl<'de> Deserialize<'de> for EnvironmentValue {

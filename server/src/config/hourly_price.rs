@@ -1,4 +1,4 @@
-//! What an hour of a GPU costs.
+//! The hourly price of a GPU.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,12 +8,11 @@ use ridgeline_analysis::devices::device_spec::Price;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
-/// What an hour of a GPU costs: a number, or a table of `usd_per_hour` and `date`.
+/// The hourly price of a GPU: a number, or a table of `usd_per_hour` and `date`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HourlyPrice(Price);
 
 impl HourlyPrice {
-    /// The price.
     pub(crate) fn price(&self) -> &Price {
         &self.0
     }

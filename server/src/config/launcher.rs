@@ -1,4 +1,4 @@
-//! What starts the processes of a program that trains with many ranks.
+//! The launcher of a multi-rank training program.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{Argument, PathInside, SHOWN, clipped};
 
-/// A launcher: `["torchrun", "--nproc-per-node", "2"]`, or a table that says more.
+/// A launcher: `["torchrun", "--nproc-per-node", "2"]`, or a table with more options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Launcher {
     command: Vec<String>,
@@ -19,30 +19,30 @@ pub(crate) struct Launcher {
     paths: BTreeMap<String, PathInside>,
 }
 
-/// The Python on another machine, where nothing else is said.
-const PYTHON_THERE: &str = "python3";
-/// Options of `ssh` that a value follows, ssh(1).
+/// The default Python on a remote machine.
+const REMOTE_PYTHON: &str = "python3";
+/// The options of `ssh` that take a value, see ssh(1).
 const SSH_VALUES: &str = "BbcDEeFIiJLlmOoPpQRSWw";
 
 impl Launcher {
-    /// Reads a line as a shell would: words, quotes, backslashes, comments.
+    /// Parses a line like a shell: words, quotes, backslashes, comments.
     ///
     /// # Errors
-    /// Where it names no program, or a quote does not end.
+    /// If it names no program or a quote is not closed.
     pub(crate) fn parse(line: &str) -> Result<Launcher, String> {
         let words = shell_words::split(line);
         Launcher::of_words(words.map_err(|_| "a quote is not closed".to_owned())?)
     }
 
-    /// A launcher by its words.
+    /// Creates a launcher from its words.
     ///
     /// # Errors
-    /// Where they name no program.
+    /// If they name no program.
     pub(crate) fn of_words(command: Vec<String>) -> Result<Launcher, String> {
         Launcher { command, ..Launcher::default() }.checked()
     }
 
-    /// Takes the words of an `ssh` at the front for what carries the rest to another machine.
+    /// Splits a leading `ssh` command off as the prefix that runs the rest on a remote machine.
     fn checked(mut self) -> Result<Launcher, String> {
         if self.remote.is_empty() && self.command.first().is_some_and(|word| is_ssh(word)) {
             let host = host_of_ssh(&self.command).ok_or("the launcher's `ssh` has no host")?;
@@ -72,7 +72,7 @@ impl Launcher {
         Ok(self)
     }
 
-    /// As a person reads it: `torchrun --nproc-per-node 2`.
+    /// The command for display: `torchrun --nproc-per-node 2`.
     pub(crate) fn shown(&self) -> String {
         const LONGEST: usize = 200;
         let words: Vec<&str> =
@@ -80,7 +80,7 @@ impl Launcher {
         clipped(&words.join(" "), LONGEST)
     }
 
-    /// For the agent, of the project at `root`.
+    /// The launcher in the agent's form, for the project at `root`.
     pub(crate) fn of_project(&self, root: &Path) -> ridgeline_gpu::agent::Launcher {
         let there = self.paths.iter().map(|(there, here)| {
             let here = match here.as_path() {
@@ -92,7 +92,7 @@ impl Launcher {
         ridgeline_gpu::agent::Launcher {
             command: self.command.clone(),
             remote: self.remote.clone(),
-            python: self.python.clone().unwrap_or_else(|| PYTHON_THERE.to_owned()),
+            python: self.python.clone().unwrap_or_else(|| REMOTE_PYTHON.to_owned()),
             paths: there.collect(),
         }
     }
@@ -103,7 +103,7 @@ fn is_ssh(word: &str) -> bool {
     name == "ssh" || name == "ssh.exe"
 }
 
-/// Where the host stands among the words of an `ssh`.
+/// The index of the host among the words of an `ssh` command.
 fn host_of_ssh(words: &[String]) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_as_a_shell_reads_them() {
+    fn lines_are_parsed_like_a_shell() {
         check(
             "torchrun --nproc-per-node 2",
             expect![[r#"[] | ["torchrun", "--nproc-per-node", "2"]"#]],
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn ssh_is_what_carries_the_rest() {
+    fn a_leading_ssh_is_the_remote_prefix() {
         check(
             "ssh -p 22 -o A=b me@host torchrun x",
             expect![[r#"["ssh", "-p", "22", "-o", "A=b", "me@host"] | ["torchrun", "x"]"#]],
@@ -227,17 +227,17 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_told_as_the_ranks_see_them() {
+    fn folders_are_mapped_to_the_paths_of_the_ranks() {
         let text = "[launcher]\nremote = [\"ssh\", \"h\"]\npaths = { \"/there\" = \".\", \"/d\" = \"data\" }";
         let config = super::super::load::parse(text).expect("it is right");
         let launcher = config.launcher.expect("there is one").of_project(Path::new("/here"));
         let paths: Vec<_> = launcher.paths.into_iter().collect();
         assert_eq!(paths, [("/here".into(), "/there".into()), ("/here/data".into(), "/d".into())]);
-        assert_eq!(launcher.python, PYTHON_THERE);
+        assert_eq!(launcher.python, REMOTE_PYTHON);
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn mistakes_are_reported() {
         let said = |text: &str| super::super::load::parse(text).expect_err("it is wrong").message;
         expect!["invalid type: integer `3`, expected a list such as [\"torchrun\", \"--nproc-per-node\", \"2\"], or a table"]
             .assert_eq(&said("launcher = 3"));

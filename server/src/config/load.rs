@@ -8,40 +8,40 @@ use serde::Deserialize;
 
 use super::{Config, clipped};
 
-/// The name of the file that holds nothing else.
+/// The name of the dedicated configuration file.
 pub(crate) const FILE_NAME: &str = "ridgeline.toml";
-/// The file of which we read `[tool.ridgeline]`.
+/// The file whose `[tool.ridgeline]` table is read.
 pub(crate) const PYPROJECT: &str = "pyproject.toml";
-/// A configuration larger than this is refused unread, in bytes.
+/// The maximum size of a configuration file, in bytes. Larger files are refused without reading
+/// them.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A configuration and where it was found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Loaded {
-    /// What it says; the defaults where there is none.
+    /// The parsed configuration, or the defaults if there is no file.
     pub config: Config,
-    /// The file it came from.
     pub file: Option<PathBuf>,
-    /// What the person should know: that a second configuration was passed over.
+    /// Notes for the user: a second configuration was ignored.
     pub notes: Vec<String>,
 }
 
-/// A configuration that cannot be used. It displays as `FILE:LINE: what is wrong`.
+/// An invalid configuration. Displays as `FILE:LINE: message`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {message}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
 pub(crate) struct ConfigError {
-    /// The file.
     pub file: PathBuf,
-    /// The line, counted from 1, where it is known.
+    /// The line, 1-based, if known.
     pub line: Option<u32>,
     /// What is wrong and what is allowed.
     pub message: String,
 }
 
-/// Reads the configuration of the project at `root`. `ridgeline.toml` wins over `pyproject.toml`.
+/// Reads the configuration of the project at `root`. `ridgeline.toml` takes precedence over
+/// `pyproject.toml`.
 ///
 /// # Errors
-/// When the file that counts cannot be read, is too large, or says something that is not allowed.
+/// If the configuration file cannot be read, is too large, or is invalid.
 pub(crate) fn load(root: &Path) -> Result<Loaded, ConfigError> {
     let own_file = root.join(FILE_NAME);
     let pyproject_file = root.join(PYPROJECT);
@@ -49,7 +49,7 @@ pub(crate) fn load(root: &Path) -> Result<Loaded, ConfigError> {
     let pyproject = read_bounded(&pyproject_file);
     if let Some(text) = own {
         let config = parse(&text).map_err(|error| error.at(&own_file))?;
-        // A broken pyproject.toml is no reason to refuse a configuration that stands elsewhere.
+        // A broken pyproject.toml does not invalidate a ridgeline.toml.
         let passed_over = pyproject.ok().flatten().is_some_and(
             |text| matches!(parse_pyproject(&text), Ok(Some(_)) | Err(_) if has_table(&text)),
         );
@@ -67,7 +67,7 @@ pub(crate) fn load(root: &Path) -> Result<Loaded, ConfigError> {
     Ok(Loaded::default())
 }
 
-/// A mistake within a file whose name the parser does not know.
+/// An error in the text of a file. The parser does not know the file's name.
 #[derive(Debug)]
 pub(super) struct Mistake {
     line: Option<u32>,
@@ -82,8 +82,8 @@ impl Mistake {
             u32::try_from(ends).unwrap_or(u32::MAX).saturating_add(1)
         });
         // Serde quotes keys and values of any length.
-        const LONGEST: usize = 500;
-        Mistake { line, message: clipped(error.message(), LONGEST) }
+        const MAX_CHARS: usize = 500;
+        Mistake { line, message: clipped(error.message(), MAX_CHARS) }
     }
 
     fn at(self, file: &Path) -> ConfigError {
@@ -96,7 +96,7 @@ pub(super) fn parse(text: &str) -> Result<Config, Mistake> {
     one_entry(config)
 }
 
-/// `[tool.ridgeline]` of a `pyproject.toml`; `None` where there is no such table.
+/// Parses `[tool.ridgeline]` of a `pyproject.toml`. Returns `None` if there is no such table.
 fn parse_pyproject(text: &str) -> Result<Option<Config>, Mistake> {
     #[derive(Deserialize)]
     struct PyProject {
@@ -108,7 +108,7 @@ fn parse_pyproject(text: &str) -> Result<Option<Config>, Mistake> {
     }
     let file: PyProject = match toml::from_str(text) {
         Ok(file) => file,
-        // A file that is not ours to judge: without our table its mistakes are not our concern.
+        // Syntax errors in a file without our table are not our concern.
         Err(_) if !has_table(text) => return Ok(None),
         Err(error) => return Err(Mistake::of(&error, text)),
     };
@@ -137,11 +137,11 @@ fn one_entry(config: Config) -> Result<Config, Mistake> {
     Ok(config)
 }
 
-/// The file's text; `None` where there is no such file. A byte order mark is left out.
+/// Reads a file, without its byte order mark. Returns `None` if it does not exist.
 fn read_bounded(file: &Path) -> Result<Option<String>, ConfigError> {
     let wrong = |message: String| ConfigError { file: file.to_owned(), line: None, message };
     let unreadable = |error: io::Error| wrong(format!("cannot be read: {error}"));
-    // Opening a named pipe would wait for ever, so what is no plain file is refused first.
+    // Opening a named pipe would block forever, so anything but a regular file is refused first.
     match file.metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(error)),

@@ -1,8 +1,9 @@
-//! What a project says about its runs: `ridgeline.toml`, or `[tool.ridgeline]` in `pyproject.toml`.
+//! The configuration of a project: `ridgeline.toml`, or `[tool.ridgeline]` in `pyproject.toml`.
 //!
-//! The file comes from the project and is read before anyone trusts it, so it is bounded in size,
-//! every value is checked, and every error says file, line and what is allowed. The published
-//! schema `docs/ridgeline.schema.json` is made from these types; a test holds the two equal.
+//! The file belongs to the project and is read before the workspace is trusted. Its size is
+//! therefore limited, every value is checked, and every error reports the file, the line and the
+//! allowed values. The published schema `docs/ridgeline.schema.json` is generated from these types,
+//! and a test compares them.
 
 mod budgets;
 mod count;
@@ -38,7 +39,7 @@ pub(crate) use side_effects::{KeptFolder, SideEffects};
 pub(crate) use silenced::Silenced;
 pub(crate) use size::Size;
 
-/// How many characters of a wrong value a message quotes.
+/// The maximum number of characters of an invalid value that a message quotes.
 const SHOWN: usize = 60;
 
 /// The configuration of one project, as written. Missing keys use their defaults.
@@ -137,7 +138,7 @@ pub(crate) enum FoundBy {
 }
 
 impl FoundBy {
-    /// As the agent's protocol names it.
+    /// The name in the agent's protocol.
     pub(crate) fn name(self) -> &'static str {
         match self {
             FoundBy::Optimizer => "optimizer",
@@ -177,7 +178,7 @@ pub(crate) struct Findings {
     pub ignore: Vec<Silenced>,
 }
 
-/// At most the first characters of a value of any length.
+/// Truncates a value to `longest` characters.
 fn clipped(text: &str, longest: usize) -> String {
     match text.char_indices().nth(longest) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),

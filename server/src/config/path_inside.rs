@@ -1,4 +1,4 @@
-//! Paths that stay within the project.
+//! Paths within the project.
 
 use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
@@ -8,8 +8,9 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{SHOWN, clipped};
 
-/// A path below the project's root. Absolute paths and ways out (`../other`) are refused when the
-/// file is read; links that lead out are refused when the path is used (see [`inside`]).
+/// A path below the project's root. Absolute paths and paths that leave the project (`../other`)
+/// are refused when the file is read. Links that lead out are refused when the path is used (see
+/// [`inside`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathInside(pub(super) PathBuf);
 
@@ -63,10 +64,10 @@ impl JsonSchema for PathInside {
     }
 }
 
-/// Whether `path` (relative to `root`) still lies below `root` once links are followed.
+/// Resolves the links of `path` (relative to `root`) and checks that it is still below `root`.
 ///
 /// # Errors
-/// Says what is wrong: it is not there, or it leads out.
+/// If it does not exist or leads out of `root`.
 pub(crate) fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
     let full = root.join(path);
     let resolved = full

@@ -12,7 +12,6 @@ use super::{SHOWN, clipped};
 pub(crate) struct ModuleName(String);
 
 impl ModuleName {
-    /// The name as written.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -54,7 +53,6 @@ impl JsonSchema for ModuleName {
 pub(crate) struct Argument(String);
 
 impl Argument {
-    /// The argument as written.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

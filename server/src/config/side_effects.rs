@@ -1,4 +1,4 @@
-//! What becomes of what a run writes, and the folders that it may write to all the same.
+//! The handling of a run's writes to disk, and the folders that it may still write to.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{SHOWN, clipped};
 
-/// A longer path is no mistake of a person.
-const LONGEST: usize = 4096;
+/// The maximum length of a path, in bytes.
+const MAX_BYTES: usize = 4096;
 
 /// What to do with files the program creates, changes and deletes while profiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, clap::ValueEnum)]
@@ -25,7 +25,7 @@ pub(crate) enum SideEffects {
 }
 
 impl SideEffects {
-    /// As the agent's protocol has it.
+    /// The mode in the agent's protocol.
     pub(crate) fn mode(self) -> SideEffectsMode {
         match self {
             SideEffects::Redirect => SideEffectsMode::Redirect,
@@ -35,20 +35,20 @@ impl SideEffects {
     }
 }
 
-/// A folder that a run may write to: relative to the configuration's file, from the home folder
-/// (`~/data`), or absolute. Not one that holds the project.
+/// A folder that a run may write to: relative to the configuration file, relative to the home
+/// folder (`~/data`), or absolute. It must not contain the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeptFolder(String);
 
 impl KeptFolder {
-    /// As it was written.
+    /// The path as written.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
     fn parse(text: &str) -> Result<KeptFolder, String> {
         let shown = clipped(text, SHOWN);
-        if text.is_empty() || text.len() > LONGEST || text.contains('\0') {
+        if text.is_empty() || text.len() > MAX_BYTES || text.contains('\0') {
             return Err(
                 "a folder in keep_writes is empty, too long, or contains a NUL byte".to_owned()
             );
@@ -57,7 +57,8 @@ impl KeptFolder {
         if parts.clone().any(|part| part == "..") {
             return Err(format!("`{shown}` contains `..`: use the path of the folder itself"));
         }
-        // `~` and the root would keep everything, and the project is what `side_effects` is about.
+        // `~` and the root would exempt everything, including the project that `side_effects`
+        // protects.
         let names = parts.clone().count() - usize::from(parts.next() == Some("~"));
         if names == 0 {
             return Err(format!(
@@ -83,7 +84,7 @@ impl JsonSchema for KeptFolder {
         "KeptFolder".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "minLength": 1, "maxLength": LONGEST})
+        json_schema!({"type": "string", "minLength": 1, "maxLength": MAX_BYTES})
     }
 }
 

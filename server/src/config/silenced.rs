@@ -1,4 +1,4 @@
-//! [`Silenced`]: findings that a project does not want to see.
+//! [`Silenced`]: findings that a project hides.
 
 use std::borrow::Cow;
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Deserializer};
 
 use super::{SHOWN, clipped};
 
-/// A longer one is no mistake of a person.
-const LONGEST: usize = 1024;
+/// The maximum length of an entry, in bytes.
+const MAX_BYTES: usize = 1024;
 
-/// A rule, `hidden-sync`, or a rule in some files, `hidden-sync:old/*.py`.
+/// A rule (`hidden-sync`), or a rule in some files (`hidden-sync:old/*.py`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Silenced(String);
 
 impl Silenced {
-    /// As it was written.
+    /// The entry as written.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -32,7 +32,7 @@ impl<'de> Deserialize<'de> for Silenced {
         let (rule, glob) = text.split_once(':').unwrap_or((&text, "*"));
         let is_rule = rule == "*" || (!rule.is_empty() && rule.chars().all(is_of_a_name));
         let is_glob = !glob.is_empty() && !glob.contains(['\\', '\0']) && !glob.starts_with('/');
-        if is_rule && is_glob && text.len() <= LONGEST {
+        if is_rule && is_glob && text.len() <= MAX_BYTES {
             return Ok(Silenced(text));
         }
         let text = clipped(&text, SHOWN);
@@ -54,7 +54,7 @@ impl JsonSchema for Silenced {
                 to the project root: `hidden-sync:old/*.py`. `*` matches every finding.",
             "type": "string",
             "pattern": "^([a-z0-9-]+|\\*)(:[^/\\\\].*)?$",
-            "maxLength": LONGEST,
+            "maxLength": MAX_BYTES,
         })
     }
 }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_silences_nothing_is_refused() {
+    fn an_entry_that_silences_nothing_is_refused() {
         for wrong in
             ["", "Hidden", "hidden sync", "hidden-sync:", "hidden-sync:/tmp", "x:a\\b", ":a"]
         {

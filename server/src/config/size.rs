@@ -18,7 +18,7 @@ impl Size {
         self.0
     }
 
-    /// Reads `16 GB`; nothing where it is no size.
+    /// Parses `16 GB`. Returns `None` if it is not a size.
     pub(crate) fn parse(text: &str) -> Option<Size> {
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
@@ -34,7 +34,7 @@ impl Size {
             _ => return None,
         };
         let bytes = number.parse::<f64>().ok()? * scale;
-        // A float to integer cast saturates; what is beyond an exabyte is a slip of the hand.
+        // A float-to-integer cast saturates. A value above an exabyte is a typing error.
         (1.0..=1e18).contains(&bytes).then_some(Size(bytes as u64))
     }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use super::load::parse;
 use super::*;
 
-/// What a `ridgeline.toml` with this text gives: an error's text after the folder, or `ok`.
+/// Checks the result of a `ridgeline.toml` with this text: an error message without the folder, or
+/// `ok`.
 #[track_caller]
 fn check(text: &str, expected: Expect) {
     check_files(&[(FILE_NAME, text)], expected);
@@ -35,7 +36,7 @@ fn parsed(text: &str) -> Config {
 }
 
 #[test]
-fn everything_that_may_be_written() {
+fn every_key_is_accepted() {
     let config = parsed(
         r#"
         script = "./src/../train.py"
@@ -88,7 +89,7 @@ fn everything_that_may_be_written() {
 }
 
 #[test]
-fn prices_that_cannot_be() {
+fn invalid_prices() {
     check(
         "[devices.prices]\nT4 = -1\n",
         expect![[r#"ridgeline.toml:2: `usd_per_hour`: must be a number from 0 to 1000000"#]],
@@ -110,7 +111,7 @@ fn prices_that_cannot_be() {
 }
 
 #[test]
-fn budgets_that_cannot_be() {
+fn invalid_budgets() {
     check(
         "[check]\nmax_regression = 5\n",
         expect![[
@@ -142,13 +143,13 @@ fn budgets_that_cannot_be() {
 }
 
 #[test]
-fn nothing_written_means_the_defaults() {
+fn an_empty_file_means_the_defaults() {
     assert_eq!(parsed(""), Config::default());
     check_files(&[], expect!["ok, script None, notes []"]);
 }
 
 #[test]
-fn unknown_keys_name_the_known_ones() {
+fn unknown_keys_list_the_known_ones() {
     check(
         "[iterations]\nwarm_up = 3\n",
         expect![
@@ -246,7 +247,7 @@ fn links_stay_inside() {
 }
 
 #[test]
-fn one_program_alone() {
+fn only_one_program() {
     check(
         "script = \"a.py\"\nmodule = \"a\"\n",
         expect!["ridgeline.toml: `script` and `module` are mutually exclusive: keep only one"],
@@ -254,7 +255,7 @@ fn one_program_alone() {
 }
 
 #[test]
-fn values_of_the_environment_are_never_told() {
+fn environment_values_are_never_quoted() {
     for text in [
         "[environment]\nTOKEN = 12345678\n",
         "[environment]\nTOKEN = [\"12345678\"]\n",
@@ -331,7 +332,7 @@ fn hostile_files() {
     assert_eq!(load(folder.path()).expect_err("it is no file").message, "is not a regular file");
 }
 
-/// The JSON schema of `ridgeline.toml`, as it is published.
+/// The published JSON schema of `ridgeline.toml`.
 fn schema() -> String {
     let schema = schemars::schema_for!(Config);
     let text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");
@@ -339,7 +340,7 @@ fn schema() -> String {
 }
 
 #[test]
-fn the_page_names_every_key() {
+fn the_documentation_has_every_key() {
     let page = include_str!("../../../docs/configuration.md");
     let schema: serde_json::Value = serde_json::from_str(&schema()).expect("it is JSON");
     let keys = |pointer: &str| -> Vec<String> {
@@ -367,9 +368,9 @@ fn the_page_names_every_key() {
     assert_eq!(page.matches("\n| `").count(), all.len(), "the page has a key too many");
 }
 
-/// With `UPDATE_SCHEMA=1` in the environment it writes the file instead.
+/// Set `UPDATE_SCHEMA=1` to write the file instead.
 #[test]
-fn the_published_schema_is_that_of_the_code() {
+fn the_published_schema_matches_the_code() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ridgeline.schema.json");
     if std::env::var_os("UPDATE_SCHEMA").is_some() {
         std::fs::write(&file, schema()).expect("written");

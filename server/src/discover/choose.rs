@@ -1,4 +1,4 @@
-//! Which of a project's programs is its training run.
+//! Chooses the training run among the programs of a project.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -11,38 +11,39 @@ use super::imports::importers;
 use super::run::Run;
 use super::{Candidate, Files, Found};
 
-/// By how much the likeliest program has to lead for nobody to be asked.
+/// The score difference from which the best candidate is chosen without asking the user.
 const CLEAR_LEAD: i32 = 4;
-/// How many programs a question names.
-const MOST_CANDIDATES: usize = 20;
-/// How many files a message names where nothing was found.
-const MOST_LIKELY: usize = 3;
-/// Of so many files at the most their calls are followed into others.
-const MOST_FOLLOWED: usize = 300;
+/// The maximum number of programs in a question to the user.
+const MAX_CANDIDATES: usize = 20;
+/// The maximum number of files that a message lists if nothing was found.
+const MAX_LISTED_FILES: usize = 3;
+/// The maximum number of files whose calls are followed into other files.
+const MAX_FOLLOWED_FILES: usize = 300;
 
-/// What is known of a program.
+/// The assessment of a program.
 #[derive(Debug, Default)]
-struct Judged {
+struct Assessment {
     /// It trains, or is very likely to.
     fits: bool,
-    /// It runs something, and works with PyTorch, itself or by what it imports.
+    /// It runs something and uses PyTorch, itself or through its imports.
     is_possible: bool,
     /// It runs something.
     runs: bool,
-    /// How likely it is the training run.
+    /// The likelihood of being the training run. Higher is likelier.
     score: i32,
-    /// The place of its first command among those of the READMEs.
+    /// The position of its first command among the commands of the READMEs.
     in_readme: usize,
     reasons: Vec<String>,
 }
 
-/// The rules, on what the files say. The first that decides wins:
+/// Chooses by the contents of the files. The first rule that applies wins:
 ///
-/// 1. The opened file is a provider, or is itself a training script.
-/// 2. Exactly one training script imports the opened file, directly or through others.
-/// 3. The person chose one before, and it still is one of those that fit.
+/// 1. The opened file is a provider or a training script.
+/// 2. Exactly one training script imports the opened file, directly or indirectly.
+/// 3. The user chose a program before, and it still fits.
 /// 4. Exactly one script fits, or one leads clearly; else exactly one provider.
-/// 5. Exactly one program runs something with PyTorch, or leads clearly; else exactly one runs anything.
+/// 5. Exactly one program runs something with PyTorch, or leads clearly; else exactly one runs
+///    anything.
 pub(super) fn choose(
     files: &Files,
     described: &[Described],
@@ -98,7 +99,7 @@ pub(super) fn choose(
             return Found::Several { candidates, leads: false };
         }
     }
-    let that = |holds: fn(&Judged) -> bool| -> Vec<&Path> {
+    let that = |holds: fn(&Assessment) -> bool| -> Vec<&Path> {
         let paths = judged.iter().filter(|(_, judged)| holds(judged));
         paths.map(|(path, _)| *path).collect()
     };
@@ -112,17 +113,17 @@ pub(super) fn choose(
     if !possible.is_empty() {
         return several(&judged, &possible, files, described);
     }
-    // A save of a file that has nothing to do with PyTorch is an everyday thing.
+    // Files unrelated to PyTorch are saved all the time, so such a save starts nothing.
     let running = self::ranked(&judged, &that(|judged| judged.runs));
     if let ([only], None) = (running.as_slice(), opened) {
         return best(only);
     }
-    let likely = running.into_iter().take(MOST_LIKELY).map(Path::to_owned).collect();
+    let likely = running.into_iter().take(MAX_LISTED_FILES).map(Path::to_owned).collect();
     Found::Nothing { looked_at: files.len(), cut_short, likely }
 }
 
-/// The best way to start a program: a command that a file of the project has for it, else only its name;
-/// on the CPU where there is no GPU.
+/// The best way to start a program: a command from the project's files if there is one, else the
+/// program without arguments. Selects the CPU if there is no GPU.
 pub(super) fn best_run(path: &Path, files: &Files, described: &[Described]) -> Run {
     let own = described.iter().filter(|one| one.run.path == path && !one.doubts.are_serious());
     let best = own.min_by_key(|one| (one.doubts, one.kind));
@@ -136,7 +137,7 @@ pub(super) fn best_run(path: &Path, files: &Files, described: &[Described]) -> R
 }
 
 fn on_the_cpu(mut run: Run, (arguments, line): &(Vec<String>, u32)) -> Run {
-    // Where an option turns the GPU off, naming it twice may turn it on again.
+    // If the option toggles the GPU, passing it twice may turn the GPU on again.
     if arguments.iter().any(|argument| run.arguments.contains(argument)) {
         return run;
     }
@@ -150,7 +151,7 @@ fn on_the_cpu(mut run: Run, (arguments, line): &(Vec<String>, u32)) -> Run {
     run
 }
 
-/// The run that a person chose before, by what it is called.
+/// The run that the user chose before, by its displayed command.
 fn chosen(
     remembered: &str,
     among: &[&Path],
@@ -170,20 +171,19 @@ fn chosen(
     })
 }
 
-fn ranked<'a>(judged: &BTreeMap<&Path, Judged>, paths: &[&'a Path]) -> Vec<&'a Path> {
+fn ranked<'a>(judged: &BTreeMap<&Path, Assessment>, paths: &[&'a Path]) -> Vec<&'a Path> {
     let mut paths = paths.to_vec();
     paths.sort_by(|a, b| rank(judged, a).cmp(&rank(judged, b)).then_with(|| a.cmp(b)));
     paths
 }
 
-/// How likely a program is the training run, the likeliest first: by its score, and then by which one a
-/// README starts first.
-fn rank(judged: &BTreeMap<&Path, Judged>, path: &Path) -> (Reverse<i32>, usize) {
+/// The sort key of a program, likeliest first: by score, then by its first command in the READMEs.
+fn rank(judged: &BTreeMap<&Path, Assessment>, path: &Path) -> (Reverse<i32>, usize) {
     let unknown = (Reverse(0), usize::MAX);
     judged.get(path).map_or(unknown, |judged| (Reverse(judged.score), judged.in_readme))
 }
 
-fn leader<'a>(ranked: &[&'a Path], judged: &BTreeMap<&Path, Judged>) -> Option<&'a Path> {
+fn leader<'a>(ranked: &[&'a Path], judged: &BTreeMap<&Path, Assessment>) -> Option<&'a Path> {
     let score = |path: &Path| judged.get(path).map_or(0, |judged| judged.score);
     match ranked {
         [only] => Some(only),
@@ -193,7 +193,7 @@ fn leader<'a>(ranked: &[&'a Path], judged: &BTreeMap<&Path, Judged>) -> Option<&
 }
 
 fn several(
-    judged: &BTreeMap<&Path, Judged>,
+    judged: &BTreeMap<&Path, Assessment>,
     ranked: &[&Path],
     files: &Files,
     described: &[Described],
@@ -206,7 +206,7 @@ fn several(
 }
 
 fn candidates(
-    judged: &BTreeMap<&Path, Judged>,
+    judged: &BTreeMap<&Path, Assessment>,
     paths: &[&Path],
     files: &Files,
     described: &[Described],
@@ -215,10 +215,10 @@ fn candidates(
         run: best_run(path, files, described),
         reasons: judged.get(path).map(|judged| judged.reasons.clone()).unwrap_or_default(),
     };
-    paths.iter().take(MOST_CANDIDATES).map(candidate).collect()
+    paths.iter().take(MAX_CANDIDATES).map(candidate).collect()
 }
 
-fn judge<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, Judged> {
+fn judge<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, Assessment> {
     let mut with_torch: HashSet<&Path> = HashSet::new();
     for (path, facts) in files.iter() {
         if facts.outline.imports_torch() {
@@ -237,10 +237,10 @@ fn judge<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, Ju
     for (path, facts) in files.iter() {
         let function = starts_function(path);
         let runs = (facts.outline.runs_something() || function.is_some()) && !is_no_program(path);
-        let mut one = Judged { runs, ..Judged::default() };
+        let mut one = Assessment { runs, ..Assessment::default() };
         let mut base = i32::try_from(facts.judged.score).unwrap_or(i32::MAX);
         one.reasons = facts.judged.reasons.iter().map(|reason| (*reason).to_owned()).collect();
-        if base < LIKELY && runs && followed < MOST_FOLLOWED {
+        if base < LIKELY && runs && followed < MAX_FOLLOWED_FILES {
             followed += 1;
             one.is_possible = reaches_torch(files, path, &with_torch);
             if let Some(reached) = reach(files, path, function.as_deref()) {
@@ -272,7 +272,7 @@ fn judge<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, Ju
 
 const LIKELY: i32 = TrainingScript::LIKELY as i32;
 
-/// How much the project's own files speak of a program, and where.
+/// The score from the project's files that mention a program, and their names.
 fn mentions(path: &Path, described: &[Described]) -> (i32, Vec<String>) {
     let mut kinds: BTreeSet<Kind> = BTreeSet::new();
     let mut reasons = Vec::new();
@@ -295,7 +295,7 @@ fn in_readme(path: &Path, described: &[Described]) -> usize {
     readmes.position(|one| one.run.path == path && !one.doubts.is_other_task).unwrap_or(usize::MAX)
 }
 
-/// What a file's name and place say. It decides nothing by itself, and much between two that train.
+/// The score from a file's name and folder. It decides only between programs that train.
 fn by_name(path: &Path) -> i32 {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| stem.contains(word));
@@ -348,7 +348,7 @@ fn by_name(path: &Path) -> i32 {
     points + if depth == 0 { 2 } else { 0 }
 }
 
-/// Files that Python's tools run, rather than a person.
+/// Whether a file is run by Python tools rather than by users.
 fn is_no_program(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let in_tests = path.components().any(|part| {
@@ -370,7 +370,7 @@ fn is_no_program(path: &Path) -> bool {
         )
 }
 
-/// Whether a program works with PyTorch by what it imports of the project.
+/// Whether a program uses PyTorch through the project files that it imports.
 fn reaches_torch(files: &Files, path: &Path, with_torch: &HashSet<&Path>) -> bool {
     const MOST: usize = 500;
     let mut seen = HashSet::from([path.to_owned()]);

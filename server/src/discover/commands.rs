@@ -1,4 +1,4 @@
-//! The commands that a project's files hold, and which of its Python files each starts.
+//! The commands in a project's files, and the Python file that each one starts.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -9,7 +9,7 @@ use super::imports::module_below;
 use super::run::Run;
 use super::{Files, normal};
 
-/// A kind of file that holds commands, in the order in which they are believed.
+/// A kind of file with commands, in descending order of trust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     LaunchJson,
@@ -20,7 +20,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What a file of that path holds.
+    /// The kind of the file at this path.
     pub(super) fn of(path: &Path) -> Option<Kind> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         match name.as_str() {
@@ -44,40 +44,40 @@ impl Kind {
     }
 }
 
-/// A run that a file of the project describes.
+/// A run described by a file of the project.
 #[derive(Clone, Debug)]
 pub(super) struct Described {
     pub(super) run: Run,
     pub(super) kind: Kind,
-    /// Less is better: what speaks against taking it as it is.
+    /// Reasons against using it unchanged. A smaller value is better.
     pub(super) doubts: Doubts,
-    /// The file that it is from: `README.md`.
+    /// The file that contains it: `README.md`.
     pub(super) file: String,
 }
 
-/// What speaks against a command, the weightiest first.
+/// Reasons against a command, strongest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Doubts {
     is_incomplete: bool,
     misses_files: bool,
     wants_gpu: bool,
-    /// It evaluates, or prepares data.
+    /// It evaluates or prepares data.
     pub(super) is_other_task: bool,
     is_launched: bool,
-    /// There is no GPU, and it does not ask for the CPU.
+    /// This machine has no GPU, and the command does not select the CPU.
     is_not_for_cpu: bool,
 }
 
 impl Doubts {
-    /// It is better to start the program without arguments.
+    /// Whether it is better to start the program without arguments.
     pub(super) fn are_serious(self) -> bool {
         self.is_incomplete || self.misses_files || self.wants_gpu || self.is_other_task
     }
 }
 
-/// Variables that choose devices and machines, or change what Python is: of those in a project's files
-/// none is taken. They belong to the machine that they were written on.
-const NOT_TAKEN: [&str; 14] = [
+/// Variables that select devices or machines, or change Python itself. They belong to the machine
+/// that the command was written for, so they are not taken from a project's files.
+const IGNORED_VARIABLES: [&str; 14] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     "HIP_VISIBLE_DEVICES",
@@ -94,7 +94,7 @@ const NOT_TAKEN: [&str; 14] = [
     "HOME",
 ];
 
-/// The run that a command of a file describes, where it starts a Python file of the project.
+/// The run described by a command, if it starts a Python file of the project.
 pub(super) fn described(
     root: &Path,
     files: &Files,
@@ -112,14 +112,14 @@ pub(super) fn described(
         Some((path, module, base.clone()))
     });
     let (path, module, base) = found.or_else(|| only_below(files, program))?;
-    // Where the program was found from the root, it still runs in the folder that is asked for.
+    // A program that was found from the root still runs in the requested folder.
     let base = bases.into_iter().next_back().filter(|_| kind == Kind::LaunchJson).unwrap_or(base);
     let in_workspace = |text: &String| text.replace(WORKSPACE_FOLDER, &root.to_string_lossy());
     let arguments: Vec<String> = arguments.iter().map(in_workspace).collect();
     let environment: BTreeMap<String, String> = environment
         .iter()
         .filter(|(name, _)| {
-            let is_not = NOT_TAKEN.contains(&name.as_str());
+            let is_not = IGNORED_VARIABLES.contains(&name.as_str());
             !is_not && !name.starts_with("NCCL_") && !name.starts_with("LD_")
         })
         .map(|(name, value)| (name.clone(), in_workspace(value)))
@@ -152,9 +152,9 @@ pub(super) fn described(
     Some(Described { run, kind, doubts, file })
 }
 
-/// A launcher of a project's file as it is used here: one process on this machine, however many machines
-/// the command was written for. What needs no launcher with one process gets none, and what reaches other
-/// machines is never taken from a file.
+/// Reduces a launcher from a project's file to one process on this machine, whatever the command
+/// was written for. A launcher that one process does not need is dropped, and one that reaches
+/// other machines is never used.
 fn one_process(launcher: &[String]) -> Vec<String> {
     let is_torch = launcher.iter().any(|word| {
         let name = word.rsplit(['/', '\\']).next().unwrap_or(word);
@@ -186,7 +186,8 @@ fn program_file(
     }
 }
 
-/// A README may leave out the folder that its readers are in, where only one script can be meant.
+/// Finds a script without its folder: a README may omit the folder, which is accepted if only one
+/// script matches.
 fn only_below(files: &Files, program: &Program) -> Option<(PathBuf, Option<String>, PathBuf)> {
     let Program::Script(script) = program else { return None };
     let script = within(Path::new(""), Some(&script.replace('\\', "/")))?;
@@ -207,7 +208,7 @@ pub(super) fn module(files: &Files, base: &Path, name: &str) -> Option<PathBuf> 
     })
 }
 
-/// A path below a folder of the project, which may lead up as far as the root.
+/// Resolves a path below a folder of the project. `..` may lead up to the root.
 fn within(base: &Path, path: Option<&str>) -> Option<PathBuf> {
     let mut result = base.to_owned();
     for component in Path::new(path.unwrap_or_default()).components() {
@@ -225,7 +226,7 @@ fn within(base: &Path, path: Option<&str>) -> Option<PathBuf> {
     normal(&result)
 }
 
-/// Whether the arguments name files to read that are not there. Folders may be made by the program.
+/// Whether the arguments name input files that do not exist. Folders may be created by the program.
 fn misses_files(root: &Path, base: &Path, arguments: &[String]) -> bool {
     const READ: [&str; 17] = [
         "yaml", "yml", "json", "jsonl", "toml", "py", "cfg", "ini", "txt", "csv", "parquet", "pt",
@@ -249,7 +250,7 @@ fn misses_files(root: &Path, base: &Path, arguments: &[String]) -> bool {
     })
 }
 
-/// Whether the arguments ask for something other than training from the start.
+/// Whether the arguments request something other than training from the start.
 fn is_other_task(arguments: &[String]) -> bool {
     const TASKS: [&str; 18] = [
         "help",

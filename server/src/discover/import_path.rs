@@ -1,4 +1,5 @@
-//! Where Python has to look for what a program imports of its project: as a script, or as a module.
+//! How to start a file so that Python finds its imports from the project: as a script or as a
+//! module.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -9,16 +10,17 @@ use super::Files;
 use super::imports::{folders_above, module_below};
 use super::standard_library::is_in_standard_library;
 
-/// How a file has to be started for its imports to be found. Paths are absolute.
+/// How to start a file so that its imports are found. Paths are absolute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImportPath {
-    /// The module that it is, and the folder that its top package is in, where it cannot run as a script.
+    /// If it cannot run as a script: its module name and the folder that contains its top-level
+    /// package.
     pub module: Option<(String, PathBuf)>,
-    /// Further folders to look in.
+    /// Additional folders for Python's path.
     pub more: Vec<PathBuf>,
 }
 
-/// Packages that are installed everywhere: a project's folder of that name is not what is imported.
+/// Commonly installed packages. A project folder of the same name is not the imported package.
 const INSTALLED: [&str; 14] = [
     "torch",
     "torchvision",
@@ -35,12 +37,12 @@ const INSTALLED: [&str; 14] = [
     "triton",
     "tensorboard",
 ];
-/// At most so many files are followed.
-const MOST_FILES: usize = 500;
-/// At most so many folders above the project.
-const MOST_ABOVE: usize = 4;
+/// The maximum number of files whose imports are followed.
+const MAX_FILES: usize = 500;
+/// The maximum number of folders above the project.
+const MAX_FOLDERS_ABOVE: usize = 4;
 
-/// How the file at `path`, relative to `root`, has to be started.
+/// How to start the file at `path`, relative to `root`.
 pub(super) fn import_path(root: &Path, files: &Files, path: &Path) -> ImportPath {
     let Some(facts) = files.get(path) else { return ImportPath::default() };
     let imports = facts.outline.imports();
@@ -73,15 +75,15 @@ pub(super) fn import_path(root: &Path, files: &Files, path: &Path) -> ImportPath
         Some((_, base)) => base.strip_prefix(root).ok().map(Path::to_owned),
         None => Some(own.to_owned()),
     };
-    let more = further_folders(files, path, first);
+    let more = additional_folders(files, path, first);
     ImportPath { module, more: more.into_iter().map(|folder| root.join(folder)).collect() }
 }
 
-/// The folder above the top package of a file with relative imports: above every folder that says it is a
-/// package, and as far up as the dots lead.
+/// The folder above the top-level package of a file with relative imports: above every folder with
+/// an `__init__.py`, and at least as far up as the dots lead.
 fn above_package(root: &Path, own: &Path, levels: u32) -> Option<PathBuf> {
     let mut package = root.join(own);
-    let limit = root.ancestors().nth(MOST_ABOVE).unwrap_or(root).to_owned();
+    let limit = root.ancestors().nth(MAX_FOLDERS_ABOVE).unwrap_or(root).to_owned();
     let mut depth = 1;
     loop {
         let above = package.parent()?.to_owned();
@@ -95,8 +97,8 @@ fn above_package(root: &Path, own: &Path, levels: u32) -> Option<PathBuf> {
     }
 }
 
-/// The folder above a file's own package, where the file imports it by its full name and Python would not
-/// find that from the file's folder.
+/// The folder above a file's package, if the file imports that package by its full name and Python
+/// would not find it from the file's folder.
 fn above_own_package(files: &Files, own: &Path, name: &str) -> Option<PathBuf> {
     let top = name.split('.').next()?;
     if module_below(files, own, name).is_some() || is_folder_of(files, &own.join(top)) {
@@ -109,20 +111,21 @@ fn above_own_package(files: &Files, own: &Path, name: &str) -> Option<PathBuf> {
     is_there.then(|| base.to_owned())
 }
 
-/// Python finds what lies in a package only by the package's name. Its folder on the path would hide
-/// installed modules of the same names, such as `typing` or `numpy`.
+/// Whether a folder is a package. Python finds its modules only through the package name. With the
+/// folder on the path they would hide installed modules of the same names, such as `typing` or
+/// `numpy`.
 fn is_package(files: &Files, folder: &Path) -> bool {
     files.contains_key(&folder.join("__init__.py"))
 }
 
-/// Whether Python files lie in a folder: a package without an `__init__.py`.
+/// Whether a folder contains Python files: a package without an `__init__.py`.
 fn is_folder_of(files: &Files, folder: &Path) -> bool {
     let mut from = files.range(folder.to_owned()..);
     from.next().is_some_and(|(path, _)| path.starts_with(folder) && path != folder)
 }
 
-/// The folders in which the program's imports are found and Python would not look.
-fn further_folders(files: &Files, start: &Path, first: Option<PathBuf>) -> Vec<PathBuf> {
+/// The folders that contain the program's imports and are not on Python's path.
+fn additional_folders(files: &Files, start: &Path, first: Option<PathBuf>) -> Vec<PathBuf> {
     let mut more: Vec<PathBuf> = Vec::new();
     let mut seen = HashSet::from([start.to_owned()]);
     let mut waiting = VecDeque::from([start.to_owned()]);
@@ -156,7 +159,7 @@ fn further_folders(files: &Files, start: &Path, first: Option<PathBuf>) -> Vec<P
                 found.as_ref()?.ends_with("__init__.py").then(|| folder.join(format!("{name}.py")))
             });
             for file in found.iter().cloned().chain(names) {
-                if files.contains_key(&file) && seen.len() < MOST_FILES && seen.insert(file.clone())
+                if files.contains_key(&file) && seen.len() < MAX_FILES && seen.insert(file.clone())
                 {
                     waiting.push_back(file);
                 }

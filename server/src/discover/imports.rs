@@ -1,4 +1,4 @@
-//! What the files of a project import from one another.
+//! The imports between the files of a project.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use ridgeline_analysis::python::{Import, ProgramOutline, ProjectFiles};
 
 use super::Files;
 
-/// Every file that imports `target`, directly or through others.
+/// Returns every file that imports `target`, directly or indirectly.
 pub(super) fn importers(files: &Files, target: &Path) -> BTreeSet<PathBuf> {
     let mut imported_by: HashMap<PathBuf, Vec<&Path>> = HashMap::new();
     for (path, facts) in files.iter() {
@@ -41,17 +41,17 @@ fn resolve(files: &Files, importer: &Path, import: &Import) -> Vec<PathBuf> {
         }
     };
     for start in starts {
-        let mut meant = Vec::new();
+        let mut targets = Vec::new();
         let mut package = start;
         for part in import.module.split('.').filter(|part| !part.is_empty()) {
             package.push(part);
-            // Importing `a.b.c` runs the packages on the way.
-            meant.extend(module_file(files, &package));
+            // Importing `a.b.c` also runs the packages `a` and `a.b`.
+            targets.extend(module_file(files, &package));
         }
-        meant
+        targets
             .extend(import.names.iter().filter_map(|name| module_file(files, &package.join(name))));
-        if !meant.is_empty() {
-            return meant;
+        if !targets.is_empty() {
+            return targets;
         }
     }
     Vec::new()
@@ -66,14 +66,14 @@ fn module_file(files: &Files, module: &Path) -> Option<PathBuf> {
     [file, package].into_iter().find(|path| files.contains_key(path))
 }
 
-/// The folders that an absolute import may begin in, for a file: its own, which Python puts first on its
-/// path for a script, and then those above it, each with its `src`.
+/// The folders in which a file's absolute imports are searched: its own folder, which Python puts
+/// first on the path of a script, then the folders above it, each with its `src`.
 pub(super) fn folders_above(file: &Path) -> impl Iterator<Item = PathBuf> + '_ {
     let folder = file.parent().unwrap_or(Path::new(""));
     folder.ancestors().flat_map(|above| [above.to_owned(), above.join("src")])
 }
 
-/// The file of a dotted name below a folder.
+/// The file of a dotted module name below a folder.
 pub(super) fn module_below(files: &Files, folder: &Path, name: &str) -> Option<PathBuf> {
     let mut path = folder.to_owned();
     path.extend(name.split('.').filter(|part| !part.is_empty()));

@@ -1,9 +1,9 @@
-//! Which program is the training run of a project, where its configuration does not say.
+//! Finds the training run of a project whose configuration does not name it.
 //!
-//! The project's Python files are read (never run) and judged by `analysis::source`, and so are the files
-//! that hold commands: READMEs, Makefiles, shell scripts, `launch.json`, entry points. The walk is
-//! bounded in files, bytes, depth and time, respects `.gitignore`, and keeps what it learnt about
-//! files that did not change.
+//! The project's Python files are read (never run) and assessed by `analysis::source`. Files with
+//! commands are read as well: READMEs, Makefiles, shell scripts, `launch.json`, entry points. The
+//! walk is limited in files, bytes, depth and time, respects `.gitignore`, and caches the facts of
+//! unchanged files.
 
 mod choose;
 mod commands;
@@ -32,69 +32,68 @@ pub(crate) use run::{Run, with_arguments};
 
 use commands::{Described, Kind};
 
-/// At most so many Python files are looked at.
+/// The maximum number of Python files.
 const MAX_FILES: usize = 2_000;
-/// A larger file is no script that a person wrote, in bytes.
+/// The maximum size of a file, in bytes. Larger files are not written by hand.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// At most so much text is looked at, in bytes.
+/// The maximum size of all files together, in bytes.
 const MAX_TOTAL_BYTES: u64 = 32 << 20;
-/// At most so many folders deep.
+/// The maximum depth of folders.
 const MAX_DEPTH: usize = 12;
-/// At most so many files that hold commands.
+/// The maximum number of files with commands.
 const MAX_COMMAND_FILES: usize = 200;
-/// Those are not looked for deeper.
+/// The maximum depth of files with commands.
 const MAX_COMMAND_DEPTH: usize = 4;
-/// At most so long.
+/// The maximum duration of the walk.
 const MAX_TIME: Duration = Duration::from_secs(3);
-/// Folders that hold other people's code, besides those that git ignores.
+/// Folders with third-party code, in addition to those that git ignores.
 const FOREIGN_FOLDERS: [&str; 6] =
     ["site-packages", "node_modules", "__pycache__", "venv", "env", "build"];
 
-/// What a project can be run by. Paths are relative to its root.
+/// The result of a search. Paths are relative to the project's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// This training program.
+    /// A training program.
     Run(Run),
-    /// This Skyline or DeepView provider file.
+    /// A Skyline or DeepView provider file.
     Provider(PathBuf),
-    /// Several fit.
+    /// Several programs fit.
     Several {
-        /// Likeliest first.
+        /// The candidates, likeliest first.
         candidates: Vec<Candidate>,
-        /// The first one is likelier than the second.
+        /// Whether the first is likelier than the second.
         leads: bool,
     },
-    /// Nothing looks like training.
+    /// No program looks like training.
     Nothing {
-        /// How many Python files were looked at.
+        /// The number of inspected Python files.
         looked_at: usize,
-        /// Whether the walk came to one of its bounds.
+        /// Whether the walk reached a limit.
         cut_short: bool,
-        /// Files that run something, the likeliest first.
+        /// Files that run something, likeliest first.
         likely: Vec<PathBuf>,
     },
 }
 
-/// A program that may be the one.
+/// A possible training program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    /// How it is started.
     pub run: Run,
-    /// Why it looks like training, in a person's words.
+    /// The reasons why it looks like training, for display.
     pub reasons: Vec<String>,
 }
 
-/// Looks for training programs and remembers what it learnt, by root.
+/// Searches for training programs, with a cache of file facts by root.
 #[derive(Debug, Default)]
 pub(crate) struct Discovery {
     facts: HashMap<PathBuf, (Version, Arc<Facts>)>,
     written: HashMap<PathBuf, (Version, Arc<Vec<Written>>)>,
 }
 
-/// A file's size and time of change: when neither moved, it was not written.
+/// A file's size and modification time. If neither changed, the file is unchanged.
 type Version = (u64, Option<SystemTime>);
 
-/// The Python files of a project, by their paths from its root.
+/// The Python files of a project, by path relative to its root.
 #[derive(Debug, Default)]
 struct Files(BTreeMap<PathBuf, Arc<Facts>>);
 
@@ -106,32 +105,31 @@ impl Deref for Files {
     }
 }
 
-/// What one file says.
+/// The facts from one file.
 #[derive(Clone, Debug, Default)]
 struct Facts {
     judged: TrainingScript,
     outline: ProgramOutline,
-    /// Arguments that have the program use the CPU, and the line that declares them, where its default is a
-    /// GPU and this machine has none.
+    /// Arguments that select the CPU, and the line that declares them. Only set if the program's
+    /// default is a GPU and this machine has none.
     cpu_option: Option<(Vec<String>, u32)>,
 }
 
-/// What a walk found.
+/// The result of a walk.
 struct Scan {
     files: Files,
     described: Vec<Described>,
     cut_short: bool,
 }
 
-/// The folder that a project's paths are relative to, for a file: the nearest one above it, not
-/// above `limit`, that says so by a configuration or a package's metadata. Else `limit`, or without
-/// one the file's own folder.
+/// The root of the project that contains a file: the nearest folder above it, up to `limit`, with a
+/// configuration or package metadata. Otherwise `limit`, or without one the file's folder.
 pub(crate) fn project_root(file: &Path, limit: Option<&Path>) -> PathBuf {
     let own = file.parent().unwrap_or(file);
     marked_root(file, limit).unwrap_or_else(|| limit.unwrap_or(own).to_owned())
 }
 
-/// The nearest folder above a file, not above `limit`, with a configuration or a package's metadata.
+/// The nearest folder above a file, up to `limit`, with a configuration or package metadata.
 pub(crate) fn marked_root(file: &Path, limit: Option<&Path>) -> Option<PathBuf> {
     const MARKS: [&str; 4] = [config::FILE_NAME, config::PYPROJECT, "setup.py", "setup.cfg"];
     let own = file.parent().unwrap_or(file);
@@ -147,8 +145,8 @@ pub(crate) fn marked_root(file: &Path, limit: Option<&Path>) -> Option<PathBuf> 
 }
 
 impl Discovery {
-    /// Finds the run of the project at `root`. `opened` is the file that the person saved, relative
-    /// to the root; `remembered` what they chose before, as [`Run::shown`] or as a path.
+    /// Finds the run of the project at `root`. `opened` is the file that the user saved, relative
+    /// to the root. `remembered` is the user's previous choice, as [`Run::shown`] or as a path.
     pub(crate) fn find(
         &mut self,
         root: &Path,
@@ -160,14 +158,14 @@ impl Discovery {
         choose::choose(&files, &described, opened.as_deref(), remembered, cut_short)
     }
 
-    /// How the Python file at `path`, relative to the root, has to be started for its imports to be found.
+    /// How to start the Python file at `path`, relative to the root, so that its imports are found.
     pub(crate) fn import_path(&mut self, root: &Path, path: &Path) -> ImportPath {
         let Some(path) = normal(path) else { return ImportPath::default() };
         let Scan { files, .. } = self.scan(root, Some(&path));
         import_path::import_path(root, &files, &path)
     }
 
-    /// The Python file of a module, where `python -m` is typed in `folder`, both relative to the root.
+    /// The Python file of a module for `python -m` in `folder`, both relative to the root.
     pub(crate) fn module_file(
         &mut self,
         root: &Path,
@@ -178,7 +176,7 @@ impl Discovery {
         commands::module(&files, &normal(folder)?, name)
     }
 
-    /// Whether a file is a provider, whatever else the project has.
+    /// Whether a file is a provider, regardless of the rest of the project.
     pub(crate) fn is_provider(&mut self, file: &Path) -> bool {
         self.read(file).is_some_and(|facts| facts.judged.provider)
     }
@@ -186,11 +184,11 @@ impl Discovery {
     fn scan(&mut self, root: &Path, opened: Option<&Path>) -> Scan {
         let began = Instant::now();
         let mut files = BTreeMap::new();
-        // A hidden folder, which the walk leaves out.
+        // The walk omits hidden folders.
         let launch = Path::new(".vscode/launch.json");
         let mut with_commands = vec![(launch.to_owned(), Kind::LaunchJson)];
         let mut bytes = 0_u64;
-        // The opened file counts even where git ignores it or the walk ends before it.
+        // The opened file is included even if git ignores it or the walk ends before it.
         if let Some(opened) = opened
             && let Some(facts) = self.read(&root.join(opened))
         {
@@ -229,7 +227,7 @@ impl Discovery {
                 files.insert(path.to_owned(), facts);
             }
         }
-        // What was learnt about files that are gone is of no use.
+        // Forget the facts of deleted files.
         self.facts.retain(|path, _| {
             path.strip_prefix(root).map_or(true, |relative| files.contains_key(relative))
         });
@@ -298,7 +296,7 @@ fn is_foreign(path: &Path) -> bool {
     FOREIGN_FOLDERS.iter().any(|foreign| name == *foreign) || path.join("pyvenv.cfg").is_file()
 }
 
-/// The path without `.`, where it neither is absolute nor leads out.
+/// The path without `.`. Returns `None` if it is absolute or leads out of the project.
 fn normal(path: &Path) -> Option<PathBuf> {
     let mut result = PathBuf::new();
     for component in path.components() {
@@ -311,8 +309,9 @@ fn normal(path: &Path) -> Option<PathBuf> {
     Some(result)
 }
 
-/// Whether this machine has a GPU that PyTorch may use, as far as files say. Commands that ask for one are
-/// of no use without. It is looked up once, as each of thousands of files asks.
+/// Whether this machine appears to have a GPU that PyTorch can use, judged by device files. Without
+/// one, commands for a GPU cannot be used. Cached, because it is queried for each of thousands of
+/// files.
 fn has_gpu() -> bool {
     static HAS_GPU: LazyLock<bool> = LazyLock::new(|| {
         !cfg!(target_os = "linux")

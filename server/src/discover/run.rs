@@ -1,38 +1,38 @@
-//! How a project's program is started.
+//! The command that starts a project's program.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::base::printable::one_line;
 
-/// How a project's program is started. Paths are relative to the project's root.
+/// The command that starts a project's program. Paths are relative to the project's root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// Its Python file.
+    /// The Python file.
     pub path: PathBuf,
-    /// What `python -m` gets, where it is started so: `package.train`, or `package.cli:main` for the function
-    /// that an installed command calls.
+    /// The argument of `python -m`, if started that way: `package.train`, or `package.cli:main` for
+    /// the function of an installed command.
     pub module: Option<String>,
     /// The program's arguments.
     pub arguments: Vec<String>,
-    /// Variables for the program.
+    /// Environment variables for the program.
     pub environment: BTreeMap<String, String>,
-    /// What starts its processes.
+    /// The launcher command.
     pub launcher: Vec<String>,
-    /// The folder to run in, where it is not the project's own.
+    /// The working directory, if it is not the project's root.
     pub folder: Option<PathBuf>,
-    /// Where this was found: `command from README.md:14`.
+    /// The source: `command from README.md:14`.
     pub origin: Option<String>,
 }
 
 impl Run {
-    /// A script without arguments.
+    /// Creates a run of a script without arguments.
     pub(crate) fn script(path: &Path) -> Run {
         Run { path: path.to_owned(), ..Run::default() }
     }
 
-    /// As a person types it, without Python's own name for a script: `train.py --lr 0.1`,
-    /// `python -m package.train`. It is what a person's choice is remembered by.
+    /// The command for display, without `python` for a script: `train.py --lr 0.1`, `python -m
+    /// package.train`. It is also the key under which the user's choice is stored.
     pub(crate) fn shown(&self) -> String {
         let program = match &self.module {
             None => {
@@ -45,13 +45,13 @@ impl Run {
     }
 }
 
-/// A program with its arguments, as a person types them, on one line of a bounded length.
+/// A program and its arguments as a shell command, on one line of limited length.
 pub(crate) fn with_arguments(program: &str, arguments: &[String]) -> String {
     const LONGEST: usize = 300;
     let mut text = program.to_owned();
     for argument in arguments {
         text.push(' ');
-        // A shell takes `--lr=0.1` as it is.
+        // A shell needs no quotes for `--lr=0.1`.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
         if !argument.is_empty() && argument.chars().all(is_plain) {
             text.push_str(argument);

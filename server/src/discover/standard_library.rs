@@ -1,6 +1,7 @@
-//! The modules that come with Python: `sys.stdlib_module_names` of CPython 3.9 to 3.14, without private ones.
+//! Python's standard library: `sys.stdlib_module_names` of CPython 3.9 to 3.14, without private
+//! modules.
 
-/// Whether a top-level module comes with Python.
+/// Whether a top-level module belongs to the standard library.
 pub(super) fn is_in_standard_library(name: &str) -> bool {
     MODULES.binary_search(&name).is_ok()
 }
@@ -240,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_are_in_order() {
+    fn modules_are_sorted() {
         assert!(MODULES.is_sorted());
         assert!(is_in_standard_library("typing") && !is_in_standard_library("torch"));
     }

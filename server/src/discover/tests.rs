@@ -1,4 +1,4 @@
-//! Which program a folder is run by.
+//! Tests of the program that is chosen for a folder.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn check(files: &[(&str, &str)], opened: &str, remembered: &str, expected: &str)
 }
 
 #[test]
-fn the_only_one() {
+fn the_only_script_is_chosen() {
     check(&[("train.py", TRAINS), ("model.py", MODEL)], "", "", "train.py");
 }
 
@@ -53,7 +53,7 @@ fn nothing_trains() {
 }
 
 #[test]
-fn several_ask_and_the_answer_holds() {
+fn several_scripts_prompt_and_the_choice_is_remembered() {
     let files = [("a.py", TRAINS), ("b.py", TRAINS), ("model.py", MODEL)];
     check(&files, "", "", "ask: a.py b.py");
     check(&files, "", "b.py", "b.py");
@@ -101,7 +101,7 @@ fn providers() {
 }
 
 #[test]
-fn other_peoples_code_does_not_count() {
+fn third_party_code_is_ignored() {
     let files = [
         ("train.py", TRAINS),
         (".venv/lib/python3.12/site-packages/lib/train.py", TRAINS),
@@ -114,13 +114,13 @@ fn other_peoples_code_does_not_count() {
 }
 
 #[test]
-fn a_circle_of_imports_ends() {
+fn cyclic_imports_terminate() {
     let files = [("a.py", "import b\n"), ("b.py", "import a\n"), ("train.py", TRAINS)];
     check(&files, "a.py", "", "train.py");
 }
 
 #[test]
-fn hostile_files_are_read_past() {
+fn hostile_files_are_skipped() {
     let deep = "(".repeat(20_000);
     let long = "x = 1\n".repeat(300_000);
     let files = [("train.py", TRAINS), ("deep.py", deep.as_str()), ("long.py", long.as_str())];
@@ -172,11 +172,11 @@ fn libraries_that_train() {
 
 #[test]
 fn a_loop_in_another_file() {
-    // As mnist_hogwild does: a process is given a function of another file.
+    // Like mnist_hogwild: a process runs a function of another file.
     let spawns = "import torch.multiprocessing as mp\nfrom train import train\n\
         if __name__ == '__main__':\n    p = mp.Process(target=train, args=(1,))\n    p.start()\n";
     check(&[("main.py", spawns), ("train.py", ENGINE)], "", "", "main.py");
-    // As minGPT's projects do: a trainer of a package beside.
+    // Like minGPT's projects: a trainer from a neighboring package.
     let project = "from mylib.trainer import Trainer\nfrom mylib.model import Net\n\
         if __name__ == '__main__':\n    trainer = Trainer(Net())\n    trainer.run()\n";
     let files = [
@@ -188,7 +188,7 @@ fn a_loop_in_another_file() {
     ];
     check(&files, "", "", "projects/adder/adder.py");
     check(&files, "mylib/trainer.py", "", "projects/adder/adder.py");
-    // A function of a module, and what a package hands on.
+    // A function of a module, and one that a package re-exports.
     let calls = "import argparse\nfrom mylib import engine as e\nargparse.ArgumentParser()\ne.train(1, 2)\n";
     check(&[("start.py", calls), ("mylib/engine.py", ENGINE)], "", "", "start.py");
     let handed_on = "from mylib import train\ntrain(1, 2)\n";
@@ -201,7 +201,7 @@ fn a_loop_in_another_file() {
 }
 
 #[test]
-fn a_library_is_no_program() {
+fn a_library_is_not_a_program() {
     check(&[("engine.py", ENGINE), ("model.py", MODEL)], "", "", "nothing in 2");
 }
 
@@ -221,7 +221,7 @@ fn one_runnable_file_always_runs() {
         ("tests/test_lib.py", "import pytest\npytest.main()\n"),
     ];
     check(&files, "", "", "go.py");
-    // Whoever saves a file that has nothing to do with PyTorch gets no run.
+    // Saving a file unrelated to PyTorch starts no run.
     check(&files, "go.py", "", "nothing in 4");
     check(&[("a.py", "print(1)\n"), ("b.py", "print(1)\n")], "", "", "nothing in 2");
 }
@@ -260,7 +260,7 @@ fn commands_of_the_project() {
 }
 
 #[test]
-fn commands_that_cannot_be_used_as_they_are() {
+fn commands_that_cannot_be_used_unchanged() {
     let check_readme = |line: &str, expected: &str| {
         let readme = format!("```\n{line}\n```\n");
         check(
@@ -281,7 +281,7 @@ fn commands_that_cannot_be_used_as_they_are() {
         "python train.py --out new.pt",
         "train.py --out new.pt (command from README.md:2)",
     );
-    // The first that can.
+    // The first usable command.
     check_readme(
         "python train.py --data $DATA\npython train.py --lr 2\npython train.py --lr 3",
         "train.py --lr 2 (command from README.md:3)",
@@ -291,7 +291,7 @@ fn commands_that_cannot_be_used_as_they_are() {
 }
 
 #[test]
-fn a_command_tells_two_scripts_apart() {
+fn a_command_decides_between_two_scripts() {
     let readme = "```\npython b.py\n```\n";
     let files = [("a.py", TRAINS), ("b.py", TRAINS), ("README.md", readme)];
     check(&files, "", "", "b.py (command from README.md:2)");
@@ -318,7 +318,7 @@ fn commands_for_another_task_and_another_folder() {
         python train.py test\npython train.py --evaluate\npython train.py --epochs 2\n```\n";
     let files = [("train.py", TRAINS), ("model.py", MODEL), ("README.md", readme)];
     check(&files, "", "", "train.py --epochs 2 (command from README.md:5)");
-    // The readers of this one are in the folder of the program.
+    // The README assumes the program's folder.
     let readme = "```\npython train.py --epochs 2\n```\n";
     let files = [("pkg/train.py", TRAINS), ("pkg/model.py", MODEL), ("README.md", readme)];
     check(&files, "", "", "pkg/train.py --epochs 2 (command from README.md:2)");
@@ -345,7 +345,7 @@ fn the_cpu_where_there_is_no_gpu() {
     let readme = "```\npython train.py --device=cpu\n```\n";
     let files = [&plain[..], &[("README.md", readme)]].concat();
     check(&files, "", "", "train.py --device=cpu (command from README.md:2)");
-    // `--cuda` turns it off here.
+    // Here `--cuda` turns the GPU off.
     let train = format!("p.add_argument('--cuda', action='store_false')\n{TRAINS}");
     check(
         &[("train.py", train.as_str()), ("model.py", MODEL)],
@@ -365,7 +365,7 @@ fn a_command_is_remembered_whole() {
     check(&files, "", "b.py --lr 9", "likeliest first: a.py --lr 1 b.py --lr 2");
 }
 
-/// What the run takes from a command of a README besides its arguments.
+/// Checks what the run takes from a command of a README besides its arguments.
 #[test]
 fn variables_and_launchers_of_files() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -386,7 +386,7 @@ fn variables_and_launchers_of_files() {
 }
 
 #[test]
-fn hostile_command_files_are_read_past() {
+fn hostile_command_files_are_skipped() {
     let line = "python train.py ".repeat(1 << 20);
     let deep = format!("{{\"configurations\": {}", "[".repeat(100_000));
     let escapes = "```\npython train.py \u{1b}]0;x\u{7} --lr 1\n```\n";
@@ -401,7 +401,8 @@ fn hostile_command_files_are_read_past() {
     check(&files, "", "", "train.py");
 }
 
-/// How a file of a project is started: as a script or as which module, and what is added to Python's path.
+/// Checks how a file of a project is started: as a script or as which module, and what is added to
+/// Python's path.
 #[track_caller]
 fn check_started(files: &[(&str, &str)], path: &str, expected: &str) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -428,30 +429,30 @@ fn scripts_and_modules() {
     let relative = "from .model import Net\n";
     let package = [("pkg/__init__.py", ""), ("pkg/train.py", relative), ("pkg/model.py", MODEL)];
     check_started(&package, "pkg/train.py", "-m pkg.train in project");
-    // Without an `__init__.py`, and up as far as the dots lead.
+    // Without an `__init__.py`, as far up as the dots lead.
     let files = [("pkg/sub/train.py", "from ..model import Net\n"), ("pkg/model.py", MODEL)];
     check_started(&files, "pkg/sub/train.py", "-m pkg.sub.train in project");
-    // The folder that is open is the package.
+    // The open folder is the package.
     let files = [("__init__.py", ""), ("train.py", relative), ("model.py", MODEL)];
     check_started(&files, "train.py", "-m project.train in ");
-    // Its own package by its full name, with and without `__init__.py`.
+    // The file's own package by its full name, with and without `__init__.py`.
     let full = "from pkg.model import Net\n";
     let files = [("src/pkg/train.py", full), ("src/pkg/model.py", MODEL)];
     check_started(&files, "src/pkg/train.py", "-m pkg.train in project/src");
     // Another package of the project.
     let files = [("tools/train.py", full), ("pkg/__init__.py", ""), ("pkg/model.py", MODEL)];
     check_started(&files, "tools/train.py", "script + project");
-    // A stray `__init__.py` beside imports by their bare names.
+    // A stray `__init__.py` next to imports by bare names.
     let files = [("a/__init__.py", ""), ("a/train.py", "import model\n"), ("a/model.py", MODEL)];
     check_started(&files, "a/train.py", "script");
     // Both at once.
     let both = "from .model import Net\nimport helper\n";
     let files = [("a/train.py", both), ("a/model.py", MODEL), ("a/helper.py", "")];
     check_started(&files, "a/train.py", "-m a.train in project + project/a");
-    // No folder of the project stands for an installed package.
+    // A project folder does not replace an installed package.
     let files = [("tools/train.py", "import datasets\n"), ("datasets/__init__.py", "")];
     check_started(&files, "tools/train.py", "script");
-    // Nor is a file of a package an installed one, or one that comes with Python.
+    // A file in a package does not replace an installed or standard library module either.
     let inside = "import numpy\nimport typing\nimport six\n";
     let files = [
         ("tools/train.py", full),
@@ -462,7 +463,7 @@ fn scripts_and_modules() {
         ("pkg/six.py", ""),
     ];
     check_started(&files, "tools/train.py", "script + project");
-    // A folder that is no name.
+    // A folder whose name is not an identifier.
     let files = [("my-code/train.py", relative), ("my-code/model.py", MODEL)];
     check_started(&files, "my-code/train.py", "script");
 }

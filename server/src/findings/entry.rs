@@ -1,4 +1,4 @@
-//! What runs, as a recording says it.
+//! The entry point of a recorded program.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,25 +11,25 @@ use serde::Deserialize;
 
 use crate::batch::Sources;
 
-/// A manifest beyond this is not read: a model of 100,000 modules has less.
-const MOST_MANIFEST: u64 = 64 << 20;
+/// The maximum size of a manifest, in bytes. A model of 100,000 modules has a smaller one.
+const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 
-/// What ran, by the manifest in a recording's folder.
+/// The entry point, from the manifest in a recording's folder.
 pub(crate) fn entry_of(recording: &Path, sources: &Sources) -> Option<Entry> {
     #[derive(Deserialize)]
-    struct Told {
+    struct PartialManifest {
         entry: Option<manifest::Entry>,
     }
     let file = File::open(recording.join("manifest.json")).ok()?;
     let mut text = String::new();
-    file.take(MOST_MANIFEST).read_to_string(&mut text).ok()?;
-    entry_told(&serde_json::from_str::<Told>(&text).ok()?.entry?, sources)
+    file.take(MAX_MANIFEST_BYTES).read_to_string(&mut text).ok()?;
+    entry_told(&serde_json::from_str::<PartialManifest>(&text).ok()?.entry?, sources)
 }
 
-/// What ran, by what a manifest says of it.
-pub(crate) fn entry_told(told: &manifest::Entry, sources: &Sources) -> Option<Entry> {
-    let provider = told.kind == "provider";
-    let path = match (&told.path, &told.name) {
+/// The entry point, from the entry of a manifest.
+pub(crate) fn entry_told(manifest_entry: &manifest::Entry, sources: &Sources) -> Option<Entry> {
+    let provider = manifest_entry.kind == "provider";
+    let path = match (&manifest_entry.path, &manifest_entry.name) {
         (Some(path), _) => path.clone(),
         (None, Some(name)) => {
             let base = name.replace('.', "/");

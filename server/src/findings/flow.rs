@@ -1,4 +1,4 @@
-//! From a measurement, or a pause in typing, to findings that are shown; and what ends it.
+//! Updates the findings after a measurement or a pause in typing.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -17,49 +17,49 @@ use crate::requests::Applying;
 use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 
-/// Programs of one workspace that are read at once.
-const MOST_PROGRAMS: usize = 8;
-/// After an opening: the editor asks for its hints first.
+/// The maximum number of programs of a workspace that are analyzed at once.
+const MAX_PROGRAMS: usize = 8;
+/// The delay after a document is opened. The editor requests its hints first.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// What was found in a workspace.
+/// The findings of a workspace.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// By measurement its generation and what it shows, one for each project, newest first.
+    /// The generation and the findings of each measurement, one per project, newest first.
     measured: Vec<(u64, Arc<Kept>)>,
-    /// The generations of the measurements that were looked at, also where nothing could be said.
+    /// The generations of the inspected measurements, including those without a result.
     looked_at: Vec<u64>,
-    /// What the texts alone show.
+    /// Findings from source text only.
     read: Vec<Arc<Kept>>,
-    /// The pause before the texts are read.
+    /// The pause before the texts are analyzed.
     pause: Debouncer,
-    /// The reading under way, and what stops it.
+    /// The number of the running analysis, and the token that cancels it.
     running: Option<(u64, CancellationToken)>,
 }
 
 impl Findings {
-    /// Everything that is shown.
+    /// All shown findings.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Kept>> {
         self.measured.iter().map(|(_, kept)| kept).chain(&self.read)
     }
 
-    /// What a measurement shows, by its generation.
+    /// The findings of a measurement, by its generation.
     pub(crate) fn of(&self, generation: u64) -> Option<&Arc<Kept>> {
         self.measured.iter().find(|(of, _)| *of == generation).map(|(_, kept)| kept)
     }
 
-    /// Whether a measurement was looked at.
+    /// Whether a measurement was inspected.
     pub(crate) fn is_looked_at(&self, generation: u64) -> bool {
         self.looked_at.contains(&generation)
     }
 
-    /// Nobody waits for the pause any more, nor for what is read.
+    /// Cancels the pause and the running analysis.
     pub(crate) fn forget_pending(&mut self) {
         self.stop();
         self.pause = Debouncer::default();
     }
 
-    /// Lets go of everything.
+    /// Drops all findings and cancels pending work.
     pub(crate) fn clear(&mut self) {
         self.stop();
         self.measured.clear();
@@ -86,7 +86,7 @@ impl Drop for Findings {
 }
 
 impl GlobalState {
-    /// What was found in the projects around a file.
+    /// The findings of the projects that contain a file.
     pub(crate) fn findings_around(&self, file: &Path) -> Vec<Arc<Kept>> {
         if self.settings.findings.is_none() {
             return Vec::new();
@@ -95,16 +95,16 @@ impl GlobalState {
         all.filter(|kept| file.starts_with(&kept.root)).cloned().collect()
     }
 
-    /// Whether something of a workspace is shown that moves with its text.
+    /// Whether a workspace shows findings, which move with the text.
     pub(crate) fn has_findings(&self, id: WorkspaceId) -> bool {
         self.settings.findings.is_some() && !self.workspaces[id].findings.is_empty()
     }
 
-    /// A measurement was looked at; nothing can be said where there is no graph of it.
+    /// Stores the findings of a measurement. `found` is `None` if the measurement has no graph.
     pub(crate) fn findings_found(&mut self, id: WorkspaceId, generation: u64, found: Option<Kept>) {
         let feed = self.feed.clone();
         let workspace = &mut self.workspaces[id];
-        // The person may have had it cleared, and a later run may have taken its place.
+        // The user may have cleared it, and a later run may have replaced it.
         let about = workspace.measured.iter().find(|(known, _)| *known == generation);
         let Some(project) = about.map(|(_, profiled)| profiled.real_root.clone()) else { return };
         let projects: Vec<PathBuf> =
@@ -122,7 +122,7 @@ impl GlobalState {
         self.show_diagnostics(id);
     }
 
-    /// A text of a workspace is another one now: it is read after a pause.
+    /// Analyzes a changed text after a pause.
     pub(crate) fn read_after_pause(&mut self, file: &Path, is_new: bool) {
         let is_python = file.extension().is_some_and(|ending| ending == "py");
         if let Some(id) = self.workspaces.around(file).filter(|_| is_python) {
@@ -141,7 +141,7 @@ impl GlobalState {
         findings.pause.restart(pause, &wake);
     }
 
-    /// The pause is over, unless somebody typed meanwhile.
+    /// Starts the analysis when the pause has ended, unless another edit restarted it.
     pub(crate) fn reading_due(&mut self, id: WorkspaceId) {
         let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::ReadingDue };
         if self.workspaces[id].findings.pause.is_over(&wake) {
@@ -156,9 +156,9 @@ impl GlobalState {
             is_python && self.workspaces.around(file) == Some(id)
         };
         let mut files: Vec<PathBuf> = open.filter(is_here).collect();
-        // The programs that a person works on come first.
+        // The most recently edited program comes first.
         files.sort_by_key(|file| Some(file) != self.last_touched.as_ref());
-        files.truncate(MOST_PROGRAMS);
+        files.truncate(MAX_PROGRAMS);
         let programs: Vec<Applying> =
             files.iter().map(|file| self.applying(id, Some(file))).collect();
         let number = self.next_number();
@@ -175,21 +175,21 @@ impl GlobalState {
             let (reply, answer) = oneshot::channel();
             let stop = cancel.clone();
             pool.answer(reply, move || Ok(read(&programs, &*profiler, &|| stop.is_cancelled())));
-            // It is not begun where nobody waits for it any more.
+            // The analysis does not start if it was cancelled meanwhile.
             let found = tokio::select! {
                 found = answer => found,
                 () = cancel.cancelled() => return,
             };
-            // A panic in there has been logged by the hook: what is shown stays.
+            // The hook has logged any panic. The shown findings stay.
             let found = found.ok().and_then(Result::ok).flatten();
-            // Where the event loop is over, nobody wants it.
+            // Sending fails only after the event loop has ended.
             let _ =
                 events.send(Event::Workspace(id, WorkspaceEvent::TextsRead(number, found))).await;
         });
     }
 
-    /// The texts were read; nothing where they are no Python at the moment, which keeps the last
-    /// picture.
+    /// Stores the findings of an analysis. `found` is `None` if a text currently does not parse,
+    /// which keeps the previous findings.
     pub(crate) fn texts_read(&mut self, id: WorkspaceId, number: u64, found: Option<Vec<Kept>>) {
         let workspace = &mut self.workspaces[id];
         let findings = &mut workspace.findings;
@@ -205,7 +205,7 @@ impl GlobalState {
         }
     }
 
-    /// Findings are shown, or are not any more.
+    /// Applies a change of the settings about findings.
     pub(crate) fn findings_settings_changed(&mut self, id: WorkspaceId) {
         let workspace = &mut self.workspaces[id];
         if !workspace.findings.pause.is_started() && workspace.findings.read.is_empty() {
@@ -214,8 +214,8 @@ impl GlobalState {
     }
 }
 
-/// What the texts of programs alone show; nothing where one is no Python at the moment, or where it is
-/// not wanted any more.
+/// The findings from source text. Returns `None` if a text currently does not parse or the analysis
+/// was cancelled.
 fn read(
     programs: &[Applying],
     profiler: &dyn Profiler,

@@ -1,4 +1,4 @@
-//! Findings that are shown, and where they are in today's texts.
+//! Stored findings, and their place in the current text.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use ridgeline_analysis::python::{SourceIndex, fingerprint};
 
 use crate::batch::Sources;
 
-/// What was found in a project at one time.
+/// Findings of a project, with the state of its texts at that time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
-    /// The project's root, without links.
+    /// The project's root, with links resolved.
     pub root: PathBuf,
-    /// What was found, the costliest first.
+    /// The findings, highest cost first.
     pub findings: Vec<Finding>,
-    /// The measurement that shows it; nothing where the texts alone do.
+    /// The measurement they come from, or `None` if they come from source text only.
     pub profile: Option<Arc<Profile>>,
-    /// What runs the texts that alone show it.
+    /// The entry point, for findings from source text.
     pub entry: Option<Entry>,
-    /// The lines' checksums of the texts then, by path relative to the root.
+    /// The line checksums of the analyzed texts, by path relative to the root.
     texts: Vec<(String, Vec<u32>)>,
 }
 
 impl Kept {
-    /// What was found in `sources`, or in the texts that were measured.
+    /// Stores findings from a measurement, or from `sources`.
     pub(crate) fn new(
         root: &Path,
         findings: Vec<Finding>,
@@ -52,7 +52,7 @@ impl Kept {
         Kept { root: root.to_owned(), findings, profile, entry: None, texts }
     }
 
-    /// What was found in the texts of a program alone.
+    /// Stores findings from the source text of a program.
     pub(crate) fn read(
         root: &Path,
         findings: Vec<Finding>,
@@ -62,17 +62,17 @@ impl Kept {
         Kept { entry: Some(entry), ..Kept::new(root, findings, None, sources) }
     }
 
-    /// A text of then, by its path relative to the root.
+    /// The line checksums of an analyzed text, by its path relative to the root.
     pub(crate) fn then(&self, path: &str) -> Option<&[u32]> {
         self.texts.iter().find(|(known, _)| known == path).map(|(_, then)| then.as_slice())
     }
 
-    /// The path of a file relative to the root, with `/` between.
+    /// The path of a file relative to the root, with `/` as separator.
     pub(crate) fn relative(&self, file: &Path) -> Option<String> {
         Some(file.strip_prefix(&self.root).ok()?.to_string_lossy().replace('\\', "/"))
     }
 
-    /// Whether a line of today's text ran in the measured iteration.
+    /// Whether a line of the current text ran in the measured iteration.
     fn ran(&self, path: &str, today: &Today<'_>, line: u32) -> bool {
         let Some(profile) = &self.profile else { return false };
         let at = profile.files.iter().position(|file| file.path == path);
@@ -80,7 +80,7 @@ impl Kept {
         lines.iter().any(|one| one.calls > 0.0 && today.line(one.line) == Some(line))
     }
 
-    /// The files that something was found in.
+    /// The files with findings.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> =
             self.findings.iter().map(|one| self.root.join(&one.at.path)).collect();
@@ -90,30 +90,28 @@ impl Kept {
     }
 }
 
-/// A finding in today's text.
+/// A finding at its place in the current text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed<'a> {
-    /// What was found.
     pub finding: &'a Finding,
-    /// When, and in what.
+    /// The set it belongs to.
     pub kept: &'a Kept,
-    /// The line today, counted from 1.
+    /// The line in the current text, 1-based.
     pub line: u32,
     /// The first and the last line of its statement.
     pub statement: (u32, u32),
-    /// How much it matters.
     pub severity: Severity,
 }
 
 impl Placed<'_> {
-    /// The measurement that shows it.
+    /// The measurement it comes from, if any.
     pub(crate) fn profile(&self) -> Option<&Profile> {
         self.kept.profile.as_deref()
     }
 }
 
-/// The findings in one of today's texts, in their order. What was measured stands for what the text
-/// alone shows, and what reads differently now or is silenced is left out.
+/// The findings in a current text, in their order. Measured findings replace findings from source
+/// text. Findings whose statement changed and silenced findings are omitted.
 pub(crate) fn in_text<'a>(
     all: &'a [Arc<Kept>],
     file: &Path,
@@ -134,7 +132,7 @@ pub(crate) fn in_text<'a>(
             let Some(line) = today.line(finding.at.line) else { continue };
             let is_known =
                 found.iter().any(|one| one.finding.rule == finding.rule && one.line == line);
-            // Some rules say so only of lines that ran.
+            // Some rules let a measurement decide only about lines that ran.
             let decides = diagnose::measurement_decides(finding.rule);
             let is_decided = kept.profile.is_none()
                 && measured.iter().any(|(run, path, then)| {
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_ones_follow_their_statements() {
+    fn measured_findings_follow_their_statements() {
         let all = [measured(vec![finding("x", 2, Some(Cost::time(10.0)))])];
         check(&all, THEN, Severity::Hint, &[("x", 2)]);
         check(&all, "z()\na()\nb()\nc()\n", Severity::Hint, &[("x", 3)]);
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn little_ones_are_not_shown_where_they_are_not_wanted() {
+    fn findings_below_the_minimum_severity_are_hidden() {
         let all = [measured(vec![
             finding("x", 1, Some(Cost::time(10.0))),
             finding("y", 2, Some(Cost::time(2.0))),
@@ -216,8 +214,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_stands_for_what_the_text_shows() {
-        // No rule of this name is known: a measurement decides.
+    fn measured_findings_replace_those_from_source_text() {
+        // The rule is unknown, so a measurement decides.
         let now = "a()\nb()\nnew()\n";
         let of_text = read(vec![finding("x", 1, None), finding("x", 3, None)], now);
         check(std::slice::from_ref(&of_text), now, Severity::Hint, &[("x", 1), ("x", 3)]);
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn another_project_has_nothing_to_do_with_it() {
+    fn other_projects_are_ignored() {
         let all = [measured(vec![finding("x", 1, None)])];
         let index = SourceIndex::new(THEN);
         assert!(in_text(&all, Path::new("/v/train.py"), &index, Severity::Hint).is_empty());

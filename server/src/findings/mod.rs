@@ -1,8 +1,7 @@
-//! Findings: worked out from a measurement, or read from the texts alone, and where they are in
-//! today's texts.
+//! Findings from a measurement or from source text, and their place in the current text.
 //!
-//! Nothing of a workspace runs for it, so it needs no consent. It reads files and computes, so it is
-//! for threads on which that disturbs nobody.
+//! Nothing of the workspace runs, so no consent is needed. The functions read files and compute, so
+//! call them on a background thread.
 
 pub(crate) mod entry;
 mod flow;
@@ -31,22 +30,24 @@ use crate::profiler::Profiled;
 pub(crate) use flow::Findings;
 pub(crate) use kept::{Kept, Placed, in_text};
 
-/// What a measured iteration shows, the costliest first, without what the project silences by its
-/// configuration. `probes` are operators that ran by themselves, `sources` today's texts.
+/// The findings of a measured iteration, highest cost first, without those that the project's
+/// configuration silences. `probes` are timings of single operators, `sources` the current texts.
 pub(crate) fn measured(
     subject: &Subject,
     probes: &Probes,
     sources: &Sources,
     root: &Path,
 ) -> Vec<Finding> {
-    let told = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
-    let entry = told.and_then(|told| entry::entry_told(told, sources)).unwrap_or_default();
+    let manifest_entry = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
+    let entry = manifest_entry
+        .and_then(|manifest_entry| entry::entry_told(manifest_entry, sources))
+        .unwrap_or_default();
     let ignored = ignored(root);
     let found = diagnose::diagnose(subject, probes, sources, &entry);
     found.into_iter().filter(|one| !ignored.silence(one.rule, &one.at.path)).collect()
 }
 
-/// What the texts of a program alone show, in the same way.
+/// The findings from the source text of a program, ordered and filtered in the same way.
 pub(crate) fn read(
     sources: &Sources,
     entry: &Entry,
@@ -58,10 +59,11 @@ pub(crate) fn read(
     found.into_iter().filter(|one| !ignored.silence(one.rule, &one.at.path)).collect()
 }
 
-/// The findings of a finished run without those that today's texts silence, for a command line.
+/// The findings of a finished run without those silenced in the current texts, for the command
+/// line.
 ///
 /// # Errors
-/// Why there are none: what `subject` has for that.
+/// The error of `subject`.
 pub(crate) fn of_run(
     profiled: &Profiled,
     subject: &Result<Subject, String>,
@@ -70,7 +72,7 @@ pub(crate) fn of_run(
     Ok(of_subject(profiled, subject).findings)
 }
 
-/// The findings of a measurement without those that today's texts silence.
+/// The findings of a measurement without those silenced in the current texts.
 pub(crate) fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
     let root = real_path(&profiled.root);
     let sources = Sources::new(&root, []);
@@ -81,13 +83,15 @@ pub(crate) fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
     Kept::new(&root, found, Some(profiled.profile.clone()), &sources)
 }
 
-/// What the texts alone show at lines that a measurement did not come to, for a command line. Nothing
-/// of what was found in the same file by its measurement.
+/// The findings from source text at lines that a measurement did not reach, for the command line. A
+/// rule that already has a measured finding in a file is omitted there.
 pub(crate) fn unreached(profiled: &Profiled, subject: &Subject, found: &[Finding]) -> Vec<Finding> {
     let root = real_path(&profiled.root);
     let sources = Sources::new(&root, []);
-    let told = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
-    let Some(entry) = told.and_then(|told| entry::entry_told(told, &sources)) else {
+    let manifest_entry = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
+    let Some(entry) =
+        manifest_entry.and_then(|manifest_entry| entry::entry_told(manifest_entry, &sources))
+    else {
         return Vec::new();
     };
     let mut of_texts = read(&sources, &entry, &root, &|| false);
@@ -106,7 +110,7 @@ pub(crate) fn unreached(profiled: &Profiled, subject: &Subject, found: &[Finding
     shown
 }
 
-/// Leaves out what comments in today's texts silence.
+/// Omits findings that comments in the current texts silence.
 fn unsilenced(found: Vec<Finding>, profile: &Profile, sources: &Sources) -> Vec<Finding> {
     let mut kept = Vec::with_capacity(found.len());
     let mut texts: Vec<(String, Option<SourceIndex>)> = Vec::new();
@@ -131,8 +135,8 @@ fn unsilenced(found: Vec<Finding>, profile: &Profile, sources: &Sources) -> Vec<
     kept
 }
 
-/// What the project's configuration silences; a broken one silences nothing, and is told of where
-/// something is to run.
+/// The findings that the project's configuration silences. A broken configuration silences nothing.
+/// It is reported when something is to run.
 fn ignored(root: &Path) -> Ignored {
     let config = config::load(root).map(|loaded| loaded.config).unwrap_or_default();
     Ignored::new(config.findings.ignore.iter().map(|entry| entry.as_str()))

@@ -1,4 +1,4 @@
-//! From a keystroke to what is shown: the pause, the estimate, its end.
+//! The estimate of unsaved text: pause after a keystroke, start, end.
 
 use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -17,15 +17,15 @@ use crate::scheduler::{Job, Slot, Work, WorkspaceId};
 use crate::settings::Settings;
 use crate::state::{GlobalState, Saved};
 
-/// After a run or an opening: the editor asks for its hints first.
+/// The delay after a run or after a document is opened. The editor requests its hints first.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Places that are told of at once; a model of a hundred such operators would fill the screen.
+/// The maximum number of gaps shown at once. A model may have hundreds.
 const GAP_LIMIT: usize = 16;
 
 impl GlobalState {
-    /// A text of a workspace is another one now: what is being estimated is out of date, and the
-    /// newest text is estimated after a pause.
+    /// Handles an edit: cancels the running estimate, which is out of date, and schedules one of
+    /// the newest text.
     pub(crate) fn text_changed(&mut self, file: &Path) {
         let Some(id) = self.workspaces.around(file) else { return };
         let is_measured = self.is_as_saved(id);
@@ -33,7 +33,7 @@ impl GlobalState {
         let workspace = &mut self.workspaces[id];
         let told = workspace.live.told.as_mut();
         let gone = told.and_then(|told| Arc::make_mut(told).would_fail.take());
-        // An undone edit shows what was measured again, and waits for nothing.
+        // Undoing an edit shows the measurement again, without a pause.
         let undone = is_measured && workspace.live.drop_scaled();
         if gone.is_some() {
             self.show_diagnostics(id);
@@ -47,7 +47,7 @@ impl GlobalState {
         self.estimate_after(id, self.settings.live_delay);
     }
 
-    /// Estimates a workspace when nothing was typed for some time.
+    /// Schedules an estimate after a pause without edits.
     fn estimate_after(&mut self, id: WorkspaceId, pause: Duration) {
         if self.settings.live {
             let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::EstimateDue };
@@ -55,13 +55,13 @@ impl GlobalState {
         }
     }
 
-    /// Estimates a workspace when its editor has got what it asks for first.
+    /// Schedules an estimate once the editor has received its first answers.
     pub(crate) fn estimate_when_idle(&mut self, id: WorkspaceId) {
         let pause = self.settings.live_delay.max(IDLE);
         self.estimate_after(id, pause);
     }
 
-    /// The pause is over, unless somebody typed meanwhile.
+    /// Requests the estimate when the pause has ended, unless another edit restarted it.
     pub(crate) fn estimate_due(&mut self, id: WorkspaceId) {
         let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::EstimateDue };
         if self.workspaces[id].live.pause.is_over(&wake) {
@@ -69,7 +69,7 @@ impl GlobalState {
         }
     }
 
-    /// Estimates that are not wanted any more go, and those for another GPU come.
+    /// Applies changed settings: drops unwanted estimates, and requests those for another GPU.
     pub(crate) fn live_settings_changed(&mut self, id: WorkspaceId, before: &Settings) {
         let now = self.settings.clone();
         let of_estimates = |settings: &Settings| {
@@ -85,7 +85,7 @@ impl GlobalState {
         self.estimate_when_idle(id);
     }
 
-    /// Lets go of all estimates of a workspace, and stops the one under way.
+    /// Drops all estimates of a workspace and stops the running one.
     pub(crate) fn clear_estimates(&mut self, id: WorkspaceId) {
         self.workspaces[id].live.clear();
         self.scheduler.stop(id, Slot::Estimate);
@@ -98,14 +98,14 @@ impl GlobalState {
         }
         let texts: Vec<DocumentId> = self.python_in(id).map(|(text, _)| text.clone()).collect();
         texts.iter().for_each(|text| self.documents.catch_up(text));
-        // What is no Python at the moment keeps the last estimate.
+        // While the text does not parse, the last estimate stays.
         if !texts.iter().any(|text| self.is_unfinished(text)) {
             let key = self.estimate_key(id);
             self.scheduler.want(id, Work::Estimate(key));
         }
     }
 
-    /// Stands for everything that an estimate depends on, as far as it is in the editor.
+    /// A hash of everything in the editor that an estimate depends on.
     fn estimate_key(&self, id: WorkspaceId) -> u64 {
         let target = self.target_gpu(id);
         let mut texts: Vec<_> = self
@@ -125,12 +125,12 @@ impl GlobalState {
         hasher.finish()
     }
 
-    /// The document that was touched last, if it is in this workspace.
+    /// The most recently edited document, if it is in this workspace.
     pub(crate) fn touched_in(&self, id: WorkspaceId) -> Option<PathBuf> {
         self.last_touched.clone().filter(|file| file.starts_with(&self.workspaces[id].root))
     }
 
-    /// Begins an estimate of the texts as they are now.
+    /// Starts an estimate of the current texts.
     pub(crate) fn begin_estimate(&mut self, job: &Job) -> Option<()> {
         let id = job.owner;
         let permit = job.permit.clone()?;
@@ -150,7 +150,8 @@ impl GlobalState {
         Some(())
     }
 
-    /// An estimate ended. One that was stopped is of an older text, and not wanted any more.
+    /// Handles the end of an estimate. The result of a stopped one is discarded, because its text
+    /// is outdated.
     pub(crate) fn estimate_ended(&mut self, job: &Job, outcome: EstimateOutcome) {
         let generation = self.next_number();
         let id = job.owner;
@@ -175,7 +176,7 @@ impl GlobalState {
                 live.estimates.retain(|(_, older)| older.root != profiled.root);
                 live.estimates.insert(0, (generation, Arc::new(profiled)));
                 self.live_changed(id);
-                self.tell_at_lines(id, told);
+                self.report_at_lines(id, told);
             }
             EstimateOutcome::Unchanged { root: project } => {
                 let shown = live.estimates.len();
@@ -183,11 +184,11 @@ impl GlobalState {
                 if live.estimates.len() < shown {
                     self.live_changed(id);
                 }
-                self.tell_at_lines(id, Told { root: project, ..Told::default() });
+                self.report_at_lines(id, Told { root: project, ..Told::default() });
             }
             EstimateOutcome::Failed { failure, root: project } => {
                 if let Some((at, message)) = would_fail(&failure) {
-                    self.tell_of_failure(id, project, at, message);
+                    self.report_failure(id, project, at, message);
                 }
             }
             EstimateOutcome::Endless { at, root: project, seconds } => {
@@ -197,7 +198,7 @@ impl GlobalState {
                 match at {
                     Some(at) => {
                         let message = format!("{message}; it got as far as here");
-                        self.tell_of_failure(id, project, at, message);
+                        self.report_failure(id, project, at, message);
                     }
                     None => live.problem = Some(message),
                 }
@@ -207,8 +208,8 @@ impl GlobalState {
         }
     }
 
-    /// Tells that the newest text would fail. What else was told stays.
-    fn tell_of_failure(
+    /// Reports that the newest text would fail. Other reports stay.
+    fn report_failure(
         &mut self,
         id: WorkspaceId,
         project: PathBuf,
@@ -218,10 +219,10 @@ impl GlobalState {
         let workspace = &mut self.workspaces[id];
         let before = workspace.live.told.as_deref().filter(|told| told.root == project);
         let told = before.cloned().unwrap_or(Told { root: project, ..Told::default() });
-        self.tell_at_lines(id, Told { would_fail: Some((at, message)), ..told });
+        self.report_at_lines(id, Told { would_fail: Some((at, message)), ..told });
     }
 
-    fn tell_at_lines(&mut self, id: WorkspaceId, told: Told) {
+    fn report_at_lines(&mut self, id: WorkspaceId, told: Told) {
         let workspace = &mut self.workspaces[id];
         let before = workspace.live.told.as_deref();
         if before.is_some_and(Told::says) || told.says() {
@@ -230,7 +231,7 @@ impl GlobalState {
         }
     }
 
-    /// Other numbers are shown.
+    /// Updates the editor and the panel after the estimates changed.
     fn live_changed(&mut self, id: WorkspaceId) {
         self.mark_stale();
         self.send_status(id);
@@ -239,22 +240,22 @@ impl GlobalState {
         }
     }
 
-    /// The GPU that estimates of a workspace are for, where this machine has none.
+    /// The target GPU of a workspace's estimates if this machine has no GPU.
     pub(crate) fn target_gpu(&self, id: WorkspaceId) -> Option<String> {
         let chosen = self.workspaces[id].live.target.clone();
         chosen.or_else(|| self.settings.target_gpu.clone())
     }
 
-    /// Whether all open texts of a workspace are what was saved last.
+    /// Whether all open texts of a workspace are saved.
     fn is_as_saved(&self, id: WorkspaceId) -> bool {
-        // It is asked with each key, and has an answer only where something would change by it.
+        // Called on every keystroke. The texts are compared only if the result matters.
         !self.workspaces[id].live.estimates.is_empty()
             && self.python_in(id).all(|(id, document)| {
                 self.saved.get(id).is_some_and(|saved| saved.is_same(&Saved::of(document, false)))
             })
     }
 
-    /// The text has run as it is, so that nothing is told of it that was only estimated.
+    /// The current text has run, so reports from estimates are removed.
     pub(crate) fn text_has_run(&mut self, id: WorkspaceId) {
         let workspace = &mut self.workspaces[id];
         workspace.live.put_off();
@@ -263,8 +264,8 @@ impl GlobalState {
         }
     }
 
-    /// Whether an estimate would say more than the run that has just ended: a text is not saved, or it is
-    /// for another device.
+    /// Whether an estimate adds anything to the run that just ended: a text is unsaved, or the
+    /// target is another device.
     pub(crate) fn is_worth_an_estimate(&mut self, id: WorkspaceId) -> bool {
         self.target_gpu(id).is_some()
             || self.python_in(id).any(|(id, document)| {
@@ -273,7 +274,7 @@ impl GlobalState {
             })
     }
 
-    /// Whether a text is not saved and no Python at the moment.
+    /// Whether a text is unsaved and does not parse.
     fn is_unfinished(&self, id: &DocumentId) -> bool {
         let Some(document) = self.documents.get(id) else { return false };
         let now = Saved::of(document, false);
@@ -293,8 +294,8 @@ impl GlobalState {
 }
 
 impl super::Live {
-    /// Lets go of estimates that were scaled from a measurement, which is shown in their place. Those
-    /// for another device have none.
+    /// Drops estimates that were scaled from a measurement, so that the measurement is shown again.
+    /// Estimates for another device have no measurement.
     fn drop_scaled(&mut self) -> bool {
         let before = self.estimates.len();
         self.estimates.retain(|(_, profiled)| {
@@ -305,7 +306,7 @@ impl super::Live {
     }
 }
 
-/// Where and how the unsaved text would fail.
+/// The place and the message of the failure that the unsaved text would cause.
 fn would_fail(failure: &RunFailure) -> Option<(FailureFrame, String)> {
     let report = failure::report(failure, Reader::Editor);
     Some((report.at?, format!("This edit would fail: {}", report.message)))

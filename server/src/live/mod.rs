@@ -1,9 +1,9 @@
-//! Estimates while somebody types: what the unsaved text would cost.
+//! Live estimates: the cost of unsaved text while the user types.
 //!
-//! After a pause in typing the unsaved texts of a project run under fake tensors, in a child of the
-//! agent's; what their operators cost is estimated from the last measurement. A keystroke stops it.
-//! It runs code of the workspace, so it needs the same consent as a run, and it gives way to runs:
-//! two children at once would make what one of them measures wrong.
+//! After a pause in typing, the unsaved texts of a project run on fake tensors in a child process
+//! of the agent. The cost of their operators is estimated from the last measurement. A keystroke
+//! stops the estimate. It runs workspace code, so it needs the same consent as a run. It yields to
+//! runs, because a second child process would distort what a run measures.
 
 mod flow;
 pub(crate) mod target_gpu;
@@ -17,53 +17,53 @@ use ridgeline_analysis::python::SourceIndex;
 use crate::debounce::Debouncer;
 use crate::profiler::{ProfileRequest, Profiled};
 
-/// What to estimate.
+/// Request for an estimate.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EstimateRequest {
-    /// Which project, with the file that was typed in.
+    /// The project, with the edited file.
     pub profile: ProfileRequest,
-    /// The texts that are open in the workspace, by path without links. Those that are what the disk
-    /// holds need no overlay.
+    /// The open texts of the workspace, by path with links resolved. Those equal to the file on
+    /// disk need no overlay.
     pub texts: Vec<(PathBuf, SourceIndex)>,
-    /// What was measured in the workspace, newest first.
+    /// The measurements of the workspace, newest first.
     pub measured: Vec<Arc<Profiled>>,
-    /// The GPU that estimates are for where this machine has none.
+    /// The target GPU if this machine has no GPU.
     pub target: Option<String>,
 }
 
-/// How an estimate ended.
+/// Result of an estimate.
 #[derive(Clone, Debug)]
 pub(crate) enum EstimateOutcome {
-    /// It is there.
+    /// The estimate succeeded.
     Estimated(Box<Estimated>),
-    /// The text is the one that was measured, so there is nothing to estimate.
+    /// The text equals the measured one, so there is nothing to estimate.
     Unchanged {
         /// The project's root.
         root: PathBuf,
     },
-    /// There is nothing that could be estimated, and no more to say: what is shown stays.
+    /// There is nothing to estimate or to report. The shown values stay.
     Nothing,
-    /// Somebody typed on, or a run came first.
+    /// Another edit or a run took precedence.
     Cancelled,
     /// The unsaved text would fail.
     Failed {
-        /// What it raised, with paths relative to `root`.
+        /// The exception, with paths relative to `root`.
         failure: RunFailure,
         /// The project's root.
         root: PathBuf,
     },
-    /// The unsaved text did not come to the end of an iteration in time.
+    /// The unsaved text did not finish an iteration in time.
     Endless {
-        /// Where it stood, where that is known.
+        /// Where it was stopped, if known.
         at: Option<FailureFrame>,
         /// The project's root.
         root: PathBuf,
         /// The limit, in seconds.
         seconds: u64,
     },
-    /// There is no estimate, and why: a sentence.
+    /// There is no estimate, for a reason.
     Unavailable {
-        /// The sentence.
+        /// The reason, as a sentence.
         message: String,
     },
 }
@@ -71,31 +71,31 @@ pub(crate) enum EstimateOutcome {
 /// An estimate.
 #[derive(Clone, Debug)]
 pub(crate) struct Estimated {
-    /// What the text costs.
+    /// The estimated profile.
     pub profiled: Profiled,
-    /// What could not be estimated, by place.
+    /// Code that could not be estimated.
     pub gaps: Vec<Gap>,
 }
 
 /// Code that fake tensors cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// Where.
     pub at: FailureFrame,
-    /// What, as a sentence.
+    /// The reason, as a sentence.
     pub message: String,
 }
 
-/// What is shown at lines of the text that was estimated.
+/// Reports at lines of the estimated text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// The project, which paths are relative to.
+    /// The project's root. Paths are relative to it.
     pub root: PathBuf,
-    /// That the edit would fail, or not end; of the newest text alone.
+    /// Where and how the edit would fail or not terminate. Only for the newest text.
     pub would_fail: Option<(FailureFrame, String)>,
-    /// What could not be estimated.
+    /// Code that could not be estimated.
     pub gaps: Vec<Gap>,
-    /// The files' texts then, by path: where lines of `gaps` are today follows from it.
+    /// The line checksums of the estimated texts, by path. They map lines of `gaps` to the current
+    /// text.
     pub fingerprints: Vec<(String, Vec<u32>)>,
 }
 
@@ -105,7 +105,7 @@ impl Told {
         self.would_fail.is_some() || !self.gaps.is_empty()
     }
 
-    /// What is told in one file.
+    /// The reports in one file.
     pub(crate) fn of(&self, file: &Path) -> Told {
         let is_here = |at: &FailureFrame| self.root.join(&at.path) == file;
         Told {
@@ -121,30 +121,30 @@ impl Told {
 pub(crate) struct Live {
     /// The pause before an estimate.
     pause: Debouncer,
-    /// By project, with their numbers.
+    /// One estimate per project, with its generation.
     pub estimates: Vec<(u64, Arc<Profiled>)>,
-    /// What is shown at lines.
+    /// Reports at lines.
     pub told: Option<Arc<Told>>,
-    /// Why there is no estimate, for a person.
+    /// Why there is no estimate, for display.
     pub problem: Option<String>,
-    /// The GPU that the person chose in this session, over the settings.
+    /// The target GPU chosen in this session. It overrides the settings.
     pub target: Option<String>,
-    /// The person had everything removed that was shown; nothing comes back before the next run.
+    /// The user cleared the results. Nothing is shown before the next run.
     pub cleared: bool,
 }
 
 impl Live {
-    /// Calls the estimate off that was to come; the next key asks for another.
+    /// Cancels the scheduled estimate. The next edit schedules another.
     pub(crate) fn put_off(&mut self) {
         self.pause.cancel();
     }
 
-    /// Nobody waits for the pause any more.
+    /// Drops the pause.
     pub(crate) fn forget_pending(&mut self) {
         self.pause = Debouncer::default();
     }
 
-    /// Lets go of everything; what was to come does not come any more.
+    /// Drops everything, including a scheduled estimate.
     fn clear(&mut self) {
         self.cleared = true;
         self.pause.cancel();

@@ -1,4 +1,4 @@
-//! The GPU that estimates are for where this machine has none.
+//! The target GPU of estimates on a machine without a GPU.
 
 use ridgeline_analysis::devices::device_spec::DeviceKind;
 use ridgeline_analysis::devices::device_table::DeviceTable;
@@ -10,28 +10,29 @@ use crate::lsp::client::{Asked, Importance};
 use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 
-/// What is offered where a client has no list to choose from: a message with more buttons cannot be
-/// read. They are the GPUs that clouds and desks have most of.
+/// The GPUs offered by clients without a selection list, as message buttons. These are the most
+/// common ones; more buttons would be unreadable.
 const OFFERED: [&str; 7] =
     ["H100-SXM5-80GB", "H200-SXM5-141GB", "A100-SXM4-80GB", "L4", "T4", "RTX 4090", "RTX 5090"];
 
-/// The title that takes a choice back.
+/// The title of the choice that removes the target.
 const NONE: &str = "None";
 
-/// The names of all GPUs that can be estimated for.
+/// The names of all supported target GPUs.
 pub(crate) fn names() -> Vec<String> {
     let devices = DeviceTable::shipped().devices().iter();
     devices.filter(|it| it.kind == DeviceKind::Gpu).map(|it| it.name.clone()).collect()
 }
 
-/// What an argument of the command says: a name, or none; nothing where it says nothing of it.
+/// Parses the command's argument: a name, or `null` for no target. Returns `None` if the argument
+/// is missing.
 pub(crate) fn argument(arguments: &[Value]) -> Option<Option<String>> {
     let gpu = arguments.iter().find_map(|argument| argument.get("gpu"))?;
     Some(gpu.as_str().map(str::to_owned))
 }
 
 impl GlobalState {
-    /// Takes a choice, or asks for one.
+    /// Applies a choice, or asks the user.
     pub(crate) fn select_target(&mut self, id: WorkspaceId, chosen: Option<Option<String>>) {
         match chosen {
             Some(Some(name)) => self.look_up_target(id, name),
@@ -40,7 +41,7 @@ impl GlobalState {
         }
     }
 
-    /// Finds a GPU by a name, among the project's own as well, whose files have to be read.
+    /// Finds a GPU by name. Reads files, because the project may define GPUs.
     fn look_up_target(&self, id: WorkspaceId, name: String) {
         let (to_client, events) = (self.to_client.clone(), self.events.clone());
         let of = self.workspaces[id].root.clone();
@@ -49,9 +50,9 @@ impl GlobalState {
                 let (table, _) = known_devices::of_project(&of);
                 table.choose(&name).map(|device| device.name.clone())
             });
-            let told = match found.await {
+            let warning = match found.await {
                 Ok(Ok(name)) => {
-                    // Where the event loop is over, nobody wants it.
+                    // Sending fails only after the event loop has ended.
                     let _ = events
                         .send(Event::Workspace(id, WorkspaceEvent::TargetChosen(Some(name))))
                         .await;
@@ -60,7 +61,7 @@ impl GlobalState {
                 Ok(Err(unknown)) => unknown.to_string(),
                 Err(error) => format!("The GPU was not looked up: {error}"),
             };
-            to_client.show_message(Importance::Warning, &told);
+            to_client.show_message(Importance::Warning, &warning);
         });
     }
 
@@ -81,13 +82,13 @@ impl GlobalState {
                 }
             };
             let chosen = Some(chosen).filter(|title| title != NONE);
-            // Where the event loop is over, nobody wants it.
+            // Sending fails only after the event loop has ended.
             let _ = events.send(Event::Workspace(id, WorkspaceEvent::TargetChosen(chosen))).await;
         });
     }
 
-    /// Estimates of a workspace are for this GPU from now on, by its name in the table; for none, as
-    /// the settings say.
+    /// Sets the target GPU of a workspace, by its name in the device table. `None` restores the
+    /// setting.
     pub(crate) fn set_target(&mut self, id: WorkspaceId, chosen: Option<String>) {
         self.clear_estimates(id);
         let workspace = &mut self.workspaces[id];

@@ -1,6 +1,6 @@
-//! The handlers that tower-lsp calls. Each sends one event before it awaits anything, so that events
-//! arrive in the order of the messages (tower-lsp polls handlers first in arrival order), and then
-//! waits until the event loop is done with it. None awaits the client.
+//! The handlers that tower-lsp calls. Each sends one event before its first await, so that events
+//! arrive in the order of the messages (tower-lsp polls handlers first in arrival order). It then
+//! waits until the event loop has handled the event. No handler awaits the client.
 
 use std::fmt;
 
@@ -25,11 +25,11 @@ use crate::live::target_gpu;
 use crate::pool::Reply;
 use crate::requests::Request;
 
-/// Events that wait for the event loop. The transport lets fewer messages through at once, so a
-/// client cannot fill it.
+/// The capacity of the event queue. The transport admits fewer concurrent messages, so a client
+/// cannot fill it.
 pub(crate) const EVENT_LIMIT: usize = 4 * crate::transport::IN_FLIGHT_LIMIT;
 
-/// The way from tower-lsp to the event loop.
+/// Connects tower-lsp to the event loop.
 pub(crate) struct Backend {
     events: mpsc::Sender<Event>,
 }
@@ -41,15 +41,15 @@ impl fmt::Debug for Backend {
 }
 
 impl Backend {
-    /// Sends everything to `events`.
+    /// Creates a backend that sends to `events`.
     pub(crate) fn new(events: mpsc::Sender<Event>) -> Backend {
         Backend { events }
     }
 
-    async fn tell(&self, told: Told) {
+    async fn notify(&self, told: Told) {
         let (done, acknowledged) = oneshot::channel();
         self.send(Event::Told(told, done)).await;
-        // It is dropped unsent where the event loop is over, or where handling it panicked.
+        // The sender is dropped if the event loop has ended or the handler panicked.
         let _ = acknowledged.await;
     }
 
@@ -63,8 +63,8 @@ impl Backend {
     }
 
     async fn send(&self, event: Event) {
-        // Sending before the first await keeps the order. The queue cannot be full (see EVENT_LIMIT);
-        // if it were, an event late is better than one lost.
+        // Sending before the first await keeps the order. The queue cannot be full (see
+        // EVENT_LIMIT). If it were, a late event is better than a lost one.
         if let Err(mpsc::error::TrySendError::Full(event)) = self.events.try_send(event) {
             let _ = self.events.send(event).await;
         }
@@ -76,16 +76,16 @@ impl Backend {
             NumberOrString::String(token) => token,
             NumberOrString::Number(number) => number.to_string(),
         };
-        self.tell(Told::ProgressCancelled(token)).await;
+        self.notify(Told::ProgressCancelled(token)).await;
     }
 
-    /// `ridgeline/heat`. A document that is none of ours is nowhere hot.
+    /// `ridgeline/heat`. The answer is empty for a document that the server does not handle.
     pub(crate) async fn heat(&self, params: HeatParams) -> Result<Vec<HeatStatement>> {
         let found = self.ask(|reply| Request::Heat(params, reply)).await?;
         Ok(found.unwrap_or_default())
     }
 
-    /// `ridgeline/gpus`. It asks nothing of the state, so it waits for nobody.
+    /// `ridgeline/gpus`. It does not depend on the state, so it does not wait for the event loop.
     pub(crate) async fn gpus(&self) -> Result<Vec<String>> {
         Ok(target_gpu::names())
     }
@@ -95,16 +95,16 @@ impl LanguageServer for Backend {
     async fn initialize(&self, params: InitializeParams) -> Result<InitializeResult> {
         let client = from_proto::client(params);
         let result = capabilities::initialize_result(&client);
-        self.tell(Told::Hello(Box::new(client))).await;
+        self.notify(Told::Hello(Box::new(client))).await;
         Ok(result)
     }
 
     async fn initialized(&self, _: InitializedParams) {
-        self.tell(Told::Ready).await;
+        self.notify(Told::Ready).await;
     }
 
     async fn shutdown(&self) -> Result<()> {
-        self.tell(Told::Goodbye).await;
+        self.notify(Told::Goodbye).await;
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl LanguageServer for Backend {
         if !from_proto::is_python(&document.uri, &document.language_id) {
             return;
         }
-        self.tell(Told::Opened {
+        self.notify(Told::Opened {
             id: from_proto::document_id(&document.uri),
             uri: document.uri.as_str().to_owned(),
             text: document.text,
@@ -125,34 +125,34 @@ impl LanguageServer for Backend {
     async fn did_change(&self, params: DidChangeTextDocumentParams) {
         let id = from_proto::document_id(&params.text_document.uri);
         let changes = from_proto::changes(params.content_changes);
-        self.tell(Told::Changed(id, params.text_document.version, changes)).await;
+        self.notify(Told::Changed(id, params.text_document.version, changes)).await;
     }
 
     async fn did_save(&self, params: DidSaveTextDocumentParams) {
-        self.tell(Told::Saved(from_proto::document_id(&params.text_document.uri))).await;
+        self.notify(Told::Saved(from_proto::document_id(&params.text_document.uri))).await;
     }
 
     async fn did_close(&self, params: DidCloseTextDocumentParams) {
-        self.tell(Told::Closed(from_proto::document_id(&params.text_document.uri))).await;
+        self.notify(Told::Closed(from_proto::document_id(&params.text_document.uri))).await;
     }
 
-    // Notebooks are left alone without a word.
+    // Notebooks are silently ignored.
     async fn notebook_did_open(&self, _: DidOpenNotebookDocumentParams) {}
     async fn notebook_did_change(&self, _: DidChangeNotebookDocumentParams) {}
     async fn notebook_did_save(&self, _: DidSaveNotebookDocumentParams) {}
     async fn notebook_did_close(&self, _: DidCloseNotebookDocumentParams) {}
 
-    // The server watches files itself, also for clients that cannot.
+    // The server watches files itself, because some clients cannot.
     async fn did_change_watched_files(&self, _: DidChangeWatchedFilesParams) {}
 
     async fn did_change_configuration(&self, params: DidChangeConfigurationParams) {
-        self.tell(Told::SettingsChanged(params.settings)).await;
+        self.notify(Told::SettingsChanged(params.settings)).await;
     }
 
     async fn did_change_workspace_folders(&self, params: DidChangeWorkspaceFoldersParams) {
         let added = from_proto::folders(&params.event.added);
         let removed = from_proto::folders(&params.event.removed);
-        self.tell(Told::FoldersChanged(added, removed)).await;
+        self.notify(Told::FoldersChanged(added, removed)).await;
     }
 
     async fn inlay_hint(&self, params: InlayHintParams) -> Result<Option<Vec<InlayHint>>> {

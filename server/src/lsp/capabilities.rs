@@ -1,7 +1,7 @@
-//! What the server announces.
+//! The server's capabilities.
 //!
-//! Lenses and commands do not depend on what the client announced: clients forget to, and those that
-//! do not know them ignore them.
+//! Lenses and commands are announced regardless of the client's capabilities: some clients omit
+//! them, and clients without support ignore the announcement.
 
 use tower_lsp::ls_types::{
     CodeActionProviderCapability, CodeLensOptions, DiagnosticOptions, DiagnosticServerCapabilities,
@@ -14,7 +14,7 @@ use tower_lsp::ls_types::{
 use super::ext::command;
 use crate::state::Client;
 
-/// The answer to `initialize`.
+/// The result of `initialize`.
 pub(crate) fn initialize_result(client: &Client) -> InitializeResult {
     InitializeResult {
         server_info: Some(ServerInfo {

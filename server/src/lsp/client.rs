@@ -1,4 +1,4 @@
-//! What the server says to the client: one plain function for each message, on top of the outbox.
+//! Messages from the server to the client: one plain function for each, on top of the outbox.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ use crate::outbox::{NoAnswer, Outbox};
 use crate::refresh::Refreshable;
 use crate::settings::SECTION;
 
-/// For what a program answers.
-const MACHINE_LIMIT: Duration = Duration::from_secs(5);
+/// The timeout for a response that the client gives by itself.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For what a person answers. Until then the question is on the screen and nothing runs.
-const PERSON_LIMIT: Duration = Duration::from_secs(60 * 60);
+/// The timeout for a response from the user. Until then the question is shown and nothing runs.
+const USER_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// How much a message matters.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Importance {
     /// Something does not work.
     Error,
-    /// Something is not as the person may think.
+    /// Something may differ from what the user expects.
     Warning,
-    /// An answer to what the person did.
+    /// A response to an action of the user.
     Info,
 }
 
@@ -43,25 +43,25 @@ impl Importance {
     }
 }
 
-/// What became of a question to a person.
+/// Result of a question to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// They chose this.
+    /// The user's choice.
     Chosen(String),
-    /// They chose nothing.
+    /// The user dismissed the question.
     Closed,
-    /// The client shows no questions.
+    /// The client does not show questions.
     NotShown,
 }
 
-/// The client, to talk to. Clones are the same client.
+/// A handle for sending to the client. Clones send to the same client.
 #[derive(Clone, Debug)]
 pub(crate) struct ToClient {
     outbox: Outbox,
 }
 
 impl ToClient {
-    /// Talks through `outbox`.
+    /// Creates a handle that sends through `outbox`.
     pub(crate) fn new(outbox: Outbox) -> ToClient {
         ToClient { outbox }
     }
@@ -72,8 +72,8 @@ impl ToClient {
         self.outbox.notify(ShowMessage::METHOD, &params);
     }
 
-    /// Asks a person to choose. Clients that put questions need not announce it, so what becomes of
-    /// one is all that tells.
+    /// Asks the user to choose. Clients need not announce support for questions, so support only
+    /// shows in the result.
     pub(crate) fn ask(
         &self,
         message: &str,
@@ -81,7 +81,7 @@ impl ToClient {
     ) -> impl Future<Output = Asked> + Send + use<> {
         let actions: Vec<Value> = titles.iter().map(|title| json!({"title": title})).collect();
         let params = json!({"type": MessageType::INFO, "message": message, "actions": actions});
-        let answer = self.outbox.request(ShowMessageRequest::METHOD, &params, PERSON_LIMIT);
+        let answer = self.outbox.request(ShowMessageRequest::METHOD, &params, USER_TIMEOUT);
         async {
             match answer.await {
                 Ok(answer) => match answer.get("title").and_then(Value::as_str) {
@@ -99,50 +99,57 @@ impl ToClient {
         }
     }
 
-    /// Shows a document, outside the editor where that is wanted. One that cannot or does not is told.
-    pub(crate) fn show_or_tell(&self, uri: &str, external: bool, can_show: bool, told: String) {
+    /// Shows a document, outside the editor if `external`. If the client cannot or does not show
+    /// it, shows a message instead.
+    pub(crate) fn show_or_tell(
+        &self,
+        uri: &str,
+        external: bool,
+        can_show: bool,
+        fallback_message: String,
+    ) {
         if !can_show {
-            return self.show_message(Importance::Info, &told);
+            return self.show_message(Importance::Info, &fallback_message);
         }
         let shown = self.show(&json!({"uri": uri, "external": external, "takeFocus": true}));
         let to_client = self.clone();
         tokio::spawn(async move {
             if !shown.await {
-                to_client.show_message(Importance::Info, &told);
+                to_client.show_message(Importance::Info, &fallback_message);
             }
         });
     }
 
-    /// Shows a place in a file and puts the cursor there; says whether it was shown.
+    /// Shows a place in a file and puts the cursor there. Returns whether it was shown.
     pub(crate) async fn show_place(&self, uri: &str, range: ClientRange) -> bool {
         let params = json!({"uri": uri, "external": false, "takeFocus": true, "selection": range});
         self.show(&params).await
     }
 
     fn show(&self, params: &Value) -> impl Future<Output = bool> + Send + use<> {
-        let answer = self.request(ShowDocument::METHOD, params, MACHINE_LIMIT);
+        let answer = self.request(ShowDocument::METHOD, params, CLIENT_TIMEOUT);
         async {
             let answer = answer.await;
             answer.is_some_and(|answer| answer.get("success") == Some(&Value::Bool(true)))
         }
     }
 
-    /// Has the panel shown, by a client that shows it itself.
+    /// Asks a client with panel support to show the panel.
     pub(crate) fn open_panel(&self, uri: String, root: String) {
         self.outbox.notify(OPEN_PANEL, &json!(OpenPanelParams { uri, root }));
     }
 
-    /// Has the editor make an edit, as one step that can be undone.
+    /// Applies an edit in the editor, as one undo step.
     ///
     /// # Errors
-    /// Why it was not made, in a sentence.
+    /// The reason why it was not applied, as a sentence.
     pub(crate) fn apply_edit(
         &self,
         label: &str,
         edit: &WorkspaceEdit,
     ) -> impl Future<Output = Result<(), String>> + Send + use<> {
         let params = json!({"label": label, "edit": edit});
-        let answer = self.request(ApplyWorkspaceEdit::METHOD, &params, MACHINE_LIMIT);
+        let answer = self.request(ApplyWorkspaceEdit::METHOD, &params, CLIENT_TIMEOUT);
         async {
             let Some(answer) = answer.await else {
                 return Err("The editor did not confirm the edit.".to_owned());
@@ -159,31 +166,31 @@ impl ToClient {
         }
     }
 
-    /// Marks a place, or nothing any more.
+    /// Highlights a place, or removes the highlight.
     pub(crate) fn highlight(&self, place: Option<(String, ClientRange)>) {
         let (uri, range) = place.unzip();
         self.outbox.notify(HIGHLIGHT, &json!(HighlightParams { uri, range }));
     }
 
-    /// Asks for the settings; nothing where the client does not tell.
+    /// Requests the settings. Returns `None` if the client does not send them.
     pub(crate) async fn settings(&self) -> Option<Value> {
         let params = json!({"items": [{"section": SECTION}]});
-        let answer = self.request(WorkspaceConfiguration::METHOD, &params, MACHINE_LIMIT).await?;
+        let answer = self.request(WorkspaceConfiguration::METHOD, &params, CLIENT_TIMEOUT).await?;
         answer.get(0).cloned()
     }
 
-    /// Tells that something is out of date, and waits for the client to take note.
+    /// Requests a refresh, and waits for the client's response.
     pub(crate) async fn refresh(&self, what: Refreshable) {
         let method = match what {
             Refreshable::Hints => InlayHintRefreshRequest::METHOD,
             Refreshable::Lenses => CodeLensRefresh::METHOD,
             Refreshable::Diagnostics => WorkspaceDiagnosticRefresh::METHOD,
         };
-        self.request(method, &Value::Null, MACHINE_LIMIT).await;
+        self.request(method, &Value::Null, CLIENT_TIMEOUT).await;
     }
 
-    /// Shows the diagnostics of a file in place of those before. They name no version of the text:
-    /// clients drop what is about another one, and who typed on would not see why the run failed.
+    /// Replaces the diagnostics of a file. They name no document version, because clients drop
+    /// diagnostics of another version, and a user who kept typing would not see why the run failed.
     pub(crate) fn publish(&self, uri: &str, diagnostics: &Value) {
         let params = json!({"uri": uri, "diagnostics": diagnostics});
         self.outbox.notify(PublishDiagnostics::METHOD, &params);
@@ -194,14 +201,14 @@ impl ToClient {
         self.outbox.notify(STATUS, &json!(status));
     }
 
-    /// Asks whether a progress may be shown.
+    /// Asks the client to create a progress. Returns whether it may be shown.
     pub(crate) fn create_progress(&self, token: &str) -> impl Future<Output = bool> + Send + use<> {
         let params = json!({"token": token});
-        let answer = self.request(WorkDoneProgressCreate::METHOD, &params, MACHINE_LIMIT);
+        let answer = self.request(WorkDoneProgressCreate::METHOD, &params, CLIENT_TIMEOUT);
         async { answer.await.is_some() }
     }
 
-    /// Begins a progress that may be cancelled.
+    /// Begins a cancellable progress.
     pub(crate) fn begin_progress(&self, token: &str, title: &str, message: &str) {
         let value = json!({
             "kind": "begin", "title": title, "message": message, "cancellable": true, "percentage": 0,
@@ -209,7 +216,7 @@ impl ToClient {
         self.outbox.notify(Progress::METHOD, &json!({"token": token, "value": value}));
     }
 
-    /// Goes on with a progress.
+    /// Updates a progress.
     pub(crate) fn report_progress(&self, token: &str, message: &str, percentage: Option<u32>) {
         let mut value = json!({"kind": "report", "message": message});
         if let (Some(percentage), Some(value)) = (percentage, value.as_object_mut()) {

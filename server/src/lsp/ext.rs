@@ -1,34 +1,35 @@
-//! What Ridgeline adds to the protocol. `docs/protocol.md` describes it for clients; a test holds
-//! the page equal to these types.
+//! Ridgeline's extensions of the protocol. `docs/protocol.md` describes them for clients, and a
+//! test compares the page with these types.
 
 use ridgeline_analysis::profile::Provenance;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_lsp::ls_types::{Range, TextDocumentIdentifier};
 
-/// `ridgeline/status`: what the server does, and the headline of the newest measurement. Sent to the
-/// client whenever it changes, once for each workspace folder.
+/// `ridgeline/status`: the server's state and the headline of the newest measurement. Sent to the
+/// client on every change, once for each workspace folder.
 pub(crate) const STATUS: &str = "ridgeline/status";
 
 /// A workspace's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
-    /// Nothing runs; `headline` holds what was measured last.
+    /// Nothing runs. `headline` has the last measurement.
     #[default]
     Idle,
-    /// A run was asked for, and the person has not allowed one.
+    /// A run was requested and waits for the user's consent.
     WaitingForTrust,
-    /// The interpreter is looked for and the project's imports are loaded.
+    /// The interpreter is being found and the project's imports are loaded.
     Preparing,
-    /// A run goes on; `run` says how far it is.
+    /// A run is in progress. `run` has its progress.
     Running,
-    /// Something else of the workspace runs, such as an estimate; `message` says what. Sent to clients that
-    /// announce `capabilities.experimental.ridgeline.background`; others get `running`.
+    /// Another job of the workspace runs, such as an estimate. `message` describes it. Sent to
+    /// clients that announce `capabilities.experimental.ridgeline.background`. Others get
+    /// `running`.
     Background,
-    /// `ridgeline.pause` was given: saves start no run.
+    /// Paused by `ridgeline.pause`: saves start no run.
     Paused,
-    /// The last run failed; `message` says why.
+    /// The last run failed. `message` has the reason.
     Failed,
 }
 
@@ -38,18 +39,18 @@ pub(crate) enum State {
 pub(crate) struct StatusParams {
     /// The workspace folder.
     pub root: String,
-    /// What the server does there.
+    /// The state of the workspace.
     pub state: State,
-    /// More about it, for a person.
+    /// Details, for display.
     pub message: Option<String>,
-    /// The run that goes on.
+    /// The run in progress.
     pub run: Option<RunStatus>,
     /// The newest measurement.
     pub headline: Option<Headline>,
 }
 
 impl StatusParams {
-    /// For a client that does not know `background`: something runs, which is what `running` says.
+    /// Replaces `background` by `running`, for clients that do not know it.
     pub(crate) fn without_background(mut self) -> StatusParams {
         if self.state == State::Background {
             self.state = State::Running;
@@ -59,8 +60,8 @@ impl StatusParams {
         self
     }
 
-    /// What the panel shows of it. The document tells what was measured, so the headline is told where
-    /// it is that of unsaved text.
+    /// The status in the panel. The panel's document shows the measurement, so the headline is
+    /// included only if it is an estimate.
     pub(crate) fn for_panel(&self) -> Value {
         let estimate = self.headline.as_ref().filter(|headline| headline.is_estimate);
         let estimate = estimate.map(|headline| format!("Unsaved code: {}", headline.text));
@@ -69,15 +70,15 @@ impl StatusParams {
     }
 }
 
-/// A run that goes on.
+/// A run in progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunStatus {
-    /// Why it was started: `train.py was saved`.
+    /// The reason for the run: `train.py was saved`.
     pub reason: String,
-    /// What it is doing: `warming up`.
+    /// The current stage: `warming up`.
     pub stage: Option<String>,
-    /// How far it is, 0 to 1.
+    /// The completed fraction, 0 to 1.
     pub share: Option<f32>,
 }
 
@@ -87,53 +88,52 @@ pub(crate) struct RunStatus {
 pub(crate) struct Headline {
     /// For a status bar: `312 samples/s · 102 ms · peak 3.1 / 23.7 GB`.
     pub text: String,
-    /// Milliseconds of one iteration.
+    /// Iteration time in milliseconds.
     pub time_ms: f64,
-    /// Samples per second, where the batch size is known.
+    /// Samples per second, if the batch size is known.
     pub samples_per_second: Option<f64>,
-    /// Bytes at the peak of memory.
+    /// Peak memory in bytes.
     pub peak_bytes: u64,
-    /// Bytes that the device has.
+    /// Device memory in bytes.
     pub capacity_bytes: Option<u64>,
-    /// What ran it.
+    /// The name of the device.
     pub device: String,
-    /// It is of text that is not saved, or of a device that is not there.
+    /// Whether it is an estimate, for unsaved text or a device that this machine does not have.
     #[serde(default)]
     pub is_estimate: bool,
 }
 
-/// `ridgeline/heat`: the statements of a document in which most of an iteration's time is spent,
-/// hottest first. A request of the client.
+/// `ridgeline/heat`: the statements of a document that take most of an iteration's time, hottest
+/// first. A request of the client.
 pub(crate) const HEAT: &str = "ridgeline/heat";
 
 /// Parameters of [`HEAT`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HeatParams {
-    /// The document.
     pub text_document: TextDocumentIdentifier,
 }
 
-/// One statement of the answer to [`HEAT`], which is an array.
+/// One statement of the response to [`HEAT`], which is an array.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HeatStatement {
-    /// The statement; of a compound statement, its header.
+    /// The statement, or the header of a compound statement.
     pub range: Range,
-    /// Of the iteration's time, spent in the statement itself: 0 to 1.
+    /// The statement's self time as a fraction of iteration time, 0 to 1.
     pub share: f64,
-    /// Where the number comes from.
+    /// The origin of the number.
     pub provenance: HeatProvenance,
 }
 
-/// Where the number of a [`HeatStatement`] comes from.
+/// The origin of the number of a [`HeatStatement`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HeatProvenance {
-    /// Measured by a run of this very statement.
+    /// Measured by a run of this statement.
     Measured,
     /// Computed, or a measured total split by an estimated share.
     Estimated,
-    /// Measured before the statement was changed: to be shown faded.
+    /// Measured before the statement was changed. Show it faded.
     Stale,
 }
 
@@ -147,7 +147,7 @@ impl From<Provenance> for HeatProvenance {
     }
 }
 
-/// `ridgeline/openPanel`: show the panel. For clients that announce
+/// `ridgeline/openPanel`: shows the panel. For clients that announce
 /// `capabilities.experimental.ridgeline.panel`.
 pub(crate) const OPEN_PANEL: &str = "ridgeline/openPanel";
 
@@ -156,65 +156,65 @@ pub(crate) const OPEN_PANEL: &str = "ridgeline/openPanel";
 pub(crate) struct OpenPanelParams {
     /// The panel's address, with its token.
     pub uri: String,
-    /// The workspace folder that it shows.
+    /// The shown workspace folder.
     pub root: String,
 }
 
-/// `ridgeline/highlight`: mark what the person points at in the panel. For clients that announce
-/// `capabilities.experimental.ridgeline.highlight`.
+/// `ridgeline/highlight`: highlights the line under the pointer in the panel. For clients that
+/// announce `capabilities.experimental.ridgeline.highlight`.
 pub(crate) const HIGHLIGHT: &str = "ridgeline/highlight";
 
 /// Parameters of [`HIGHLIGHT`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HighlightParams {
-    /// The file; nothing takes the mark away.
+    /// The file, or `None` to remove the highlight.
     pub uri: Option<String>,
-    /// The line's code.
+    /// The range of the line's code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
 }
 
-/// `ridgeline/gpus`: the names of the GPUs that can be estimated for. A request of the client, without
-/// parameters.
+/// `ridgeline/gpus`: the names of the possible target GPUs of estimates. A request of the client,
+/// without parameters.
 pub(crate) const GPUS: &str = "ridgeline/gpus";
 
 /// The commands of `workspace/executeCommand`.
 pub(crate) mod command {
-    /// Profile now. Argument: the URI of a file, to say which project.
+    /// Profile now. Argument: the URI of a file, which selects the project.
     pub(crate) const PROFILE: &str = "ridgeline.profile";
     /// Stop everything that runs in the workspace.
     pub(crate) const STOP: &str = "ridgeline.stop";
-    /// Let saves start no run.
+    /// Stop starting runs on save.
     pub(crate) const PAUSE: &str = "ridgeline.pause";
-    /// Let saves start runs again.
+    /// Start runs on save again.
     pub(crate) const RESUME: &str = "ridgeline.resume";
-    /// Remove everything that is shown.
+    /// Clear all shown results.
     pub(crate) const CLEAR: &str = "ridgeline.clear";
-    /// Show what the program printed in its last run.
+    /// Show the program's output in its last run.
     pub(crate) const SHOW_OUTPUT: &str = "ridgeline.showOutput";
     /// Write the report of the newest measurement and show it.
     pub(crate) const SHOW_REPORT: &str = "ridgeline.showReport";
-    /// Open the panel of the workspace. A lens has it, too.
+    /// Open the panel of the workspace. Also used by a lens.
     pub(crate) const OPEN_PANEL: &str = ridgeline_analysis::present::lenses::OPEN_PANEL_COMMAND;
-    /// Allow a workspace to run, from now on.
+    /// Allow a workspace to run code from now on.
     pub(crate) const TRUST: &str = "ridgeline.trust";
-    /// Take every decision about a workspace back.
+    /// Revoke all decisions about a workspace.
     pub(crate) const REVOKE_TRUST: &str = "ridgeline.revokeTrust";
-    /// Ask which script is the training run, or take the one in the argument.
+    /// Ask which script is the training run, or use the one in the argument.
     pub(crate) const SELECT_SCRIPT: &str = "ridgeline.selectScript";
-    /// Ask which GPU estimates are for, or take that of the argument's `gpu`; null for none.
+    /// Ask for the target GPU of estimates, or use the argument's `gpu`; null for none.
     pub(crate) const SELECT_TARGET_GPU: &str = "ridgeline.selectTargetGpu";
 
     /// Set the batch size in the text: `batch` of the argument, or ask.
     pub(crate) const SET_BATCH_SIZE: &str = "ridgeline.setBatchSize";
-    /// Try other batch sizes now.
+    /// Run the batch-size sweep now.
     pub(crate) const EXPLORE_BATCH_SIZE: &str = "ridgeline.exploreBatchSize";
-    /// Measure what an optimization brings: `name` of the argument.
+    /// Measure the savings of an optimization: `name` of the argument.
     pub(crate) const MEASURE_WHAT_IF: &str = "ridgeline.measureWhatIf";
-    /// Make the edit that an optimization is: `name` of the argument, such as `amp-bf16`.
+    /// Apply the edit of an optimization: `name` of the argument, such as `amp-bf16`.
     pub(crate) const APPLY_WHAT_IF: &str = "ridgeline.applyWhatIf";
 
-    /// All of them with what they do, in the order in which they are documented.
+    /// All commands with their descriptions, in the order of the documentation.
     pub(crate) const ALL: [(&str, &str); 16] = [
         (PROFILE, "Profile now."),
         (STOP, "Stop all work of the workspace."),
@@ -262,7 +262,7 @@ mod tests {
         State::Failed,
     ];
 
-    /// First cells of the page's table rows under a heading, with their second cells.
+    /// The first and second cells of the page's table rows under a heading.
     fn rows(heading: &str) -> Vec<(String, String)> {
         let section = PAGE.split("\n## ").find(|section| section.starts_with(heading));
         let rows = section.into_iter().flat_map(str::lines).filter(|line| line.starts_with("| `"));
@@ -274,13 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_commands_are_these() {
+    fn the_documented_commands_match() {
         let commands = command::ALL.map(|(name, what)| (name.to_owned(), what.to_owned()));
         assert_eq!(rows("Commands"), commands);
     }
 
     #[test]
-    fn the_documented_states_are_these() {
+    fn the_documented_states_match() {
         let states: Vec<String> = rows("States").into_iter().map(|(name, _)| name).collect();
         let expected = STATES
             .map(|state| serde_json::to_value(state).expect("JSON").as_str().map(str::to_owned));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_heat_is_this() {
+    fn the_documented_heat_matches() {
         let statement = HeatStatement {
             range: Range::default(),
             share: 0.5,
@@ -310,14 +310,14 @@ mod tests {
         assert_eq!(told, Some(words));
     }
 
-    /// Holds a notification's table in the page to its parameters, all of which are set here.
+    /// Checks a notification's table in the page against its parameters, all of which are set here.
     #[track_caller]
     fn check_notification(name: &str, full: impl Serialize) {
         let value = serde_json::to_value(full).expect("JSON");
         let mut keys: Vec<String> = Vec::new();
         for (key, value) in value.as_object().into_iter().flatten() {
             keys.push(key.clone());
-            // What is inside a range is the protocol's own.
+            // The fields of a range belong to the standard protocol.
             let inner = value.as_object().filter(|_| key != "range");
             keys.extend(inner.into_iter().flatten().map(|(inner, _)| format!("{key}.{inner}")));
         }
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_notifications_are_these() {
+    fn the_documented_notifications_match() {
         let run = Some(RunStatus::default());
         let headline = Some(Headline::default());
         check_notification(STATUS, StatusParams { run, headline, ..StatusParams::default() });
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_of_ours_is_documented() {
+    fn every_custom_message_is_documented() {
         let headings = PAGE.split("\n## ").filter_map(|section| section.lines().next());
         let mut documented: Vec<&str> = headings
             .filter_map(|heading| heading.strip_prefix('`')?.strip_suffix('`'))

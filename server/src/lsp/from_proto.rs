@@ -1,4 +1,4 @@
-//! From the protocol's types to ours.
+//! Converts the protocol's types to the server's.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::position::{ClientRange, Encoding};
 use crate::documents::{Change, DocumentId};
 use crate::state::Client;
 
-/// Which document a URI names.
+/// The id of the document that a URI names.
 pub(crate) fn document_id(uri: &Uri) -> DocumentId {
     match file_path(uri) {
         Some(path) => DocumentId::File(path),
@@ -20,10 +20,10 @@ pub(crate) fn document_id(uri: &Uri) -> DocumentId {
     }
 }
 
-/// The path that a `file:` URI names, absolute and without `.` and `..`.
+/// The path of a `file:` URI, absolute and without `.` and `..`.
 pub(crate) fn file_path(uri: &Uri) -> Option<PathBuf> {
     let is_file = uri.scheme().as_str().eq_ignore_ascii_case("file");
-    // A notebook's cell may have the notebook's path and the cell in its fragment.
+    // The URI of a notebook cell may be the notebook's path with the cell in its fragment.
     let is_whole = uri.fragment().is_none();
     let path = uri.to_file_path().filter(|path| is_file && is_whole && path.is_absolute())?;
     path.to_str().filter(|path| !path.contains('\0'))?;
@@ -44,15 +44,15 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Whether a document is Python text that we have something to say about. Cells of notebooks are
-/// not: a notebook has no training script that could be run from its beginning.
+/// Whether a document is Python text that the server handles. Notebook cells are not: a notebook
+/// has no training script that can run from its beginning.
 pub(crate) fn is_python(uri: &Uri, language: &str) -> bool {
     let is_cell =
         uri.scheme().as_str().contains("notebook") || uri.path().as_str().ends_with(".ipynb");
     language.eq_ignore_ascii_case("python") && !is_cell
 }
 
-/// Changes of a text.
+/// Converts the changes of a text.
 pub(crate) fn changes(events: Vec<TextDocumentContentChangeEvent>) -> Vec<Change<ClientRange>> {
     events
         .into_iter()
@@ -63,12 +63,12 @@ pub(crate) fn changes(events: Vec<TextDocumentContentChangeEvent>) -> Vec<Change
         .collect()
 }
 
-/// Folders of a workspace that are folders of this machine.
+/// The workspace folders that are folders of this machine.
 pub(crate) fn folders(folders: &[WorkspaceFolder]) -> Vec<PathBuf> {
     folders.iter().filter_map(|folder| file_path(&folder.uri)).collect()
 }
 
-/// The path in a command's first argument: a URI, a path, or an object that holds one.
+/// The path in a command's first argument: a URI, a path, or an object with one of them.
 pub(crate) fn path_argument(arguments: &[Value]) -> Option<PathBuf> {
     let first = arguments.first()?;
     let text = first.get("uri").unwrap_or(first).as_str()?;
@@ -78,7 +78,7 @@ pub(crate) fn path_argument(arguments: &[Value]) -> Option<PathBuf> {
     text.parse::<Uri>().ok().as_ref().and_then(file_path)
 }
 
-/// Who the client is and what it takes.
+/// The client's name and capabilities.
 pub(crate) fn client(params: InitializeParams) -> Client {
     let capabilities = params.capabilities;
     let workspace = capabilities.workspace.unwrap_or_default();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn notebooks_are_left_alone() {
+    fn notebooks_are_ignored() {
         for (uri, language, expected) in [
             ("file:///w/a.py", "python", true),
             ("file:///w/a.py", "Python", true),

@@ -1,4 +1,4 @@
-//! The edge: the only place, beside `requests`, where the protocol's types are known.
+//! The protocol boundary. Apart from `requests`, only this module uses the protocol's types.
 
 pub(crate) mod backend;
 pub(crate) mod capabilities;
@@ -13,13 +13,13 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// Files that name the protocol's types, in folders that may not. `transport` knows messages, but not
-    /// what is in them.
+    /// Collects files that use the protocol's types in folders that must not. `transport` handles
+    /// messages without knowing their content.
     fn check(folder: &Path, found: &mut Vec<String>) {
-        const KNOWING: [&str; 3] = ["lsp", "requests", "session_tests"];
+        const ALLOWED: [&str; 3] = ["lsp", "requests", "session_tests"];
         for entry in fs::read_dir(folder).expect("a folder").flatten() {
             let (path, name) = (entry.path(), entry.file_name());
-            if path.is_dir() && !KNOWING.iter().any(|one| name == *one) {
+            if path.is_dir() && !ALLOWED.iter().any(|one| name == *one) {
                 check(&path, found);
             } else if path.is_file() {
                 let text = fs::read_to_string(&path).expect("text");
@@ -32,13 +32,14 @@ mod tests {
     }
 
     #[test]
-    fn the_protocols_types_stay_at_the_edge() {
+    fn protocol_types_stay_at_the_boundary() {
         let mut found = Vec::new();
         check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
         assert_eq!(found, Vec::<String>::new());
     }
 
-    /// A type of another name can bring the protocol's types in, so the state has none of these modules'.
+    /// The state must not contain types of these modules, because they can contain the protocol's
+    /// types under another name.
     #[test]
     fn the_state_has_no_type_of_a_request() {
         let state = include_str!("../state.rs");

@@ -1,26 +1,27 @@
-//! Positions: bytes inside, and at the edge whatever client and server agreed on.
+//! Converts between byte offsets, which the server uses, and the positions negotiated with the
+//! client.
 
 use ridgeline_analysis::python::Lines;
 use tower_lsp::ls_types::{Position, PositionEncodingKind, Range};
 
-/// A range as the client counts it, for those who only carry it.
+/// A range in the client's units, for code that only passes it on.
 pub(crate) type ClientRange = Range;
 
-/// What a client counts within a line.
+/// The unit of a client's positions within a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Encoding {
     /// Bytes.
     Utf8,
-    /// Units of 16 bits. Every client knows it.
+    /// UTF-16 code units. Every client supports them.
     #[default]
     Utf16,
-    /// Characters.
+    /// Code points.
     Utf32,
 }
 
 impl Encoding {
-    /// UTF-8 where the client offers it, because it costs nothing; else UTF-16, which every client
-    /// has to know, unless it offers UTF-32 alone.
+    /// Chooses UTF-8 if the client offers it, because it needs no conversion. Otherwise UTF-16,
+    /// which every client must support, unless it only offers UTF-32.
     pub(crate) fn negotiate(offered: &[PositionEncodingKind]) -> Encoding {
         if offered.contains(&PositionEncodingKind::UTF8) {
             Encoding::Utf8
@@ -33,7 +34,7 @@ impl Encoding {
         }
     }
 
-    /// As the protocol names it.
+    /// The name in the protocol.
     pub(crate) fn kind(self) -> PositionEncodingKind {
         match self {
             Encoding::Utf8 => PositionEncodingKind::UTF8,
@@ -51,8 +52,8 @@ impl Encoding {
     }
 }
 
-/// The byte that a position names. Past a line's end it is the end; past the last line it is the end
-/// of the text; within a character it is the character's start.
+/// The byte offset of a position. Clamps to the end of the line or the text. Within a character,
+/// returns its start.
 pub(crate) fn to_offset(
     text: &str,
     lines: &Lines,
@@ -76,7 +77,7 @@ pub(crate) fn to_offset(
     start + line_text.len()
 }
 
-/// Bytes between two positions, in order even where the client had them the other way round.
+/// The byte range between two positions, in order even if the client swapped them.
 pub(crate) fn to_span(
     text: &str,
     lines: &Lines,
@@ -88,7 +89,8 @@ pub(crate) fn to_span(
     start.min(end)..start.max(end)
 }
 
-/// The position of a byte. Past the text's end it is the end; within a character it is its start.
+/// The position of a byte offset. Clamps to the end of the text. Within a character, returns its
+/// start.
 pub(crate) fn to_position(
     text: &str,
     lines: &Lines,
@@ -105,7 +107,7 @@ pub(crate) fn to_position(
     Position::new(line.saturating_sub(1), u32::try_from(character).unwrap_or(u32::MAX))
 }
 
-/// The positions of a span of bytes.
+/// The range of a byte span.
 pub(crate) fn to_range(
     text: &str,
     lines: &Lines,
@@ -118,7 +120,7 @@ pub(crate) fn to_range(
     )
 }
 
-/// The code on a line, counted from 1: from its first to behind its last character that is no space.
+/// The range of the code on a line (1-based), without surrounding white space.
 pub(crate) fn line_range(text: &str, lines: &Lines, encoding: Encoding, line: u32) -> Range {
     to_range(text, lines, encoding, lines.trimmed(text, line.min(lines.count())))
 }
@@ -134,7 +136,7 @@ fn line_text<'a>(text: &'a str, lines: &Lines, line: u32) -> &'a str {
 mod tests {
     use super::*;
 
-    /// `é` is 2 bytes, `漢` 3, `😀` 4 bytes and 2 units of UTF-16.
+    /// `é` has 2 bytes, `漢` 3, `😀` 4 bytes and 2 UTF-16 code units.
     const TEXT: &str = "a = 1\r\né漢😀 = 2\rx\n";
 
     #[track_caller]
@@ -174,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn reversed_ranges_are_put_in_order() {
+    fn reversed_ranges_are_swapped() {
         let lines = Lines::new(TEXT);
         let range = Range::new(Position::new(2, 0), Position::new(0, 1));
         assert_eq!(to_span(TEXT, &lines, Encoding::Utf16, range), 1..21);
     }
 
     #[test]
-    fn every_offset_comes_back() {
+    fn every_offset_round_trips() {
         let lines = Lines::new(TEXT);
         for encoding in [Encoding::Utf8, Encoding::Utf16, Encoding::Utf32] {
             for (offset, character) in TEXT.char_indices() {

@@ -1,4 +1,4 @@
-//! From our types to the protocol's.
+//! Converts the server's types to the protocol's.
 
 use std::path::Path;
 
@@ -20,17 +20,17 @@ use super::position::{to_position, to_range};
 use crate::pool::RequestError;
 use crate::view::View;
 
-/// The URI of a file; nothing where its path is not absolute.
+/// The URI of a file. Returns `None` if its path is not absolute.
 pub(crate) fn uri(path: &Path) -> Option<Uri> {
     Uri::from_file_path(path)
 }
 
-/// The URI of a file as text, empty where there is none.
+/// The URI of a file as text, or an empty string if there is none.
 pub(crate) fn uri_text(path: &Path) -> String {
     uri(path).map(|uri| uri.as_str().to_owned()).unwrap_or_default()
 }
 
-/// A hint. It is padded, and has no kind: it is neither a type nor a parameter.
+/// Converts a hint. It is padded and has no kind, because it is neither a type nor a parameter.
 pub(crate) fn inlay_hint(view: &View, hint: &Hint) -> InlayHint {
     let index = &view.document.index;
     InlayHint {
@@ -55,7 +55,8 @@ fn provenance_note(provenance: Provenance) -> Option<&'static str> {
     }
 }
 
-/// A lens. One that only tells has a command without a name, which is how clients show plain text.
+/// Converts a lens. A lens without an action has a command without a name, which clients show as
+/// plain text.
 pub(crate) fn code_lens(view: &View, lens: &Lens) -> CodeLens {
     let index = &view.document.index;
     let range = to_range(index.text(), index.lines(), view.encoding, lens.span.clone());
@@ -70,8 +71,8 @@ pub(crate) fn code_lens(view: &View, lens: &Lens) -> CodeLens {
     CodeLens { range, command: Some(command), data: None }
 }
 
-/// Addresses of the commands that make an edit in the program of this file; none where the client does not
-/// run commands from hovers.
+/// Command links for the edits in the program of this file. Empty if the client does not run
+/// commands from hovers.
 pub(crate) fn edit_links(view: &View) -> Vec<(EditKind, String)> {
     let edits = EditKind::ALL.into_iter().filter(|_| view.client.runs_links);
     let link = |edit: EditKind| {
@@ -82,8 +83,8 @@ pub(crate) fn edit_links(view: &View) -> Vec<(EditKind, String)> {
     edits.map(link).collect()
 }
 
-/// A hover, in the client's format. A client that says nothing about formats is an old one, which
-/// knows the plain string.
+/// Converts a hover to the client's format. A client that announces no formats is an old one that
+/// supports plain strings.
 pub(crate) fn hover(view: &View, hover: HoverView) -> Hover {
     let index = &view.document.index;
     let range = to_range(index.text(), index.lines(), view.encoding, hover.span.clone());
@@ -97,7 +98,7 @@ pub(crate) fn hover(view: &View, hover: HoverView) -> Hover {
     Hover { contents, range: Some(range) }
 }
 
-/// An error answer.
+/// Converts an error.
 pub(crate) fn error(error: RequestError) -> jsonrpc::Error {
     let code = match &error {
         RequestError::ContentModified => jsonrpc::ErrorCode::ContentModified,

@@ -1,5 +1,5 @@
-//! When the server measures a GPU: once for each GPU model and driver, after a run on it, when the person
-//! allowed it and nothing else runs.
+//! Decides when to measure a GPU: once for each GPU model and driver, after a run on it, if the
+//! user allowed it and nothing else runs.
 
 use ridgeline_analysis::profile::Device;
 use ridgeline_gpu::devices::Gpu;
@@ -17,44 +17,45 @@ use crate::trust::Decision;
 /// Whether GPUs are measured: `ridgeline.measureDevice`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum MeasureDevice {
-    /// When the person agrees.
+    /// After asking the user.
     #[default]
     Ask,
-    /// Without a question.
+    /// Without asking.
     Always,
-    /// By `ridgeline doctor --measure` only.
+    /// Only by `ridgeline doctor --measure`.
     Never,
 }
 
-/// A GPU that could be measured.
+/// A GPU to measure.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// The driver's number for it.
+    /// The driver's index of the GPU.
     pub index: u32,
-    /// What it is.
+    /// The GPU model and its driver.
     pub device: Identity,
 }
 
 impl Target {
-    /// A GPU of this machine that a run used.
+    /// Creates the target for a GPU of this machine.
     pub(crate) fn new(gpu: &Gpu, device: Identity) -> Target {
         Target { index: gpu.index, device }
     }
 }
 
-/// What goes on about measuring GPUs.
+/// The state of GPU measurement.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceMeasurement {
-    /// A GPU was looked at in this session, and the person perhaps asked. Nobody is asked twice.
+    /// Whether a GPU was considered in this session, and the user possibly asked. The user is asked
+    /// at most once.
     looked: bool,
-    /// The GPU that is to be measured when nothing else runs.
+    /// The GPU to measure when nothing else runs.
     target: Option<Target>,
 }
 
-/// What the person's question offers.
+/// The choices of the question to the user.
 const MEASURE: &str = "Measure";
 const NEVER: &str = "Never";
-/// The file in the state folder that says that the person wants no question any more.
+/// The file in the state folder that records the answer "Never".
 const DECLINED: &str = "never-measure-gpus";
 
 fn was_declined(store: &Store) -> bool {
@@ -67,8 +68,8 @@ fn decline(store: &Store) -> Result<(), StoreError> {
 }
 
 impl GlobalState {
-    /// A run on a device ended. Where its GPU was not measured yet with this driver, that is done or asked
-    /// for.
+    /// Handles the end of a run on a device: measures its GPU, or asks to, if it was not measured
+    /// with this driver.
     pub(crate) fn consider_measuring(&mut self, id: WorkspaceId, device: &Device) {
         let Some(store) = self.store.clone() else { return };
         let choice = self.settings.measure_device;
@@ -76,7 +77,7 @@ impl GlobalState {
             return;
         }
         self.measuring.looked = true;
-        // A run that was allowed once allows nothing behind it.
+        // Permission for a single run does not cover this.
         if self.gate.decision(id) != Decision::Allowed {
             return;
         }
@@ -108,13 +109,13 @@ impl GlobalState {
                     Asked::Closed | Asked::NotShown => return,
                 }
             }
-            // Where the event loop is over, nobody wants it.
+            // Sending fails only after the event loop has ended.
             let wanted = WorkspaceEvent::MeasureDevice(target, question, cause);
             let _ = events.send(Event::Workspace(id, wanted)).await;
         });
     }
 
-    /// A GPU is to be measured, unless consent was taken back since the question was put.
+    /// Queues the measurement of a GPU, unless consent was revoked since the question.
     pub(crate) fn device_wanted(
         &mut self,
         id: WorkspaceId,
@@ -128,7 +129,7 @@ impl GlobalState {
         }
     }
 
-    /// Begins the measurement.
+    /// Starts the measurement.
     pub(crate) fn begin_measuring(&mut self, job: &Job) -> Option<()> {
         let target = self.measuring.target.clone()?;
         let permit = job.permit.clone()?;
@@ -146,7 +147,7 @@ impl GlobalState {
         Some(())
     }
 
-    /// A measurement ended. One that failed is not tried again in this session.
+    /// Handles the end of a measurement. A failed one is not retried in this session.
     pub(crate) fn gpu_measured(&mut self, measured: Result<String, String>) {
         match measured {
             Ok(summary) => self.to_client.show_message(Importance::Info, &summary),
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_of_never_is_kept() {
+    fn the_answer_never_is_stored() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
         assert!(!was_declined(&store));

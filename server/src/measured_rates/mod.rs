@@ -1,8 +1,8 @@
-//! What the GPUs of this machine were measured to reach: one small file in the cache for each GPU model
-//! and driver. Predictions for that GPU use these rates instead of its datasheet's.
+//! The measured rates of this machine's GPUs: one small file in the cache for each GPU model and
+//! driver. Predictions for that GPU use these rates instead of its datasheet's.
 //!
-//! A file holds names, versions, a day and rates: no path, no variable of the environment. What was
-//! measured on a simulated GPU is marked and kept apart, and never used for a real one.
+//! A file contains names, versions, a date and rates: no path, no environment variable.
+//! Measurements of a simulated GPU are marked, stored separately, and never used for a real one.
 
 mod flow;
 
@@ -24,29 +24,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{Store, StoreError, create_private, write_atomic};
 
-/// The version of the file.
+/// The version of the file format.
 const VERSION: u32 = 1;
-/// Nothing of ours is larger, in bytes.
+/// The maximum size of a file, in bytes.
 const READ_LIMIT: u64 = 64 << 10;
-/// GPU models and drivers of one machine whose files are read; a cache that several machines share has
-/// some dozens.
-const MOST_FILES: usize = 256;
+/// The maximum number of files read. A cache shared by several machines has some dozens.
+const MAX_FILES: usize = 256;
 
-/// A GPU as far as its rates depend on it.
+/// The properties of a GPU that its rates depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// The name that its driver gives it.
+    /// The name reported by the driver.
     pub name: String,
-    /// Compute capability.
     pub capability: Option<(u32, u32)>,
-    /// The driver's version by NVML, else the newest CUDA version that the driver supports.
+    /// The driver version from NVML, else the newest CUDA version that the driver supports.
     pub driver: String,
-    /// It is a simulation of the GPU that it is named after.
+    /// Whether the GPU is simulated.
     pub simulated: bool,
 }
 
 impl Identity {
-    /// Of a GPU that was found on this machine.
+    /// The identity of a GPU found on this machine.
     pub(crate) fn of(gpu: &Gpu, devices: &Devices) -> Identity {
         let driver = devices.nvml.clone().unwrap_or_else(|_| match devices.driver {
             ridgeline_gpu::devices::Driver::Ready { cuda: (major, minor) } => {
@@ -74,34 +72,33 @@ impl Identity {
     }
 }
 
-/// One measurement of a GPU.
+/// A measurement of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measurement {
     version: u32,
-    /// What was measured.
     pub device: Identity,
-    /// In UTC, as `2026-11-24`.
+    /// The date in UTC, as `2026-11-24`.
     measured_on: String,
-    /// As measured, with nothing left out.
+    /// All measured rates, unfiltered.
     pub ceilings: Ceilings,
 }
 
 impl Measurement {
-    /// A measurement of today.
+    /// Creates a measurement dated today.
     pub(crate) fn today(device: Identity, ceilings: Ceilings) -> Measurement {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let today = Day::of_unix_seconds(since.map_or(0, |since| since.as_secs()));
         Measurement { version: VERSION, device, measured_on: today.to_string(), ceilings }
     }
 
-    /// The rates that predictions use, and why each other one is left out.
+    /// The rates that predictions use, and the reason for each omitted rate.
     pub(crate) fn rates(&self) -> (device_spec::Ceilings, Vec<String>) {
         let measured_on = self.measured_on.parse().ok();
         let rates = device_spec::Ceilings { measured_on, ..self.ceilings.rates() };
         plausible(&rates, DeviceTable::shipped().find(&self.device.name))
     }
 
-    /// What predictions use of it, for a person: `copy 2.9 TB/s (87% of the datasheet) · …`.
+    /// The rates that predictions use, for display: `copy 2.9 TB/s (87% of the datasheet) · …`.
     pub(crate) fn summary(&self) -> String {
         let (rates, _) = self.rates();
         let sold = DeviceTable::shipped().find(&self.device.name);
@@ -126,15 +123,15 @@ impl Measurement {
         parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
     }
 
-    /// When it was measured: `2026-11-24`.
+    /// The date of the measurement: `2026-11-24`.
     pub(crate) fn day(&self) -> &str {
         &self.measured_on
     }
 
-    /// Keeps it in the cache, in place of an older one of the same GPU and driver.
+    /// Stores it in the cache, replacing an older one of the same GPU and driver.
     ///
     /// # Errors
-    /// Where the cache cannot be written.
+    /// If the cache cannot be written.
     pub(crate) fn keep(&self, store: &Store) -> Result<(), StoreError> {
         create_private(&folder(store))?;
         let file = self.device.file(store);
@@ -148,12 +145,12 @@ fn folder(store: &Store) -> PathBuf {
     store.cache().join("gpu-rates")
 }
 
-/// What is known of a GPU with its driver.
+/// The stored measurement of a GPU with its driver.
 pub(crate) fn of_device(store: &Store, device: &Identity) -> Option<Measurement> {
     read(&device.file(store)).filter(|found| found.device == *device)
 }
 
-/// A file that is damaged or not ours is as good as none.
+/// Reads a file. Returns `None` if it is damaged or not ours.
 fn read(file: &Path) -> Option<Measurement> {
     let facts = fs::metadata(file).ok()?;
     if !facts.is_file() || facts.len() > READ_LIMIT {
@@ -166,26 +163,26 @@ fn read(file: &Path) -> Option<Measurement> {
     (found.version == VERSION && is_day).then_some(found)
 }
 
-/// Every measurement of real GPUs, or of simulated ones, the oldest first.
+/// All measurements of real or of simulated GPUs, oldest first.
 fn all(store: &Store, simulated: bool) -> Vec<Measurement> {
-    let files = fs::read_dir(folder(store)).into_iter().flatten().flatten().take(MOST_FILES);
+    let files = fs::read_dir(folder(store)).into_iter().flatten().flatten().take(MAX_FILES);
     let mut found: Vec<Measurement> = files.filter_map(|entry| read(&entry.path())).collect();
     found.retain(|one| one.device.simulated == simulated);
     found.sort_by(|a, b| a.measured_on.cmp(&b.measured_on));
     found
 }
 
-/// What this machine's GPU of that name was last measured to reach; `None` where it never was.
+/// The newest measured rates of this machine's GPU of that name, or `None` if it was never
+/// measured.
 pub(crate) fn of_name(name: &str, simulated: bool) -> Option<device_spec::Ceilings> {
     let store = Store::open().ok()?;
     let newest = all(&store, simulated).into_iter().rfind(|one| one.device.name == name)?;
     Some(newest.rates().0)
 }
 
-/// Gives the devices of a table what they were measured to reach on this machine, as real or as simulated
-/// GPUs.
+/// Adds this machine's measured rates to the devices of a table, as real or as simulated GPUs.
 pub(crate) fn add_to(table: &mut DeviceTable, simulated: bool) {
-    // Without folders of the user's nothing was kept either.
+    // Without a user folder nothing was stored.
     let Ok(store) = Store::open() else { return };
     for measurement in all(&store, simulated) {
         table.set_ceilings(&measurement.device.name, measurement.rates().0);
@@ -228,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_is_found_by_its_gpu_and_driver() {
+    fn a_measurement_is_keyed_by_gpu_and_driver() {
         let (_folder, store) = store();
         let kept = measurement(identity());
         kept.keep(&store).expect("written");
@@ -244,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn simulated_rates_are_kept_apart() {
+    fn simulated_rates_are_separate() {
         let (_folder, store) = store();
         measurement(Identity { simulated: true, ..identity() }).keep(&store).expect("written");
         assert_eq!(all(&store, false), []);
@@ -252,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_rates_are_kept_and_not_used() {
+    fn absurd_rates_are_stored_but_not_used() {
         let (rates, refused) = measurement(identity()).rates();
         assert_eq!((rates.bandwidth, rates.gemm.tf32), (Some(4.3e12), None));
         assert!(rates.measured_on.is_some());
@@ -263,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_holds_nothing_but_the_gpu_the_day_and_rates() {
+    fn the_file_contains_only_gpu_date_and_rates() {
         let (_folder, store) = store();
         measurement(identity()).keep(&store).expect("written");
         let text = fs::read(identity().file(&store)).expect("the file");
@@ -275,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_as_good_as_none() {
+    fn a_damaged_file_is_ignored() {
         let (_folder, store) = store();
         let kept = measurement(identity());
         kept.keep(&store).expect("written");

@@ -1,6 +1,6 @@
-//! Who has a place at the panel. Anybody on this machine can connect, so a connection is a stranger
-//! until it has shown the token, and strangers have places of their own: the oldest of them gives
-//! its place up to the next who comes. Those who have shown the token keep theirs.
+//! Limits the panel's connections. Any process on this machine can connect, so a connection is
+//! unauthenticated until it has shown the token. Unauthenticated connections have a limit of their
+//! own: a new one displaces the oldest. Authenticated connections are never displaced.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-/// Connections that have not shown the token.
+/// The maximum number of connections that have not shown the token.
 pub(super) const STRANGER_LIMIT: usize = 128;
 
-/// Connections that have. A browser opens at most six for a page.
+/// The maximum number of authenticated connections. A browser opens at most six for a page.
 pub(super) const HOLDER_LIMIT: usize = 96;
 
-/// A stranger keeps its place for at least this long, so that a flood of connections does not push
-/// out one whose request is just on its way.
+/// The minimum time that an unauthenticated connection keeps its place, so that a flood of
+/// connections does not displace one whose request is about to arrive.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
-/// All places.
+/// The places of all connections. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Admission(Arc<Mutex<Places>>);
 
 #[derive(Debug, Default)]
 struct Places {
     last: u64,
-    /// By the order in which they came.
+    /// The unauthenticated connections, in order of arrival.
     strangers: BTreeMap<u64, Stranger>,
     holders: usize,
 }
@@ -36,13 +36,13 @@ struct Stranger {
     leave: CancellationToken,
 }
 
-/// A connection's place, which it gives back when dropped.
+/// A connection's place. Dropping it releases the place.
 #[derive(Debug)]
 pub(super) struct Place {
     admission: Admission,
     number: u64,
     holds: Mutex<bool>,
-    /// Cancelled when the place has gone to somebody else.
+    /// Cancelled when another connection takes the place.
     pub leave: CancellationToken,
 }
 
@@ -51,7 +51,8 @@ impl Admission {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For how long the next connection has to wait, where every stranger has only just come.
+    /// The time that the next connection has to wait if all unauthenticated connections are too
+    /// recent to displace.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         let places = self.places();
         let (_, oldest) = places.strangers.first_key_value()?;
@@ -60,7 +61,8 @@ impl Admission {
         (is_full && !left.is_zero()).then_some(left)
     }
 
-    /// A place for a new connection. Where there is none, the oldest stranger has to go.
+    /// Takes a place for a new connection. If there is none, displaces the oldest unauthenticated
+    /// connection.
     pub(super) fn enter(&self) -> Place {
         let leave = CancellationToken::new();
         let mut places = self.places();
@@ -78,8 +80,8 @@ impl Admission {
 }
 
 impl Place {
-    /// Notes that the connection has shown the token. False where too many others have, or where
-    /// the place has gone to somebody else meanwhile.
+    /// Marks the connection as authenticated. Returns false if there are too many of them, or the
+    /// place was taken meanwhile.
     pub(super) fn show_token(&self) -> bool {
         let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
         if *holds {
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_stranger_gives_its_place_up() {
+    fn the_oldest_stranger_is_displaced() {
         let admission = Admission::default();
         let mut places: Vec<Place> = (0..STRANGER_LIMIT).map(|_| admission.enter()).collect();
         assert!(places.iter().all(|place| !place.leave.is_cancelled()));
@@ -120,7 +122,7 @@ mod tests {
         let gone = places.iter().filter(|place| place.leave.is_cancelled()).count();
         assert!(gone == 1 && places[0].leave.is_cancelled() && !next.leave.is_cancelled());
         assert!(!places[0].show_token(), "its place has gone");
-        // Who goes by itself makes room.
+        // A connection that closes makes room.
         drop(places.split_off(STRANGER_LIMIT - 10));
         let more: Vec<Place> = (0..10).map(|_| admission.enter()).collect();
         let still = places.iter().chain(&more).filter(|place| !place.leave.is_cancelled());
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_shown_the_token_stays() {
+    fn token_holders_stay() {
         let admission = Admission::default();
         let holder = admission.enter();
         assert!(holder.show_token() && holder.show_token(), "twice is once");

@@ -1,5 +1,5 @@
-//! The documents that a page asks for, made from a measurement and what is kept of the project.
-//! It reads files and computes, so it is for threads on which that disturbs nobody.
+//! The panel's documents, built from a measurement and the project's stored data. The functions
+//! read files and compute, so call them on a background thread.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -25,61 +25,61 @@ use crate::requests::Applying;
 use crate::store::Store;
 use crate::what_if::{Found, pairs};
 
-/// Timelines that are kept: that of the newest measurement, and the one before it for a page that
-/// has not heard of it yet. One has a few megabytes.
-const TIMELINES_KEPT: usize = 2;
+/// The number of cached timelines: that of the newest measurement, and the previous one for a page
+/// that has not yet received the newest. Each has a few megabytes.
+const CACHED_TIMELINES: usize = 2;
 
-/// What a document is made from.
+/// The data of a document.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     /// The measurement and its generation.
     pub measured: Option<(u64, Arc<Profiled>)>,
-    /// What the project is called.
+    /// The project's name.
     pub project: String,
-    /// An editor is there that can go to a line.
+    /// Whether an editor can go to a line.
     pub can_jump: bool,
-    /// It can mark one.
+    /// Whether an editor can highlight a line.
     pub can_highlight: bool,
-    /// What goes on.
+    /// The status of the workspace.
     pub status: Value,
-    /// Where the history is kept.
+    /// The store with the history.
     pub store: Option<Store>,
-    /// What an hour of GPUs costs, as the person set it, by their names.
+    /// The user's GPU prices per hour, by GPU name.
     pub prices: BTreeMap<String, f64>,
-    /// What is known of other batch sizes, and whether more is being found out.
+    /// The batch-size sweep, and whether it is still running.
     pub batch: Option<(BatchView, bool)>,
-    /// What optimizations would bring.
+    /// The what-ifs.
     pub what_ifs: WhatIfs,
-    /// What was found to be slow or wasteful; nothing where nobody looks.
+    /// The findings, or `None` if they are turned off.
     pub findings: Option<Findings>,
 }
 
-/// What is known of findings.
+/// The state of the findings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
-    /// What a measurement shows.
+    /// The findings of the measurement.
     pub kept: Option<Arc<findings::Kept>>,
-    /// Whether the measurement was looked at, or cannot be.
+    /// Whether the measurement was inspected, or cannot be.
     pub is_known: bool,
 }
 
-/// What is known of what-ifs.
+/// The state of the what-ifs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WhatIfs {
-    /// What was predicted; nothing while that is worked out.
+    /// The predictions, or `None` while they are computed.
     pub found: Option<Found>,
-    /// Why the last measurement of one came to nothing.
+    /// Why the last measurement of a what-if failed.
     pub message: Option<String>,
-    /// The one that is being measured.
+    /// The what-if being measured.
     pub measuring: Option<String>,
-    /// What their edits need.
+    /// The data for their edits.
     pub applying: Option<Applying>,
 }
 
-/// The document, as JSON.
+/// Builds the document, as JSON.
 ///
 /// # Errors
-/// Where it cannot be written as JSON, which would be a defect.
+/// If it cannot be serialized, which would be a bug.
 pub(crate) fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
     let profiled = facts.measured.as_ref().map(|(generation, profiled)| (*generation, &**profiled));
     let texts = profiled.map(|(_, profiled)| texts_on_disk(&profiled.files)).unwrap_or_default();
@@ -112,10 +112,10 @@ pub(crate) fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
     }))
 }
 
-/// Two runs of a project side by side, by when they were, as JSON.
+/// Compares two runs of a project, by their times, as JSON.
 ///
 /// # Errors
-/// Where what one of them cost is not kept.
+/// If the costs of one of them are not stored.
 pub(crate) fn compared(
     store: Option<&Store>,
     root: &Path,
@@ -159,7 +159,7 @@ fn found(facts: &Facts, known: &Findings) -> panel::Findings {
     panel::Findings { found, message: None }
 }
 
-/// Findings of which nobody can make the edits.
+/// Findings without edits, for pages that cannot apply them.
 pub(crate) fn unmended(findings: &[Finding]) -> Vec<panel::Found> {
     findings.iter().map(|finding| panel::Found { finding: finding.clone(), edit: None }).collect()
 }
@@ -184,7 +184,7 @@ fn what_ifs(facts: &Facts) -> panel::WhatIfs {
     }
 }
 
-/// A measurement's comparison with other devices, with the prices that the person set.
+/// Compares a measurement with other devices, with the user's prices.
 pub(crate) fn priced(
     profiled: &Profiled,
     prices: &BTreeMap<String, f64>,
@@ -194,7 +194,7 @@ pub(crate) fn priced(
     Some(if is_changed { Arc::new(elsewhere.with_prices(prices)) } else { elsewhere.clone() })
 }
 
-/// Timelines of measurements. Clones are the same.
+/// A cache of timelines. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timelines(Arc<Mutex<VecDeque<Kept>>>);
 
@@ -206,11 +206,11 @@ struct Kept {
 }
 
 impl Timelines {
-    /// The timeline of a measurement, as JSON. It is read from its recording by who asks first;
-    /// others wait for it, so that a recording is not in memory twice.
+    /// The timeline of a measurement, as JSON. The first caller reads it from the recording. Others
+    /// wait for it, so that a recording is not in memory twice.
     ///
     /// # Errors
-    /// Where the recording is gone, or cannot be read.
+    /// If the recording is gone or cannot be read.
     pub(crate) fn of(
         &self,
         generation: u64,
@@ -232,7 +232,7 @@ impl Timelines {
         let made = json(&timeline(&recording, generation, MOST_SPANS))?;
         drop(recording);
         kept.push_front(Kept { generation, json: made.clone() });
-        kept.truncate(TIMELINES_KEPT);
+        kept.truncate(CACHED_TIMELINES);
         Ok(made)
     }
 }

@@ -1,5 +1,5 @@
-//! What open pages are told unasked. Each page sees the newest state when it gets to it, and
-//! nothing is kept for one that does not read.
+//! Pushes changes to open pages. Each page receives the newest state when it reads. Nothing is
+//! queued for a page that does not read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use tokio::sync::watch;
 
 use crate::scheduler::WorkspaceId;
 
-/// The news of all workspaces. Clones are the same feed.
+/// The changes of all workspaces. Clones share the feed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Feed(watch::Sender<BTreeMap<WorkspaceId, News>>);
 
-/// What is new in a workspace.
+/// The newest state of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct News {
-    /// Grows when the document has changed.
+    /// Incremented when the document changes.
     pub revision: u64,
     /// The document's `status`, as JSON.
     pub status: Arc<str>,
@@ -28,22 +28,22 @@ impl Default for News {
 }
 
 impl Feed {
-    /// The document of a workspace has changed.
+    /// Reports a change of a workspace's document.
     pub(crate) fn changed(&self, workspace: WorkspaceId) {
         self.0.send_modify(|all| all.entry(workspace).or_default().revision += 1);
     }
 
-    /// The status of a workspace has changed.
+    /// Sets the status of a workspace.
     pub(crate) fn status(&self, workspace: WorkspaceId, status: String) {
         self.0.send_modify(|all| all.entry(workspace).or_default().status = status.into());
     }
 
-    /// A workspace is there no more.
+    /// Removes a workspace.
     pub(crate) fn remove(&self, workspace: WorkspaceId) {
         self.0.send_modify(|all| drop(all.remove(&workspace)));
     }
 
-    /// To see what is new from now on.
+    /// Subscribes to changes.
     pub(crate) fn follow(&self) -> watch::Receiver<BTreeMap<WorkspaceId, News>> {
         self.0.subscribe()
     }

@@ -1,6 +1,6 @@
-//! Who may ask. A page of another site can make this machine's browser send requests here, and a
-//! name of another site can be made to resolve to loopback, so that the port alone keeps nobody out:
-//! the token, `Host` and `Origin` do.
+//! Access control. A page of another site can make this machine's browser send requests here, and
+//! another site's name can be made to resolve to loopback, so a local port is no protection. The
+//! token, `Host` and `Origin` are checked instead.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,7 +11,7 @@ use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode, Uri};
 use subtle::ConstantTimeEq as _;
 
-/// What a page has to know to ask anything: 128 random bits in hexadecimal.
+/// The secret that every request needs: 128 random bits in hexadecimal.
 #[derive(Clone)]
 pub(super) struct Token(String);
 
@@ -22,10 +22,10 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// A new one, of the system's randomness.
+    /// Creates a token from the system's randomness.
     ///
     /// # Errors
-    /// Where the system has none.
+    /// If the system has none.
     pub(super) fn random() -> io::Result<Token> {
         let mut bytes = [0_u8; 16];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
@@ -37,12 +37,12 @@ impl Token {
         Ok(Token(token))
     }
 
-    /// As it stands in the page's address.
+    /// The token as in the page's address.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Compares in a time that does not tell how much was right.
+    /// Compares in constant time.
     fn is(&self, other: &str) -> bool {
         self.0.as_bytes().ct_eq(other.as_bytes()).into()
     }
@@ -51,16 +51,16 @@ impl Token {
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Without the token there is nothing here.
+    /// The token is missing or wrong. The response is that of an unknown address.
     NoToken,
-    /// It was sent to another name than this machine's own.
+    /// It was sent to a host name other than this machine's.
     Host,
-    /// Another page sent it.
+    /// It was sent by a page of another origin.
     Origin,
 }
 
 impl Refusal {
-    /// The answer's status.
+    /// The status of the response.
     pub(super) fn status(self) -> StatusCode {
         match self {
             Refusal::NoToken => StatusCode::NOT_FOUND,
@@ -69,10 +69,10 @@ impl Refusal {
     }
 }
 
-/// Decides whether a request is answered at all.
+/// Checks whether a request may be answered.
 ///
 /// # Errors
-/// The reason where it is not.
+/// The reason for a refusal.
 pub(super) fn check(
     token: &Token,
     method: &Method,
@@ -80,7 +80,7 @@ pub(super) fn check(
     headers: &HeaderMap,
 ) -> Result<(), Refusal> {
     let host = only(headers, header::HOST).ok_or(Refusal::Host)?;
-    // A proxy's form of request names the host twice.
+    // The absolute form of a request, used with proxies, names the host twice.
     let named = uri.authority().is_none_or(|authority| authority.as_str() == host);
     if !named || !is_this_machine(host) {
         return Err(Refusal::Host);
@@ -97,14 +97,15 @@ pub(super) fn check(
     }
 }
 
-/// The value of a header that may be there once.
+/// The value of a header that occurs exactly once.
 fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
 }
 
-/// The port is not looked at: an editor that is elsewhere forwards another one to ours.
+/// Whether a host name is this machine's. The port is not checked, because a remote editor forwards
+/// another port to ours.
 fn is_this_machine(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let name = authority.host();
@@ -113,7 +114,8 @@ fn is_this_machine(host: &str) -> bool {
     !host.contains('@') && (is_loopback || name.eq_ignore_ascii_case("localhost"))
 }
 
-/// Browsers say where a request comes from; what is no browser says nothing, and has the token.
+/// Whether a request comes from the panel's page. Browsers send its origin. Other clients send
+/// none, but need the token.
 fn is_from_page(host: &str, headers: &HeaderMap) -> bool {
     let own_origin = !headers.contains_key(header::ORIGIN)
         || only(headers, header::ORIGIN)
@@ -124,8 +126,8 @@ fn is_from_page(host: &str, headers: &HeaderMap) -> bool {
     own_origin && own_site
 }
 
-/// The page itself may be opened from elsewhere, by an editor's webview: it says nothing without
-/// its scripts, and the policy says who may frame it.
+/// Whether a request is a navigation. The page may be opened from elsewhere, such as an editor's
+/// webview: without its scripts it contains no data, and the policy restricts who may frame it.
 fn is_navigation(headers: &HeaderMap) -> bool {
     !headers.contains_key(header::ORIGIN) && only(headers, MODE) == Some("navigate")
 }
@@ -133,9 +135,9 @@ fn is_navigation(headers: &HeaderMap) -> bool {
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
-/// What every answer says. The page loads its own two files and asks its own server. Editors may
-/// frame it: of VS Code's desktop window every frame above the page is asked, the window's own
-/// (`vscode-file:`) as well.
+/// The headers of every response. The page loads only its own two files and requests only its own
+/// server. Editors may frame it. In VS Code's desktop window every ancestor frame is checked,
+/// including the window's own (`vscode-file:`).
 pub(super) const ANSWER_HEADERS: [(HeaderName, HeaderValue); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -159,8 +161,8 @@ pub(super) const ANSWER_HEADERS: [(HeaderName, HeaderValue); 6] = [
     ),
 ];
 
-/// What the page's own answer says beside that, and in place of it: a window that isolates itself
-/// from other sites (VS Code can be started so) frames only what allows it and isolates itself, too.
+/// The additional and overriding headers of the page itself. A window that isolates itself from
+/// other sites (an option of VS Code) only frames pages that allow it and isolate themselves, too.
 pub(super) const PAGE_HEADERS: [(HeaderName, HeaderValue); 2] = [
     (
         HeaderName::from_static("cross-origin-resource-policy"),
@@ -178,7 +180,7 @@ mod tests {
 
     const SECRET: &str = "00112233445566778899aabbccddeeff";
 
-    /// Checks a request for `path`, in which `TOKEN` stands for the token.
+    /// Checks a request for `path`, in which `TOKEN` is replaced by the token.
     #[track_caller]
     fn check_request(
         method: Method,
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_token_there_is_nothing() {
+    fn nothing_is_served_without_the_token() {
         get("/TOKEN/", &[], Ok(()));
         get("/TOKEN/api/panel?workspace=0", &[], Ok(()));
         for path in ["/", "/panel.js", "//TOKEN/", "/TOKEN0/", "/x/TOKEN/", "/?TOKEN/"] {
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_named_once() {
+    fn a_host_header_occurs_once() {
         check_request(Method::GET, "/TOKEN/", &[], Err(Refusal::Host));
         let twice = [("host", "localhost"), ("host", "evil.example")];
         check_request(Method::GET, "/TOKEN/", &twice, Err(Refusal::Host));
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sites_may_open_the_page_and_ask_nothing() {
+    fn other_sites_may_open_the_page_but_not_its_api() {
         let path = "/TOKEN/api/panel";
         for site in ["same-origin", "none"] {
             get(path, &[("sec-fetch-site", site)], Ok(()));
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_long_and_not_the_same() {
+    fn tokens_are_long_and_unique() {
         let (a, b) = (Token::random().expect("random"), Token::random().expect("random"));
         assert_ne!(a.as_str(), b.as_str());
         assert!(a.as_str().len() == 32 && a.as_str().bytes().all(|b| b.is_ascii_hexdigit()));

@@ -1,5 +1,5 @@
-//! Connections within limits: how many there are (see [`super::admission`]), how long one may take
-//! to say what it wants, and how long it may leave an answer unread.
+//! Accepts connections within limits: their number (see [`super::admission`]), the time to send a
+//! request, and the time to read a response.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,22 +17,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::{Admission, Place};
 
-/// For the head of a request, and between two requests.
+/// The timeout for the head of a request, and between two requests.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
 
-/// For the client to take some bytes of an answer.
+/// The timeout for the client to read some bytes of a response.
 const WRITE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Of a request's head; the smallest that hyper takes is 8 KB.
+/// The maximum size of a request's head, in bytes. hyper's minimum is 8 KB.
 const HEAD_BYTES: usize = 16 * 1024;
 
-/// Lines of a request's head.
+/// The maximum number of headers of a request.
 const HEADER_LIMIT: usize = 64;
 
-/// After an error that says nothing of one connection (no more files may be open), a moment.
+/// The pause after an error that is not about one connection, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `stop`.
+/// Serves until `stop` is cancelled.
 pub(super) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
     let serving = accept(listener, router, stop.clone(), HEAD_LIMIT);
     stop.run_until_cancelled(serving).await;
@@ -46,7 +46,7 @@ async fn accept(
 ) {
     let admission = Admission::default();
     loop {
-        // More wait with the system meanwhile.
+        // Meanwhile, further connections wait in the system's queue.
         while let Some(wait) = admission.wait(Instant::now()) {
             tokio::time::sleep(wait).await;
         }
@@ -68,7 +68,8 @@ async fn accept(
     }
 }
 
-/// Every request carries the connection's place, so that the guard can note who has the token.
+/// Serves one connection. Every request carries its place, so that the guard can mark it as
+/// authenticated.
 async fn connection(stream: TcpStream, router: Router, place: Arc<Place>, head_limit: Duration) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_LIMIT));
@@ -84,7 +85,7 @@ async fn connection(stream: TcpStream, router: Router, place: Arc<Place>, head_l
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(Box::pin(stream)), service);
     if let Err(error) = served.await {
-        // A client that goes, or does not keep the limits, is nothing that a person should read of.
+        // A disconnect or an exceeded limit is not worth reporting to the user.
         tracing::trace!("a connection to the panel ended: {error}");
     }
 }
@@ -100,11 +101,11 @@ mod tests {
     use crate::panel::guard::Token;
     use crate::panel::routes;
 
-    /// More than there are places, and fewer than the system keeps waiting.
+    /// More than the limit, and fewer than the system's queue holds.
     const ATTACKERS: usize = STRANGER_LIMIT + 72;
 
-    /// Nothing here depends on the time: a head may take for ever, so that a place is only ever
-    /// given up to somebody else.
+    /// The test does not depend on time: the head timeout is practically infinite, so a connection
+    /// only loses its place to another one.
     #[tokio::test]
     async fn idle_connections_do_not_keep_a_page_waiting() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -120,7 +121,7 @@ mod tests {
         for number in 0..ATTACKERS {
             let mut stream = TcpStream::connect(address).await.expect("connected");
             if number % 2 == 0 {
-                // Half of a head.
+                // An incomplete head.
                 let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: ").await;
             }
             silent.push(stream);
@@ -139,7 +140,7 @@ mod tests {
         let answer = tokio::time::timeout(Duration::from_secs(60), ask()).await.expect("in time");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 
-        // The oldest had to go, and no more than there was no room for.
+        // The oldest were displaced, and only as many as necessary.
         let rest = silent.split_off(ATTACKERS + 1 - STRANGER_LIMIT);
         for mut stream in silent {
             let mut byte = [0];

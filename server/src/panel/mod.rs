@@ -1,7 +1,7 @@
 //! The panel: one page on loopback that shows the newest recording of a project (docs/panel.md).
 //!
-//! It knows HTTP and nothing of editors. What a page asks becomes a [`Question`]; whoever owns the
-//! state answers it: the event loop, or `ridgeline panel`, which has no editor.
+//! It knows HTTP and no editor. A request of a page becomes a [`Question`], which the owner of the
+//! state answers: the event loop, or `ridgeline panel`, which has no editor.
 
 mod admission;
 pub(crate) mod answer;
@@ -26,11 +26,11 @@ use question::Question;
 
 use crate::scheduler::WorkspaceId;
 
-/// How often the recordings are looked at while a panel is served. That is a few folders' names and
-/// times.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// The polling interval for new recordings while a panel is served. A poll reads a few folder names
+/// and times.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A panel that is served. Dropping it closes its port and every connection.
+/// A running panel. Dropping it closes its port and every connection.
 #[derive(Debug)]
 pub(crate) struct Panel {
     address: SocketAddr,
@@ -39,11 +39,11 @@ pub(crate) struct Panel {
 }
 
 impl Panel {
-    /// Serves the panel on a port of loopback that the system chooses. It does not wait for
-    /// anything, and has to be called within a runtime.
+    /// Serves the panel on a loopback port chosen by the system. It does not block, and must be
+    /// called within a runtime.
     ///
     /// # Errors
-    /// Where there is no port, or the system has no randomness.
+    /// If no port is available or the system has no randomness.
     pub(crate) fn start(questions: mpsc::Sender<Question>, feed: Feed) -> io::Result<Panel> {
         let token = Token::random()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -56,7 +56,7 @@ impl Panel {
         Ok(Panel { address, token, _stop: stop.drop_guard() })
     }
 
-    /// The page's address for a workspace. It holds the token, so it is for the person's eyes alone.
+    /// The page's address for a workspace. It contains the token, so show it only to the user.
     pub(crate) fn uri(&self, workspace: WorkspaceId) -> String {
         format!("http://{}/{}/?workspace={}", self.address, self.token.as_str(), workspace.0)
     }

@@ -1,4 +1,4 @@
-//! The page's built files (`server/panel/dist`), which travel in the binary.
+//! The page's built files (`server/panel/dist`), embedded in the binary.
 
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -6,7 +6,7 @@ use ridgeline_analysis::present::report::BuiltPanel;
 
 use super::guard::PAGE_HEADERS;
 
-/// The page and what it names.
+/// The page with its script and style.
 pub(crate) const BUILT: BuiltPanel<'_> = BuiltPanel {
     html: include_str!("../../panel/dist/index.html"),
     script: include_str!("../../panel/dist/panel.js"),

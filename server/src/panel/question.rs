@@ -1,4 +1,4 @@
-//! What a page asks.
+//! Requests of a page.
 
 use std::sync::Arc;
 
@@ -7,26 +7,27 @@ use serde::Serialize;
 use crate::pool::Reply;
 use crate::scheduler::WorkspaceId;
 
-/// A question with the way for its answer. Workspaces are named by their numbers.
+/// A request with the channel for its response. Workspaces are identified by their numbers.
 #[derive(Debug)]
 pub(crate) enum Question {
     /// The document, as JSON.
     Document(WorkspaceId, Reply<Arc<str>>),
     /// The timeline of a measurement (its generation), as JSON.
     Timeline(WorkspaceId, u64, Reply<Arc<str>>),
-    /// Two runs of the project side by side, by when they were, as JSON: the earlier and the later one.
+    /// The comparison of two runs, given by their times (earlier, later), as JSON.
     Compare(WorkspaceId, u64, u64, Reply<Arc<str>>),
     /// Move the editor to a line.
     Jump(WorkspaceId, Line, Reply<Done>),
-    /// Mark a line in the editor, or none any more.
+    /// Highlight a line in the editor, or remove the highlight.
     Highlight(WorkspaceId, Option<Line>, Reply<Done>),
-    /// Do what a person wants.
+    /// Run a command.
     Command(WorkspaceId, Wish, Reply<Done>),
-    /// Make the edit of an optimization, or measure it.
+    /// Apply an optimization's edit, or measure it.
     WhatIf(WorkspaceId, String, Action, Reply<Done>),
-    /// Make the edit of this name at lines: of a finding, or of what is to be computed again.
+    /// Apply the edit of this name at lines: those of a finding, or of activations to recompute.
     Mend(WorkspaceId, String, Vec<Line>, Reply<Done>),
-    /// Set the batch size in the text, of which the page shows this measurement (its generation).
+    /// Set the batch size in the text: the generation of the measurement that the page shows, and
+    /// the batch size.
     Batch(WorkspaceId, u64, u64, Reply<Done>),
 }
 
@@ -35,57 +36,57 @@ pub(crate) enum Question {
 pub(crate) struct Line {
     /// Index into the document's `files`.
     pub file: u32,
-    /// Counted from 1.
+    /// The line, 1-based.
     pub line: u32,
-    /// The measurement whose document the page shows; nothing where it does not say.
+    /// The generation of the measurement that the page shows, if given.
     pub generation: Option<u64>,
 }
 
-/// What a person can have done from the panel.
+/// A command that the panel offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Wish {
     /// Profile now.
     Profile,
-    /// Stop the run that goes on.
+    /// Stop the current run.
     Stop,
-    /// Let saves start no run.
+    /// Stop starting runs on save.
     Pause,
-    /// Let saves start runs again.
+    /// Start runs on save again.
     Resume,
-    /// Estimate other batch sizes, because the page shows what they cost.
+    /// Estimate other batch sizes, because the page shows them.
     Explore,
     /// Run the program at other batch sizes.
     Measure,
 }
 
-/// What is to be done about an optimization.
+/// An action for an optimization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Action {
-    /// Make its edit in the text.
+    /// Apply its edit to the text.
     Apply,
-    /// Run the text with it and without.
+    /// Run the text with and without it.
     Measure,
 }
 
-/// Whether something was done.
+/// Result of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Done {
-    /// It was.
+    /// Whether it succeeded.
     pub done: bool,
-    /// Why it was not, or what should be known of it, for a person.
+    /// The reason for a failure, or a note for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl Done {
-    /// It was done.
+    /// Creates a success.
     pub(crate) fn yes() -> Done {
         Done { done: true, message: None }
     }
 
-    /// It was not, and why.
+    /// Creates a failure with its reason.
     pub(crate) fn no(message: impl Into<String>) -> Done {
         Done { done: false, message: Some(message.into()) }
     }

@@ -1,4 +1,4 @@
-//! The addresses below the token, as docs/panel.md lists them.
+//! The routes below the token, as documented in docs/panel.md.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,23 +23,24 @@ use super::{page, streams};
 use crate::pool::{Reply, RequestError};
 use crate::scheduler::WorkspaceId;
 
-/// Bytes of a request's body: the largest has three numbers in it.
+/// The maximum size of a request's body, in bytes. The largest has three numbers.
 const BODY_LIMIT: usize = 16 * 1024;
 
-/// For an answer. Reading the timeline of a large recording takes longest.
+/// The timeout for a response. Reading the timeline of a large recording takes longest.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// For what is posted, from its first byte to its answer. An editor is given five seconds.
+/// The timeout for a POST request, from its first byte to the response. An editor has five seconds.
 const POST_LIMIT: Duration = Duration::from_secs(15);
 
-/// Pages that listen at once. A browser has six connections to one server for all of its tabs, so
-/// that a sixth page that listened would leave none to load the next with.
+/// The maximum number of listening pages. A browser has six connections per server for all its
+/// tabs. A sixth listening page would leave none for loading another.
 const STREAM_LIMIT: usize = 5;
 
-/// Lines of one edit.
-const MOST_LINES: usize = 64;
+/// The maximum number of lines of one edit.
+const MAX_LINES: usize = 64;
 
-/// Tells a proxy, and us, that a page that hears nothing is still there.
+/// The interval of keep-alive messages, which show proxies and the server that an idle page is
+/// still connected.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
@@ -49,7 +50,7 @@ struct Desk {
     streams: Arc<Semaphore>,
 }
 
-/// The panel's addresses; those without the token are not there.
+/// The panel's routes. Paths without the token do not exist.
 pub(super) fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed) -> Router {
     let desk = Desk { questions, feed, streams: Arc::new(Semaphore::new(STREAM_LIMIT)) };
     Router::new()
@@ -70,14 +71,14 @@ pub(super) fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed
         .layer(from_fn_with_state(token, guarded))
 }
 
-/// Every request comes through here, also one for an address that is not there.
+/// The middleware for every request, also for unknown paths.
 async fn guarded(State(token): State<Token>, request: Request, next: Next) -> Response {
     let allowed = guard::check(&token, request.method(), request.uri(), request.headers());
-    // A connection has the listener's place; a test of the routes may have none.
+    // The listener gives each connection a place. Tests of the routes have none.
     let place = request.extensions().get::<Arc<Place>>();
     let has_room = allowed.is_err() || place.is_none_or(|place| place.show_token());
     let limit = if request.method() == Method::POST { POST_LIMIT } else { ANSWER_LIMIT };
-    // A body that says that it is too large is not waited for.
+    // Do not wait for a body whose declared length is too large.
     let too_large = request.body().size_hint().lower() > BODY_LIMIT as u64;
     let mut response = match allowed {
         Ok(()) if !has_room => StatusCode::SERVICE_UNAVAILABLE.into_response(),
@@ -88,7 +89,7 @@ async fn guarded(State(token): State<Token>, request: Request, next: Next) -> Re
         Err(refusal) => refusal.status().into_response(),
     };
     if allowed.is_err() || !has_room {
-        // Who is not let in does not keep a place.
+        // A refused connection does not keep its place.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     for (name, value) in ANSWER_HEADERS {
@@ -148,10 +149,10 @@ struct OfWhatIf {
     workspace: WorkspaceId,
     name: String,
     action: Action,
-    /// The line of a finding that is to be mended; a name alone means the whole program.
+    /// The line of the finding to fix. Without a line, the edit covers the whole program.
     #[serde(flatten)]
     line: Option<Line>,
-    /// Several lines, in place of one: those of what is to be computed again.
+    /// Several lines instead of one: those of activations to recompute.
     #[serde(default)]
     lines: Vec<Line>,
 }
@@ -221,9 +222,9 @@ async fn what_if(
     let Json(of) = body.map_err(IntoResponse::into_response)?;
     let OfWhatIf { workspace, name, action, line, lines } = of;
     let lines: Vec<Line> = line.into_iter().chain(lines).collect();
-    if lines.len() > MOST_LINES {
-        // Half of an edit would be another one than the page showed.
-        let why = format!("One edit can change at most {MOST_LINES} lines.");
+    if lines.len() > MAX_LINES {
+        // A partial edit would differ from the one that the page showed.
+        let why = format!("One edit can change at most {MAX_LINES} lines.");
         return Ok(Json(Done::no(why)));
     }
     let asked = |reply| match action == Action::Apply && !lines.is_empty() {
@@ -245,14 +246,14 @@ async fn events(
     if !feed.borrow().contains_key(&of.workspace) {
         return Err(StatusCode::NOT_FOUND.into_response());
     }
-    // Browsers send the last event's id when they come back.
+    // Browsers send the last event's id when they reconnect.
     let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let events = streams::events(feed, of.workspace, known, room);
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
 impl Desk {
-    /// Puts a question to who owns the state.
+    /// Sends a request to the owner of the state.
     async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Question) -> Result<T, Response> {
         let (reply, answer) = oneshot::channel();
         let over = || (StatusCode::SERVICE_UNAVAILABLE, "The session has ended.").into_response();
@@ -273,7 +274,7 @@ fn json(body: Arc<str>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// A text that several answers share.
+/// A text shared by several responses.
 struct Shared(Arc<str>);
 
 impl AsRef<[u8]> for Shared {

@@ -11,19 +11,19 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::feed::News;
 use crate::scheduler::WorkspaceId;
 
-/// One page that listens.
+/// A listening page.
 struct Listener {
     feed: watch::Receiver<BTreeMap<WorkspaceId, News>>,
     workspace: WorkspaceId,
-    /// What it was told last.
+    /// The last status and revision sent to it.
     status: Option<Arc<str>>,
     revision: Option<u64>,
     _room: OwnedSemaphorePermit,
 }
 
-/// The events of a workspace, from its status on. A page that comes back says which revision it saw
-/// last (`known`), and is told at once where it has missed something. The stream ends with the
-/// workspace.
+/// The events of a workspace, starting with its status. A page that reconnects sends the last
+/// revision it received (`known`), and is notified at once if it missed something. The stream ends
+/// with the workspace.
 pub(super) fn events(
     feed: watch::Receiver<BTreeMap<WorkspaceId, News>>,
     workspace: WorkspaceId,
@@ -34,7 +34,7 @@ pub(super) fn events(
     unfold(listener, |mut listener| async move {
         loop {
             let news = listener.feed.borrow_and_update().get(&listener.workspace).cloned()?;
-            // Who has just come reads the document after this.
+            // A new page reads the document after this event.
             let known = *listener.revision.get_or_insert(news.revision);
             let id = news.revision.to_string();
             if listener.status.as_ref() != Some(&news.status) {

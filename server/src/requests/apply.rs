@@ -1,5 +1,5 @@
-//! Edits that make an optimization: code actions at the training loop and at the lines that they touch,
-//! and the command. Each is one ordinary edit of today's text, which the editor can undo.
+//! Edits that apply an optimization: code actions at the training loop and at the affected lines,
+//! and the command. Each is one ordinary edit of the current text, which the editor can undo.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -37,55 +37,55 @@ use crate::state::GlobalState;
 use crate::view::View;
 use crate::what_if::worker_count;
 
-/// Lines that one edit is about.
-const MOST_LINES: usize = 64;
+/// The maximum number of lines of one edit.
+const MAX_LINES: usize = 64;
 
-/// What an edit of a program needs.
+/// The data for an edit of a program.
 #[derive(Clone, Debug)]
 pub(crate) struct Applying {
-    /// The project's root, without links.
+    /// The project's root, with links resolved.
     root: PathBuf,
-    /// The file from which it is asked.
+    /// The file from which the edit is requested.
     file: Option<PathBuf>,
-    /// The newest measurement of the project, which says what runs.
+    /// The newest measurement of the project, which has the entry point.
     measured: Option<Arc<Profiled>>,
-    /// What optimizations would bring to it, where that is known.
+    /// The estimated savings for it, if known.
     what_ifs: Option<Arc<Study>>,
-    /// The open texts of the project, by path.
+    /// The open documents of the project, by path.
     open: Vec<(PathBuf, DocumentSnapshot)>,
 }
 
-/// An edit that is asked for, and the lines of today's texts that it is about.
+/// A requested edit, and its lines in the current texts.
 pub(super) type Wanted = (EditKind, Vec<(String, u32)>);
 
-/// An edit as the client takes it, and what it does.
+/// An edit in the client's form, and the rewrite it applies.
 pub(super) type Made = (WorkspaceEdit, Rewrite);
 
-/// What edits of a program look at.
+/// The inputs of edits of a program.
 struct Program {
     sources: Sources,
     entry: Entry,
 }
 
 impl Applying {
-    /// The project's root, today's texts, and what runs, where that is known. It reads files.
+    /// The project's root, the current texts and the entry point, if known. Reads files.
     pub(crate) fn read(&self) -> Option<(&Path, Sources, Entry)> {
         let Program { sources, entry } = self.program(None).ok()?;
         Some((&self.root, sources, entry))
     }
 
-    /// The open texts of the project.
+    /// The open Python texts of the project.
     pub(crate) fn texts(&self) -> impl Iterator<Item = Arc<str>> {
         let is_python = |path: &Path| path.extension().is_some_and(|ending| ending == "py");
         let open = self.open.iter().filter(move |(path, _)| is_python(path));
         open.map(|(_, open)| open.index.shared_text())
     }
 
-    /// Today's texts, and what runs: what was measured, else what was `read`, else the file itself. It
-    /// reads files.
+    /// The current texts and the entry point: that of the measurement, else `read`, else the file
+    /// itself. Reads files.
     ///
     /// # Errors
-    /// Where it is not known what runs.
+    /// If the entry point is unknown.
     fn program(&self, read: Option<&Entry>) -> Result<Program, String> {
         let texts = self.open.iter().map(|(path, open)| (path.clone(), open.index.shared_text()));
         let sources = Sources::new(&self.root, texts);
@@ -97,7 +97,7 @@ impl Applying {
         Ok(Program { sources, entry })
     }
 
-    /// The file itself, where it trains.
+    /// The file itself as entry point, if it trains.
     fn own_entry(&self, sources: &Sources) -> Option<Entry> {
         let path = self.relative(self.file.as_deref()?)?;
         let judged = training_script(&SourceIndex::new(sources.text(&path)?));
@@ -110,7 +110,7 @@ impl Applying {
         Some(inside.to_string_lossy().replace('\\', "/"))
     }
 
-    /// The lines that a prediction is about, where they are in today's texts.
+    /// The lines of a prediction, mapped to the current texts.
     fn lines(&self, sources: &Sources, kind: EditKind) -> Vec<(String, u32)> {
         let study = self.what_ifs.as_deref();
         let prediction = study.and_then(|study| study.prediction(kind.name()));
@@ -127,15 +127,15 @@ impl Applying {
             let place = map.as_ref()?.place(*line).filter(|place| !place.changed)?;
             Some((file.path.clone(), place.line))
         });
-        lines.take(MOST_LINES).collect()
+        lines.take(MAX_LINES).collect()
     }
 
-    /// The edits of all these kinds in today's texts, each by itself.
+    /// The edits of all these kinds in the current texts, each separately.
     fn all(&self, program: &Program, kinds: &[EditKind]) -> Vec<Result<Rewrite, Refusal>> {
         let lines: Vec<Vec<(String, u32)>> = kinds
             .iter()
             .map(|kind| match kind {
-                // The others find their lines by themselves.
+                // The other edits find their lines themselves.
                 EditKind::Checkpoint => self.lines(&program.sources, *kind),
                 _ => Vec::new(),
             })
@@ -152,8 +152,8 @@ impl Applying {
         rewrites(&program.sources, &program.entry, &requests)
     }
 
-    /// By the names of optimizations whether their edits can be made in today's texts, or why not: a
-    /// sentence without a full stop. It reads files.
+    /// For each optimization, by name, whether its edit can be applied to the current texts, or the
+    /// reason why not: a sentence without a full stop. Reads files.
     pub(crate) fn possible(&self) -> Vec<(String, Result<(), String>)> {
         let names = EditKind::ALL.map(|kind| kind.name().to_owned());
         match self.program(None) {
@@ -169,7 +169,8 @@ impl Applying {
         }
     }
 
-    /// The edit of the client's texts. It names the versions of those that are open.
+    /// Converts a rewrite to an edit of the client's texts. It names the versions of open
+    /// documents.
     fn edit(&self, sources: &Sources, rewrite: &Rewrite, edits: Edits) -> Option<WorkspaceEdit> {
         let mut changes = HashMap::new();
         let mut documents = Vec::new();
@@ -203,11 +204,11 @@ impl Applying {
         })
     }
 
-    /// The edits that mend findings at lines of today's texts, each by itself: what is asked for, and
-    /// the lines that it is about. `read` is the program whose texts alone show them.
+    /// The edits that fix findings at lines of the current texts, each separately: the kind of
+    /// edit, and its lines. `read` is the entry point of findings from source text.
     ///
     /// # Errors
-    /// Where it is not known what runs.
+    /// If the entry point is unknown.
     pub(crate) fn mend(
         &self,
         wanted: &[Wanted],
@@ -239,7 +240,7 @@ impl Applying {
         self.root == root
     }
 
-    /// Where a measured line is today; nothing where its statement reads differently.
+    /// The current line of a measured line. Returns `None` if its statement changed.
     fn today(&self, sources: &Sources, path: &str, line: u32) -> Option<u32> {
         let measured = self.measured.as_deref()?;
         let file = measured.profile.files.iter().find(|file| file.path == path)?;
@@ -247,8 +248,8 @@ impl Applying {
         Today::new(&file.fingerprint, &index).line(line)
     }
 
-    /// Findings as the panel shows them: without those that are silenced in today's texts, and with
-    /// whether their edits can be made there, or why not: a sentence without a full stop. It reads files.
+    /// The findings for the panel, without those silenced in the current texts. Each has its edit,
+    /// or the reason why it cannot be applied: a sentence without a full stop. Reads files.
     pub(crate) fn found(&self, kept: &Kept) -> Vec<panel::Found> {
         let program = match self.program(None) {
             Ok(program) => program,
@@ -285,7 +286,7 @@ impl Applying {
             .iter()
             .map(|(finding, line)| [(finding.at.path.as_str(), line.unwrap_or_default())])
             .collect();
-        let wanted = placed.iter().zip(&lines).take(MOST_LINES);
+        let wanted = placed.iter().zip(&lines).take(MAX_LINES);
         let wanted = wanted.filter_map(|((finding, line), lines)| {
             line.and(finding.fix).map(|kind| Request { kind, lines, count: Some(worker_count()) })
         });
@@ -304,7 +305,7 @@ impl Applying {
         found.collect()
     }
 
-    /// The edit of one optimization: everywhere, or at lines of the text that ran.
+    /// Builds the edit of one optimization: everywhere, or at lines of the text that ran.
     fn make(
         &self,
         name: &str,
@@ -334,7 +335,7 @@ impl Applying {
                 return Err(format!("Could not apply the edit: {why}."));
             }
         };
-        // The person typed on while this was looked for.
+        // The user may have typed meanwhile.
         let edit = self.edit(&program.sources, &rewrite, edits);
         let is_current = self.open.iter().all(|(_, open)| open.is_current());
         let edit = edit.filter(|_| is_current).ok_or("The code has just changed. Try again.")?;
@@ -342,8 +343,9 @@ impl Applying {
     }
 }
 
-/// The actions for a range: at the training loop, and at the lines that an edit changes. None before
-/// the project was measured: until then nobody knows what they would bring, and the command is there.
+/// The actions for a range: at the training loop, and at the lines that an edit changes. None
+/// before the project was measured: until then the savings are unknown, and the command is
+/// available.
 pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeActionOrCommand> {
     if applying.measured.is_none() {
         return Vec::new();
@@ -360,7 +362,7 @@ pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<Cod
     let gains = EditKind::ALL.into_iter().filter_map(|kind| {
         let gain = match study {
             Some(study) => predicted_gain(study, kind)?,
-            // Until it is simulated, what a CPU cannot gain from is not offered there.
+            // Before the simulation, optimizations that need a GPU are not offered on a CPU.
             None if !on_gpu && kind.needs_gpu() => return None,
             None => Gain::default(),
         };
@@ -389,7 +391,8 @@ pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<Cod
     actions.collect()
 }
 
-/// `Ridgeline: use the fused optimizer` for `Use the fused optimizer`: beside the actions of other servers.
+/// Adds the prefix that distinguishes our actions from those of other servers: `Ridgeline: use the
+/// fused optimizer` for `Use the fused optimizer`.
 pub(super) fn named(title: &str) -> String {
     let mut letters = title.chars();
     let first = letters.next().map(|first| first.to_ascii_lowercase());
@@ -398,7 +401,7 @@ pub(super) fn named(title: &str) -> String {
 }
 
 impl GlobalState {
-    /// What an edit of a document's program needs.
+    /// The data for an edit of a document's program.
     pub(crate) fn applying_of(&self, id: &DocumentId) -> Option<Applying> {
         let real = self.documents.get(id)?.real.clone()?;
         Some(self.applying(self.workspaces.around(&real)?, Some(&real)))
@@ -406,7 +409,7 @@ impl GlobalState {
 
     pub(crate) fn applying(&self, id: WorkspaceId, file: Option<&Path>) -> Applying {
         let workspace = &self.workspaces[id];
-        // Another project of the workspace may have been measured later than the one of the file.
+        // Another project of the workspace may have been measured more recently than the file's.
         let is_about =
             |profiled: &Profiled| file.is_none_or(|file| file.starts_with(&profiled.real_root));
         let mut all = workspace.measured.iter();
@@ -420,8 +423,8 @@ impl GlobalState {
         Applying { root, file: file.map(Path::to_owned), measured, what_ifs, open }
     }
 
-    /// Makes the edit of an optimization by command, which is answered when the edit has been sent or
-    /// refused.
+    /// Handles the command that applies an optimization. The response is sent when the edit was
+    /// sent or refused.
     pub(crate) fn apply_by_command(
         &self,
         id: WorkspaceId,
@@ -434,7 +437,7 @@ impl GlobalState {
             let message = "ridgeline.applyWhatIf takes the optimization in the `name` argument; \
                 the code actions at the training loop list some.";
             to_client.show_message(Importance::Info, message);
-            // The client may have cancelled.
+            // Sending fails if the client has cancelled.
             let _ = reply.send(Ok(None));
             return;
         };
@@ -457,8 +460,8 @@ impl GlobalState {
         });
     }
 
-    /// Finds the edit that makes an optimization in today's text, everywhere or at lines of the text that
-    /// ran.
+    /// Finds the edit of an optimization in the current text, everywhere or at lines of the text
+    /// that ran.
     pub(crate) fn what_if_edit(
         &self,
         id: WorkspaceId,
@@ -480,7 +483,7 @@ impl GlobalState {
     }
 }
 
-/// Has the editor make the edit that was found; gives what a person should know of it.
+/// Sends the edit to the editor. Returns a note for the user.
 pub(super) fn make(
     to_client: &ToClient,
     (edit, rewrite): (WorkspaceEdit, Rewrite),

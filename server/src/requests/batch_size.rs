@@ -1,5 +1,5 @@
-//! Edits of the batch size: code actions at its place and at the loop, the command, and what the panel's
-//! handles ask. Each is one ordinary edit of today's text, which the editor can undo.
+//! Edits of the batch size: code actions at its site and at the loop, the command, and the panel's
+//! handles. Each is one ordinary edit of the current text, which the editor can undo.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use tower_lsp::ls_types::{
 };
 
 use super::CommandReply;
-use crate::batch::{BatchView, MOST, Sources};
+use crate::batch::{BatchView, MAX_BATCH_SIZE, Sources};
 use crate::documents::DocumentId;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::{Encoding, to_range};
@@ -25,16 +25,16 @@ use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 use crate::view::View;
 
-/// What the editor can do with an edit.
+/// The client's capabilities for edits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edits {
-    /// Positions count these.
+    /// The unit of positions.
     pub encoding: Encoding,
-    /// It takes versions with an edit.
+    /// Whether it supports versioned edits.
     pub versioned: bool,
 }
 
-/// The actions for a range: at the number itself, and at the loop or loader that takes it.
+/// The actions for a range: at the number, and at the loop or loader that uses it.
 pub(super) fn actions(view: &View, batch: &BatchView, range: Range) -> Vec<CodeActionOrCommand> {
     let sources = batch.sources();
     let Ok(site) = batch.exploration.site_today(&sources) else { return Vec::new() };
@@ -66,12 +66,12 @@ pub(super) fn actions(view: &View, batch: &BatchView, range: Range) -> Vec<CodeA
     actions.collect()
 }
 
-/// Values worth setting, with what an editor says of each.
+/// The suggested values, with their descriptions.
 fn offers(batch: &BatchView, site: &BatchSite) -> Vec<(u64, String)> {
     let exploration = &batch.exploration;
     let curve = Curve::fit(&exploration.evidence).ok();
     let suggested = suggestions(curve.as_ref(), exploration.capacity, site.value);
-    let suggested = suggested.into_iter().filter(|suggestion| suggestion.batch <= MOST);
+    let suggested = suggested.into_iter().filter(|suggestion| suggestion.batch <= MAX_BATCH_SIZE);
     let with_reason = suggested.map(|Suggestion { batch, reason }| {
         let said = match reason {
             Reason::Saturation => " (throughput saturates, ~)".to_owned(),
@@ -85,7 +85,7 @@ fn offers(batch: &BatchView, site: &BatchSite) -> Vec<(u64, String)> {
     with_reason.collect()
 }
 
-/// The edit that sets a batch size. It names the version of the text that it is for where that is open.
+/// The edit that sets a batch size. It names the document's version if the document is open.
 pub(super) fn edit(
     batch: &BatchView,
     sources: &Sources,
@@ -115,14 +115,14 @@ pub(super) fn edit(
 }
 
 impl GlobalState {
-    /// What an edit of the batch size of a document's project needs.
+    /// The data for an edit of the batch size of a document's project.
     pub(crate) fn batch_view_of(&self, id: &DocumentId) -> Option<BatchView> {
         let real = self.documents.get(id)?.real.clone()?;
         self.batch_view(self.workspaces.around(&real)?)
     }
 
-    /// Sets the batch size in today's text, as the panel's handles ask. What the page shows has to be
-    /// the newest measurement.
+    /// Sets the batch size in the current text, for the panel's handles. The page must show the
+    /// newest measurement.
     pub(crate) fn panel_batch(
         &self,
         id: WorkspaceId,
@@ -150,13 +150,13 @@ impl GlobalState {
                 Ok(()) => Done::yes(),
                 Err(why) => Done::no(why),
             };
-            // A page that has gone does not read the answer.
+            // Sending fails if the page was closed.
             let _ = reply.send(Ok(done));
         });
     }
 
-    /// Sets the batch size by command, which is answered when the edit has been sent or refused; without a value, says
-    /// how.
+    /// Handles the command that sets the batch size. The response is sent when the edit was sent or
+    /// refused. Without a value, explains the usage.
     pub(crate) fn set_batch_by_command(
         &self,
         id: WorkspaceId,
@@ -168,7 +168,7 @@ impl GlobalState {
             let message = "ridgeline.setBatchSize takes the number in the `batch` argument; the \
                 code actions at the training loop offer some.";
             to_client.show_message(Importance::Info, message);
-            // The client may have cancelled.
+            // Sending fails if the client has cancelled.
             let _ = reply.send(Ok(None));
             return;
         };
@@ -184,7 +184,8 @@ impl GlobalState {
         });
     }
 
-    /// Finds the batch size in today's text; gives the edit that changes it, if it is not that already.
+    /// Finds the edit that sets the batch size in the current text. Returns `None` if it already
+    /// has that value.
     fn batch_edit(
         &self,
         id: WorkspaceId,
@@ -194,8 +195,8 @@ impl GlobalState {
         let client = self.client.clone();
         let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
         async move {
-            if !(1..=MOST).contains(&value) {
-                return Err(format!("The batch size must be a number from 1 to {MOST}."));
+            if !(1..=MAX_BATCH_SIZE).contains(&value) {
+                return Err(format!("The batch size must be a number from 1 to {MAX_BATCH_SIZE}."));
             }
             let batch =
                 batch.ok_or("The location of the batch size in the code is not known yet.")?;
@@ -208,7 +209,7 @@ impl GlobalState {
     }
 }
 
-/// Has the editor make the edit that was found, if there is one.
+/// Sends the edit to the editor, if there is one.
 fn make(
     to_client: &ToClient,
     value: u64,
@@ -224,7 +225,7 @@ fn make(
     }
 }
 
-/// The edit for a value; nothing where the text says that value already.
+/// The edit for a value. Returns `None` if the text already has it.
 fn found(batch: &BatchView, value: u64, edits: Edits) -> Result<Option<WorkspaceEdit>, String> {
     let sources = batch.sources();
     let site = batch.exploration.site_today(&sources).map_err(|refusal| refusal.message)?;
@@ -235,7 +236,7 @@ fn found(batch: &BatchView, value: u64, edits: Edits) -> Result<Option<Workspace
         "The code has just changed. Try \
         again.",
     )?;
-    // The person typed on while this was looked for.
+    // The user may have typed meanwhile.
     if batch.open.iter().any(|(_, open)| !open.is_current()) {
         return Err("The code has just changed. Try again.".to_owned());
     }

@@ -1,5 +1,5 @@
-//! `textDocument/codeAction`: what a click on a lens at the training loop does, for editors without
-//! lenses, and the person's consent, for editors that show no questions and give no commands (Kate 22.12).
+//! `textDocument/codeAction`: the actions of the training loop's lenses, for editors without
+//! lenses, and the user's consent, for editors without questions and commands (Kate 22.12).
 
 use ridgeline_analysis::present::lenses::{LensOptions, lenses};
 use serde_json::json;
@@ -13,22 +13,21 @@ use crate::batch::BatchView;
 use crate::lsp::ext::command;
 use crate::view::View;
 
-/// What is known of a document that edits need.
+/// The data for edits of a document.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Edited {
-    /// Other batch sizes.
+    /// The batch-size sweep.
     pub batch: Option<BatchView>,
-    /// The program that the document is of.
+    /// The document's program.
     pub applying: Option<Applying>,
 }
 
-/// The actions for a range: at the training loop what its lenses do, and where a run waits for
-/// consent, everywhere, to give it; edits of the batch size and those that make an optimization, where
-/// they change something.
+/// The actions for a range: the lens actions at the training loop; everywhere, the consent that a
+/// run is waiting for; and edits of the batch size and of optimizations, if they change something.
 ///
-/// Where the editor looks for actions by itself, only quick fixes of findings at the range (a light bulb
-/// on every line would be noise), and none for kinds that ours are not: "on save" in an editor's settings
-/// must allow nothing.
+/// If the editor requests actions automatically, only quick fixes of findings in the range are
+/// offered, because a light bulb on every line would be noise. Requests for other kinds of actions
+/// get none, so an on-save setting in the editor never grants consent.
 pub(super) fn code_actions(
     view: &View,
     range: Range,
@@ -53,7 +52,7 @@ pub(super) fn code_actions(
         batch.chain(applying.flat_map(|applying| apply::actions(view, applying, range))).collect()
     };
     if kinds.is_some() {
-        // Who asks for all refactorings means rewrites, too.
+        // A request for all refactorings includes rewrites.
         let rewrites = match wants(&[CodeActionKind::REFACTOR, CodeActionKind::REFACTOR_REWRITE]) {
             true => Some(edits()),
             false => None,

@@ -1,5 +1,5 @@
-//! `textDocument/diagnostic` and `textDocument/publishDiagnostics`: a failing run at the line that
-//! failed, with its traceback as related information, findings, and remarks on costs.
+//! `textDocument/diagnostic` and `textDocument/publishDiagnostics`: a failed run at the failing
+//! line, with its traceback as related information, findings, and remarks on costs.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,26 +28,25 @@ use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 use crate::view::View;
 
-/// Files that findings are shown in at once.
-const MOST_FILES: usize = 256;
+/// The maximum number of files with shown findings.
+const MAX_FILES: usize = 256;
 
-/// Frames of a traceback that are shown; a recursion has a thousand.
+/// The maximum number of traceback frames shown. A recursion has a thousand.
 const RELATED_LIMIT: usize = 32;
 
 /// The diagnostics of one file.
 struct Placed {
-    /// As the client writes it, where it is open.
+    /// The URI, as spelled by the client if the file is open.
     uri: String,
-    /// What to show there.
     diagnostics: Vec<Diagnostic>,
 }
 
-/// What it takes to place diagnostics: it reads files and works costs out, so it is for the pool.
+/// The data for placing diagnostics. Placing reads files and computes costs, so do it on the pool.
 pub(crate) struct Report {
     failures: Vec<Arc<Failure>>,
     told: Vec<Arc<Told>>,
     remarked: Vec<View>,
-    /// What was found, and where it is shown; nothing where findings are not wanted.
+    /// The findings and where to show them, or `None` if findings are turned off.
     found: Option<(Vec<Arc<Kept>>, Wanted)>,
     minimum: Severity,
     open: HashMap<PathBuf, DocumentSnapshot>,
@@ -55,15 +54,15 @@ pub(crate) struct Report {
     related_information: bool,
 }
 
-/// Where findings are shown.
+/// The files in which findings are shown.
 enum Wanted {
-    /// In every file that they are in.
+    /// Every file with findings.
     Everywhere,
-    /// In one.
+    /// One file.
     In(PathBuf),
 }
 
-/// The diagnostics that are shown in a document.
+/// Gathers the diagnostics of a document.
 pub(crate) fn report(state: &GlobalState, id: &DocumentId) -> Report {
     let real = state.documents.get(id).and_then(|document| document.real.clone());
     let failures = state.workspaces.iter().filter_map(|workspace| workspace.failure.clone());
@@ -79,8 +78,8 @@ pub(crate) fn report(state: &GlobalState, id: &DocumentId) -> Report {
     report
 }
 
-/// The diagnostics of a workspace: its failure, wherever that is shown, and remarks on its open
-/// documents.
+/// Gathers the diagnostics of a workspace: its failure, wherever it is shown, and remarks on its
+/// open documents.
 pub(crate) fn report_of(state: &GlobalState, id: WorkspaceId) -> Report {
     let workspace = &state.workspaces[id];
     let (failure, told) = (workspace.failure.clone(), workspace.live.told.clone());
@@ -121,7 +120,7 @@ fn gather(
 }
 
 impl Report {
-    /// The answer to a pull.
+    /// The response to a pull request.
     pub(crate) fn finish(&self) -> DocumentDiagnosticReportResult {
         let (placed, _) = self.placed();
         let items = placed.into_iter().flat_map(|placed| placed.diagnostics).collect();
@@ -134,7 +133,7 @@ impl Report {
         ))
     }
 
-    /// What is shown in each file today, as it is sent to the client.
+    /// The diagnostics of each file in its current text, as sent to the client.
     pub(crate) fn place(&self) -> Placements {
         let (placed, homeless) = self.placed();
         let files = placed.iter().map(|placed| Publication {
@@ -144,7 +143,7 @@ impl Report {
         Placements { files: files.collect(), homeless }
     }
 
-    /// Diagnostics by file, and the messages that no file could be found for.
+    /// The diagnostics by file, and the messages without a file.
     fn placed(&self) -> (Vec<Placed>, Vec<String>) {
         let (mut all, mut homeless) = (Vec::<Placed>::new(), Vec::new());
         let mut add = |found: Placed| match all.iter_mut().find(|placed| placed.uri == found.uri) {
@@ -163,8 +162,8 @@ impl Report {
         (all, homeless)
     }
 
-    /// What an estimate tells at lines. What failed already is told as an error; that it would fail
-    /// the same way when it is saved again is no news.
+    /// The reports of an estimate at lines. A failure that was already reported as an error is not
+    /// repeated: that it would fail again on save is not new.
     fn live(&self, told: &Told) -> Vec<Placed> {
         let known = |frame: &FailureFrame| {
             self.failures.iter().any(|failure| {
@@ -196,7 +195,7 @@ impl Report {
         failing.chain(gaps).filter_map(place).collect()
     }
 
-    /// Where a line of the text that was estimated is today; nothing where it reads differently.
+    /// The current line of a line of the estimated text. Returns `None` if it changed.
     fn today(&self, told: &Told, at: &FailureFrame) -> Option<u32> {
         let Some(open) = self.open.get(&told.root.join(&at.path)) else { return Some(at.line) };
         let estimated = told.fingerprints.iter().find(|(path, _)| *path == at.path);
@@ -205,7 +204,7 @@ impl Report {
         (!place.changed).then_some(place.line)
     }
 
-    /// What was found, by file.
+    /// The findings, by file.
     fn found(&self) -> Vec<Placed> {
         let Some((all, wanted)) = &self.found else { return Vec::new() };
         let mut files = match wanted {
@@ -214,7 +213,7 @@ impl Report {
         };
         files.sort_unstable();
         files.dedup();
-        files.truncate(MOST_FILES);
+        files.truncate(MAX_FILES);
         files.iter().filter_map(|file| self.found_in(all, file)).collect()
     }
 
@@ -230,7 +229,7 @@ impl Report {
         (!diagnostics.is_empty()).then_some(Placed { uri, diagnostics })
     }
 
-    /// The places that belong to a finding, as far as they read as they did.
+    /// The related places of a finding that have not changed.
     fn related(&self, found: &Found<'_>) -> Vec<DiagnosticRelatedInformation> {
         if !self.related_information {
             return Vec::new();
@@ -251,7 +250,7 @@ impl Report {
         places.collect()
     }
 
-    /// A line of today's text.
+    /// The location of a line of the current text.
     fn at_line(&self, file: &Path, line: u32) -> Option<(String, Range)> {
         if let Some(document) = self.open.get(file) {
             let index = &document.index;
@@ -263,7 +262,7 @@ impl Report {
         Some((to_proto::uri_text(file), range))
     }
 
-    /// Remarks on what a document costs; nothing where there are none.
+    /// Remarks on the costs of a document. Returns `None` if there are none.
     fn remarks(&self, view: &View) -> Option<Placed> {
         let (profile, costs) = view.costs()?;
         let index = &view.document.index;
@@ -317,7 +316,7 @@ impl Report {
         })
     }
 
-    /// Where a line of the text that ran is in today's text.
+    /// The location of a line of the text that ran in the current text.
     fn location(&self, file: &Path, line: u32) -> Option<(Uri, Range)> {
         let on_disk = text_on_disk(file);
         let Some(document) = self.open.get(file) else {
@@ -325,7 +324,7 @@ impl Report {
             let range = line_range(&text, &Lines::new(&text), self.encoding, line);
             return Some((to_proto::uri(file)?, range));
         };
-        // What ran is what was saved; what is open may have been edited since.
+        // The saved text ran. The open text may have been edited since.
         let index = &document.index;
         let saved = on_disk.as_deref().map(fingerprint).unwrap_or_default();
         let map = LineMap::new(&saved, index.lines().checksums());
@@ -335,7 +334,7 @@ impl Report {
     }
 }
 
-/// A finding at its line of today's text.
+/// Converts a finding to a diagnostic at its line in the current text.
 pub(crate) fn diagnostic(
     found: &Found<'_>,
     index: &SourceIndex,

@@ -1,4 +1,4 @@
-//! `workspace/executeCommand`: what a person can tell the server to do.
+//! `workspace/executeCommand`: the server's commands.
 
 use std::path::PathBuf;
 
@@ -26,9 +26,9 @@ use crate::stopping;
 use crate::store::{Store, create_private, write_atomic};
 use crate::what_if::Found;
 
-/// Does what a command says. Its answer is sent when it has been begun, a client that waits for it
-/// would have to wait for a training run; and behind what it asks or shows at once, see
-/// [`Outbox::request`](crate::outbox::Outbox::request).
+/// Executes a command. The response is sent once the command has started, because otherwise the
+/// client would wait for a whole training run. It is sent after any question or message that the
+/// command shows at once, see [`Outbox::request`](crate::outbox::Outbox::request).
 pub(super) fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: CommandReply) {
     let argument = path_argument(&params.arguments);
     let known = command::ALL.iter().any(|(name, _)| *name == params.command);
@@ -71,11 +71,11 @@ pub(super) fn execute(state: &mut GlobalState, params: ExecuteCommandParams, rep
             }
         }
     };
-    // The client may have cancelled.
+    // Sending fails if the client has cancelled.
     let _ = reply.send(answer);
 }
 
-/// Does what a command says in a workspace.
+/// Executes a command in a workspace.
 pub(super) fn run(state: &mut GlobalState, name: &str, id: WorkspaceId, argument: Option<PathBuf>) {
     match name {
         command::PROFILE => {
@@ -100,8 +100,8 @@ pub(super) fn run(state: &mut GlobalState, name: &str, id: WorkspaceId, argument
     state.send_status(id);
 }
 
-/// Stops what runs or waits in a workspace; whether there was anything. A run has a progress, which ends
-/// for all to see; of everything else the person is told.
+/// Stops running and queued jobs of a workspace. Returns whether there were any. A run ends visibly
+/// with its progress. For other jobs, a message is shown.
 fn stop(state: &mut GlobalState, id: WorkspaceId) -> bool {
     let has_run = state.scheduler.run_of(id).is_some();
     let was_busy = state.end_work(id);
@@ -113,17 +113,17 @@ fn stop(state: &mut GlobalState, id: WorkspaceId) -> bool {
     was_busy
 }
 
-/// Does the same, and answers when it has ended, or after [`stopping::LIMIT`].
+/// Stops all jobs and responds when they have ended, or after [`stopping::LIMIT`].
 fn stop_by_command(state: &mut GlobalState, id: WorkspaceId, reply: CommandReply) {
     stop(state, id);
     state.send_status(id);
     let number = state.next_number();
-    // Where nothing runs it is answered at the end of this turn.
+    // If nothing runs, the response is sent at the end of this turn.
     if state.stopping.wait(id, number, reply) {
         let events = state.events.clone();
         tokio::spawn(async move {
             tokio::time::sleep(stopping::LIMIT).await;
-            // Where the event loop is over, nobody waits.
+            // Sending fails only after the event loop has ended.
             let _ = events.send(Event::StopOverdue(number)).await;
         });
     }
@@ -157,9 +157,9 @@ fn show_output(state: &mut GlobalState, id: WorkspaceId) {
     let log = state.workspaces[id].log.clone();
     match log.filter(|log| state.disk.is_file(log)) {
         Some(log) => {
-            let told = format!("The program's output is in {}", log.display());
+            let message = format!("The program's output is in {}", log.display());
             let can_show = state.client.shows_documents;
-            state.to_client.show_or_tell(&uri_text(&log), false, can_show, told);
+            state.to_client.show_or_tell(&uri_text(&log), false, can_show, message);
         }
         None => {
             let message = "No output yet: no run of this workspace has printed anything.";
@@ -185,8 +185,8 @@ fn show_report(state: &mut GlobalState, id: WorkspaceId) {
         });
         let why = match written.await {
             Ok(Ok(file)) => {
-                let told = format!("The report is in {}", file.display());
-                return to_client.show_or_tell(&uri_text(&file), true, can_show, told);
+                let message = format!("The report is in {}", file.display());
+                return to_client.show_or_tell(&uri_text(&file), true, can_show, message);
             }
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
@@ -195,7 +195,7 @@ fn show_report(state: &mut GlobalState, id: WorkspaceId) {
     });
 }
 
-/// Writes the report of a profile into the cache; gives its path.
+/// Writes the report of a profile into the cache. Returns its path.
 fn write_report(
     store: &Store,
     profiled: &Profiled,

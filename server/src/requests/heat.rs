@@ -1,4 +1,4 @@
-//! `ridgeline/heat`: the statements in which most of an iteration's time is spent.
+//! `ridgeline/heat`: the statements that take most of an iteration's time.
 
 use ridgeline_analysis::present::heat::heat as present;
 
@@ -6,7 +6,7 @@ use crate::lsp::ext::HeatStatement;
 use crate::lsp::position::to_range;
 use crate::view::View;
 
-/// The hottest statements of a document; none where nothing was measured.
+/// The hottest statements of a document. Empty if nothing was measured.
 pub(super) fn heat(view: &View) -> Option<Vec<HeatStatement>> {
     let index = &view.document.index;
     let found = view.costs().map(|(profile, costs)| present(profile, costs)).unwrap_or_default();

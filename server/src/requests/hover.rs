@@ -1,4 +1,4 @@
-//! `textDocument/hover`: everything that is known of a line.
+//! `textDocument/hover`: details of a line.
 
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::diagnose::severity::Severity;
@@ -11,7 +11,7 @@ use crate::lsp::{position, to_proto};
 use crate::panel::answer::priced;
 use crate::view::View;
 
-/// What is known at a position.
+/// The hover at a position.
 pub(super) fn hover(view: &View, at: Position) -> Option<Hover> {
     if !view.settings.hover {
         return None;
@@ -20,7 +20,7 @@ pub(super) fn hover(view: &View, at: Position) -> Option<Hover> {
     let offset = position::to_offset(index.text(), index.lines(), view.encoding, at);
     let line = index.lines().line_of(offset);
     let found = view.findings();
-    // What stands in the hover already, as a diagnostic, is not told again.
+    // A finding that the hover already shows as a diagnostic is not repeated.
     let is_shown = |one: &Placed<'_>| {
         let is_marked = one.line == line && index.code_on_line(line).contains(&offset);
         view.client.hovers_diagnostics && one.severity > Severity::Hint && is_marked

@@ -1,5 +1,5 @@
-//! What clients ask, one file for each request, named as the protocol names it. The event loop hands
-//! each a snapshot; the pool works it out.
+//! Requests of the client, one file each, named as in the protocol. The event loop takes a snapshot
+//! for each, and the pool computes the response.
 
 use tower_lsp::ls_types::{
     CodeActionParams, CodeActionResponse, CodeLens, CodeLensParams, DocumentDiagnosticParams,
@@ -26,10 +26,10 @@ mod inlay_hint;
 mod panel;
 mod quick_fix;
 
-/// Where a command's answer goes.
+/// The channel for a command's response.
 type CommandReply = Reply<Option<serde_json::Value>>;
 
-/// Everything that a client can ask.
+/// A request of the client.
 pub(crate) enum Request {
     /// `textDocument/inlayHint`
     InlayHint(InlayHintParams, Reply<Option<Vec<InlayHint>>>),
@@ -47,7 +47,7 @@ pub(crate) enum Request {
     ExecuteCommand(ExecuteCommandParams, CommandReply),
 }
 
-/// Takes a request up: snapshots are made now, in the order of the edits.
+/// Starts a request. Snapshots are taken here, in the order of the edits.
 pub(crate) fn take_up(state: &mut GlobalState, request: Request) {
     match request {
         Request::InlayHint(params, reply) => {
@@ -86,8 +86,8 @@ pub(crate) fn take_up(state: &mut GlobalState, request: Request) {
     }
 }
 
-/// Works an answer out for a document; nothing is the answer where it is none of ours (not open, too
-/// large, a notebook, another language).
+/// Computes the response for a document. The response is null if the server does not handle the
+/// document (not open, too large, a notebook, another language).
 fn answer<T: Send + 'static>(
     state: &GlobalState,
     uri: &Uri,
@@ -95,12 +95,12 @@ fn answer<T: Send + 'static>(
     work: impl FnOnce(&View) -> Option<T> + Send + 'static,
 ) {
     let Some(view) = state.view(&document_id(uri)) else {
-        // The client may have cancelled.
+        // Sending fails if the client has cancelled.
         let _ = reply.send(Ok(None));
         return;
     };
     state.pool.answer(reply, move || {
-        // An edit may have come while this waited for its turn.
+        // The document may have been edited while the request was queued.
         view.checked(())?;
         let answer = work(&view);
         view.checked(answer)

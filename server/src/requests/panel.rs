@@ -1,5 +1,5 @@
-//! What pages of the panel ask. A jump or a mark is a place in today's text, so it is found like a
-//! request's answer: from a snapshot, away from the event loop.
+//! Requests of the panel's pages. A jump or a highlight needs a place in the current text, which is
+//! found from a snapshot, outside the event loop, as for other requests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::lsp::position::{Encoding, line_range};
 use crate::lsp::to_proto::uri_text;
 use crate::panel::answer::{self, Facts, Findings, WhatIfs};
 use crate::panel::question::{Action, Done, Line, Question, Wish};
-use crate::panel::{LOOK_EVERY, Panel};
+use crate::panel::{POLL_INTERVAL, Panel};
 use crate::pool::{Reply, RequestError};
 use crate::profiler::Profiled;
 use crate::scheduler::{Slot, WorkspaceId};
@@ -29,7 +29,7 @@ use crate::state::GlobalState;
 use crate::store::Store;
 use crate::trust::Decision;
 
-/// Questions that wait for the event loop.
+/// The maximum number of requests waiting for the event loop.
 const QUESTION_LIMIT: usize = 16;
 
 impl GlobalState {
@@ -45,11 +45,11 @@ impl GlobalState {
         if self.client.shows_panel {
             return self.to_client.open_panel(uri, uri_text(&self.workspaces[id].root));
         }
-        let told = format!("The panel is at {uri}");
-        self.to_client.show_or_tell(&uri, true, self.client.shows_documents, told);
+        let message = format!("The panel is at {uri}");
+        self.to_client.show_or_tell(&uri, true, self.client.shows_documents, message);
     }
 
-    /// The panel, which is served from the first time on that somebody wants it.
+    /// The panel. It is started on first use.
     fn panel(&mut self) -> std::io::Result<&Panel> {
         if self.panel.is_none() {
             let (questions, asked) = mpsc::channel(QUESTION_LIMIT);
@@ -59,7 +59,7 @@ impl GlobalState {
         self.panel.as_ref().ok_or_else(|| std::io::Error::other("it was closed"))
     }
 
-    /// Answers a page, or has it answered.
+    /// Handles a request of a page.
     pub(crate) fn panel_asked(&mut self, question: Question) {
         match question {
             Question::Document(id, reply) => self.panel_document(id, reply),
@@ -74,7 +74,7 @@ impl GlobalState {
                     let (to_client, can_show) =
                         (self.to_client.clone(), self.client.shows_documents);
                     tokio::spawn(async move {
-                        // A page that has gone does not read the answer.
+                        // Sending fails if the page was closed.
                         let _ = reply.send(Ok(sought.jump(&to_client, can_show).await));
                     });
                 }
@@ -96,7 +96,7 @@ impl GlobalState {
         }
     }
 
-    /// Makes the edit of an optimization, or asks for the runs that measure it.
+    /// Applies an optimization, or requests the runs that measure it.
     fn panel_what_if(&mut self, id: WorkspaceId, name: &str, action: Action, reply: Reply<Done>) {
         if !self.workspaces.contains(id) {
             let _ = reply.send(Err(no_workspace()));
@@ -109,11 +109,11 @@ impl GlobalState {
                 Err(why) => Done::no(why),
             },
         };
-        // A page that has gone does not read the answer.
+        // Sending fails if the page was closed.
         let _ = reply.send(Ok(done));
     }
 
-    /// Has the editor make an edit at some lines.
+    /// Applies an edit at some lines.
     fn panel_mend(&self, id: WorkspaceId, name: &str, lines: &[Line], mut reply: Reply<Done>) {
         if !self.workspaces.contains(id) {
             let _ = reply.send(Err(no_workspace()));
@@ -121,7 +121,7 @@ impl GlobalState {
         }
         let mut at = Vec::with_capacity(lines.len());
         for line in lines {
-            // Where a line is not known, that has been answered.
+            // An unknown line has already been answered.
             let Some((back, sought)) = self.sought(id, *line, reply) else { return };
             reply = back;
             at.push((sought.name(), sought.line));
@@ -129,7 +129,7 @@ impl GlobalState {
         self.panel_apply(id, name, at, reply);
     }
 
-    /// Has the editor make the edit of an optimization, everywhere or at lines of the text that ran.
+    /// Applies an optimization, everywhere or at lines of the text that ran.
     fn panel_apply(&self, id: WorkspaceId, name: &str, at: Vec<(String, u32)>, reply: Reply<Done>) {
         let to_client = self.to_client.clone();
         let finding = self.what_if_edit(id, None, name, at);
@@ -143,12 +143,12 @@ impl GlobalState {
                 Ok(notes) => Done { done: true, message: Some(notes.join("; ")) },
                 Err(why) => Done::no(why),
             };
-            // A page that has gone does not read the answer.
+            // Sending fails if the page was closed.
             let _ = reply.send(Ok(done));
         });
     }
 
-    /// Whether a run that was asked for may begin.
+    /// Whether a requested run may start.
     fn consented(&mut self, id: WorkspaceId) -> Done {
         match self.gate.decision(id) {
             Decision::Allowed => Done::yes(),
@@ -210,7 +210,8 @@ impl GlobalState {
         self.slow_pool.answer(reply, move || timelines.of(generation, recording.as_deref()));
     }
 
-    /// What to look for, with the way for the answer; it is answered here where there is nothing.
+    /// The line to find, with the response channel. Responds itself and returns `None` if there is
+    /// no such line.
     fn sought(
         &self,
         id: WorkspaceId,
@@ -261,7 +262,7 @@ impl GlobalState {
         self.pool.answer(reply, move || {
             Ok(match sought.find() {
                 Ok((uri, range)) => {
-                    // The person may point at something else by now.
+                    // The pointer may have moved meanwhile.
                     if marks.load(Ordering::Acquire) == mine {
                         to_client.highlight(Some((uri, range)));
                     }
@@ -272,7 +273,7 @@ impl GlobalState {
         });
     }
 
-    /// Does what the command of this name would, with the same questions asked before.
+    /// Runs the command of this name, including the questions it asks first.
     fn wished(&mut self, id: WorkspaceId, wish: Wish) -> Done {
         let (name, done) = match wish {
             Wish::Profile => (command::PROFILE, self.consented(id)),
@@ -293,19 +294,19 @@ impl GlobalState {
     }
 }
 
-/// Brings what pages ask to the event loop as long as a panel is served, and says when somebody has
-/// made a recording: a page shows the newest, whoever made it.
+/// Forwards the pages' requests to the event loop while a panel is served. Also reports new
+/// recordings, because a page shows the newest one, whichever process wrote it.
 async fn relay(
-    mut asked: mpsc::Receiver<Question>,
+    mut questions: mpsc::Receiver<Question>,
     events: mpsc::Sender<Event>,
     store: Option<Store>,
 ) {
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
-    // What was recorded before the panel was opened may be newer than what this session knows.
+    let mut ticks = tokio::time::interval(POLL_INTERVAL);
+    // A recording from before the panel was opened may be newer than those of this session.
     let mut seen = None;
     loop {
         let event = tokio::select! {
-            question = asked.recv() => match question {
+            question = questions.recv() => match question {
                 Some(question) => Event::PanelAsked(question),
                 None => return,
             },
@@ -323,7 +324,7 @@ async fn relay(
     }
 }
 
-/// When the newest recording was made; nothing where there is none.
+/// The time of the newest recording, if there is one.
 async fn last_recorded(store: Option<Store>) -> Option<SystemTime> {
     let looked = tokio::task::spawn_blocking(move || store?.last_recorded());
     looked.await.unwrap_or_default()
@@ -333,19 +334,19 @@ fn no_workspace() -> RequestError {
     RequestError::Invalid("unknown workspace".to_owned())
 }
 
-/// A recorded line that is looked for in today's text.
+/// A recorded line to find in the current text.
 struct Sought {
     path: PathBuf,
     profiled: Arc<Profiled>,
     file: FileId,
     line: u32,
-    /// Its text in the editor, where it is open there.
+    /// The open document, if any.
     open: Option<DocumentSnapshot>,
     encoding: Encoding,
 }
 
 impl Sought {
-    /// Moves the editor there; says where it would be to one that cannot be moved.
+    /// Moves the editor to the line. If it cannot, responds with the place.
     async fn jump(self, to_client: &ToClient, can_show: bool) -> Done {
         let name = self.name();
         let found = tokio::task::spawn_blocking(move || self.find()).await;
@@ -354,7 +355,7 @@ impl Sought {
             Ok(Err(why)) => return Done::no(why),
             Err(error) => return Done::no(format!("internal error of Ridgeline: {error}")),
         };
-        // A cursor, and nothing selected that the next key would replace.
+        // Only a cursor: the next keystroke would replace a selection.
         let cursor = Range::new(range.start, range.start);
         if can_show && to_client.show_place(&uri, cursor).await {
             return Done::yes();
@@ -369,7 +370,7 @@ impl Sought {
         file.map(|file| file.path.clone()).unwrap_or_default()
     }
 
-    /// Where the line is today: the file's URI, and the line's code.
+    /// The current place of the line: the file's URI, and the range of the line's code.
     fn find(&self) -> Result<(String, Range), String> {
         let file = self.profiled.profile.files.get(self.file.0 as usize);
         let ran = file.map_or(&[][..], |file| &file.fingerprint);

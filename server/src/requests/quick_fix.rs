@@ -1,4 +1,4 @@
-//! Quick fixes of findings: the edit that mends one, and the comment that silences it.
+//! Quick fixes of findings: the edit that fixes one, and the comment that silences it.
 
 use std::collections::HashMap;
 
@@ -16,11 +16,11 @@ use crate::findings::Placed;
 use crate::lsp::position::to_range;
 use crate::view::View;
 
-/// Findings of one place that fixes are made for.
-const MOST: usize = 8;
+/// The maximum number of findings at one place that get fixes.
+const MAX_FINDINGS: usize = 8;
 
-/// The quick fixes of the findings whose statements a range touches. `given` are the diagnostics that
-/// the editor has there.
+/// The quick fixes of the findings whose statements overlap a range. `given` are the editor's
+/// diagnostics there.
 pub(super) fn actions(
     view: &View,
     applying: Option<&Applying>,
@@ -32,7 +32,7 @@ pub(super) fn actions(
         let (first, last) = placed.statement;
         range.start.line < last && first <= range.end.line.saturating_add(1)
     };
-    let here: Vec<&Placed<'_>> = found.iter().filter(touches).take(MOST).collect();
+    let here: Vec<&Placed<'_>> = found.iter().filter(touches).take(MAX_FINDINGS).collect();
     if here.is_empty() {
         return Vec::new();
     }
@@ -41,7 +41,7 @@ pub(super) fn actions(
     actions
 }
 
-/// The edits that mend findings; those that are refused in today's text are left out.
+/// The edits that fix findings, without those refused in the current text.
 fn mending(
     view: &View,
     applying: Option<&Applying>,
@@ -49,7 +49,7 @@ fn mending(
     given: &[Diagnostic],
 ) -> Vec<CodeActionOrCommand> {
     let Some(applying) = applying else { return Vec::new() };
-    // A file beside the script does not say what runs it; what was read there does.
+    // A module does not know its entry point, but the findings from its source text do.
     let entry = here.iter().find_map(|placed| placed.kept.entry.as_ref());
     let fixable = here.iter().filter(|placed| {
         let own = placed.kept.entry.as_ref();
@@ -80,7 +80,7 @@ fn mending(
     made.collect()
 }
 
-/// The comment that silences a finding where it is.
+/// The comment that silences a finding at its line.
 fn silencing(
     view: &View,
     placed: &Placed<'_>,
@@ -119,8 +119,8 @@ fn silencing(
     }))
 }
 
-/// The diagnostic that a finding is shown as: the editor's own where it sent it along, because editors
-/// compare them.
+/// The diagnostic of a finding: the editor's own if it was sent along, because editors compare
+/// them.
 fn shown(view: &View, placed: &Placed<'_>, given: &[Diagnostic]) -> Diagnostic {
     let own = diagnostic(placed, &view.document.index, view.encoding, Vec::new());
     let is_it = |one: &&Diagnostic| {

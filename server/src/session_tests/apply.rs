@@ -1,4 +1,4 @@
-//! Edits that make an optimization: code actions, the command, and what is said where there is none.
+//! Edits that apply an optimization: code actions, the command, and messages if there is no edit.
 
 use std::fs;
 
@@ -19,12 +19,12 @@ for x in batches:
     optimizer.step()
 ";
 
-/// A client that makes edits.
+/// A client that supports edits.
 fn editing() -> Value {
     json!({"workspace": {"applyEdit": true, "workspaceEdit": {"documentChanges": true}}})
 }
 
-/// A session with the script open, which nothing has measured.
+/// A session with an open, unmeasured script.
 async fn opened(capabilities: Value) -> Session {
     let mut session = Session::start();
     fs::write(session.root.join("train.py"), SCRIPT).expect("written");
@@ -33,7 +33,7 @@ async fn opened(capabilities: Value) -> Session {
     session
 }
 
-/// The same, and the script was measured.
+/// A session with an open, measured script.
 async fn measured() -> Session {
     let mut session = opened(editing()).await;
     session.client.save(&session.uri("train.py")).await;
@@ -42,7 +42,7 @@ async fn measured() -> Session {
     session
 }
 
-/// The titles and edits of the rewrites at a line, counted from 0.
+/// The titles and edits of the rewrites at a line, 0-based.
 async fn rewrites(session: &mut Session, line: u32) -> Vec<(String, Value)> {
     let found = session.rewrites(line).await;
     found
@@ -61,7 +61,7 @@ fn new_texts(edit: &Value) -> Vec<&str> {
     edits.into_iter().flatten().filter_map(|edit| edit["newText"].as_str()).collect()
 }
 
-/// Sends the command and gives what the editor is asked.
+/// Sends the command and returns the request to the editor.
 async fn applied(session: &mut Session, name: &str) -> Value {
     let argument = json!([{"uri": session.uri("train.py"), "name": name}]);
     session.client.command("ridgeline.applyWhatIf", argument).await.expect("done");
@@ -71,7 +71,7 @@ async fn applied(session: &mut Session, name: &str) -> Value {
     params
 }
 
-/// Sends the command and gives what is said instead of an edit.
+/// Sends the command and returns the message shown instead of an edit.
 async fn refused(session: &mut Session, name: &str) -> String {
     let argument = json!([{"uri": session.uri("train.py"), "name": name}]);
     session.client.command("ridgeline.applyWhatIf", argument).await.expect("done");
@@ -81,13 +81,13 @@ async fn refused(session: &mut Session, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn actions_at_the_loop_and_at_the_lines_that_they_change() {
+async fn actions_at_the_loop_and_at_affected_lines() {
     let mut session = measured().await;
     let at_loop = rewrites(&mut session, 5).await;
     let at_loop = titles(&at_loop);
     assert!(at_loop.contains(&"Ridgeline: use mixed precision (bf16 autocast)"), "{at_loop:?}");
     assert!(at_loop.contains(&"Ridgeline: compile the model (torch.compile)"), "{at_loop:?}");
-    // The program has no loader and no pictures.
+    // The program has no data loader and no images.
     assert!(!at_loop.iter().any(|title| title.contains("num_workers")), "{at_loop:?}");
     let at_optimizer = rewrites(&mut session, 4).await;
     let fused = at_optimizer.iter().find(|(title, _)| title.contains("fused=True"));
@@ -101,9 +101,9 @@ async fn actions_at_the_loop_and_at_the_lines_that_they_change() {
     session.client.goodbye().await;
 }
 
-/// Nothing is offered before a measurement, nothing to a light bulb, and nothing on save.
+/// No actions before a measurement, for automatic requests (light bulb), or on save.
 #[tokio::test]
-async fn nothing_is_offered_unasked() {
+async fn no_unrequested_actions() {
     let mut session = opened(editing()).await;
     assert_eq!(rewrites(&mut session, 5).await, []);
     let mut session = measured().await;
@@ -123,12 +123,12 @@ async fn nothing_is_offered_unasked() {
 }
 
 #[tokio::test]
-async fn the_command_edits_todays_text() {
+async fn the_command_edits_the_current_text() {
     let mut session = opened(editing()).await;
     let params = applied(&mut session, "foreach-optimizer").await;
     assert_eq!(params["label"], "Use the foreach optimizer (foreach=True)");
     assert_eq!(params["edit"]["documentChanges"][0]["textDocument"]["version"], 1);
-    // A line comes in above, which nobody saved: the edit is a line further down.
+    // An unsaved line is inserted above, so the edit is one line lower.
     let start = json!({"line": 0, "character": 0});
     let change = json!([{"range": {"start": start, "end": start}, "text": "# é\n"}]);
     session.client.change(&session.uri("train.py"), 2, change).await;
@@ -136,7 +136,7 @@ async fn the_command_edits_todays_text() {
     let change = &params["edit"]["documentChanges"][0];
     assert_eq!(change["textDocument"]["version"], 2);
     assert_eq!(change["edits"][0]["range"]["start"]["line"], 5);
-    // One undo step, however many places it has.
+    // One undo step, regardless of the number of places.
     let params = applied(&mut session, "amp-fp16").await;
     assert_eq!(params["edit"]["documentChanges"].as_array().map(Vec::len), Some(1));
     assert!(new_texts(&params["edit"]).len() > 3);
@@ -144,7 +144,7 @@ async fn the_command_edits_todays_text() {
 }
 
 #[tokio::test]
-async fn what_should_be_known_of_an_edit_is_said() {
+async fn notes_of_an_edit_are_shown() {
     let mut session = opened(editing()).await;
     let loading = SCRIPT.replace(
         "model = nn.Linear",
@@ -165,7 +165,7 @@ async fn what_should_be_known_of_an_edit_is_said() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_edited_is_said() {
+async fn refused_edits_show_the_reason() {
     let mut session = opened(editing()).await;
     let said = refused(&mut session, "loader-workers").await;
     assert_eq!(said, "Could not apply the edit: no DataLoader was found in the program.");
@@ -183,14 +183,14 @@ async fn what_cannot_be_edited_is_said() {
 }
 
 #[tokio::test]
-async fn an_editor_that_takes_no_edits_is_told() {
+async fn an_editor_without_edits_gets_a_message() {
     let mut session = opened(json!({})).await;
     let said = refused(&mut session, "tf32").await;
     assert_eq!(said, "This editor does not accept edits from the server.");
     session.client.goodbye().await;
 }
 
-/// The recording says which script ran: it is edited from the model's file as well.
+/// The recording identifies the entry point, so the edit also works from the model's file.
 #[tokio::test]
 async fn the_measured_script_is_edited_from_another_file() {
     let mut session = opened(editing()).await;

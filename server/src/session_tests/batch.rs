@@ -1,4 +1,4 @@
-//! Other batch sizes: when they are tried, what ends that, and the edits that set one.
+//! The batch-size sweep: when it runs, when it ends, and the edits that set a batch size.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use ridgeline_test_client::http::Panel;
 
 const SCRIPT: &str = "import torch\nfrom torch.utils.data import DataLoader\nloader = DataLoader(data, batch_size=32)\nfor batch in loader:\n    model(batch).backward()\n";
 
-/// A client that makes edits and shows the panel itself.
+/// A client that supports edits and the panel.
 fn editing(more: Value) -> Value {
     let mut workspace = json!({"applyEdit": true, "workspaceEdit": {"documentChanges": true}});
     if let (Some(all), Some(more)) = (workspace.as_object_mut(), more.as_object()) {
@@ -26,7 +26,7 @@ fn editing(more: Value) -> Value {
     json!({"workspace": workspace, "experimental": {"ridgeline": {"panel": true}}})
 }
 
-/// A session in which the script was measured; gives what is being tried.
+/// A session with a measured script, and its sweep.
 async fn measured(capabilities: Value) -> (Session, Exploring) {
     let mut session = Session::start();
     fs::write(session.root.join("train.py"), SCRIPT).expect("written");
@@ -41,7 +41,7 @@ async fn measured(capabilities: Value) -> (Session, Exploring) {
     (session, exploring)
 }
 
-/// What was found out: 100 kB and 1 kB a sample, in room for 200 of them.
+/// The result of a sweep: 100 kB and 1 kB per sample, with memory for 200 samples.
 fn explored(session: &Session) -> Exploration {
     let sources = Sources::new(&session.root, []);
     let mut entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
@@ -64,7 +64,7 @@ fn explored(session: &Session) -> Exploration {
     }
 }
 
-/// A session that knows other batch sizes, with its panel.
+/// A session with a finished sweep, and its panel.
 async fn known(capabilities: Value) -> (Session, Panel) {
     let (mut session, exploring) = measured(capabilities).await;
     exploring.news.send(explored(&session)).await.expect("wanted");
@@ -109,7 +109,7 @@ async fn code_actions_at_the_number_and_at_the_loop() {
         assert_eq!(change["edits"], json!([{"range": range, "newText": "176"}]));
     }
     assert_eq!(session.rewrites(0).await, Vec::<Value>::new());
-    // A client that takes no versions gets plain changes.
+    // A client without versioned edits gets plain changes.
     session.client.goodbye().await;
     let (mut plain, _) = known(editing(json!({"workspaceEdit": {}}))).await;
     let found = plain.rewrites(2).await;
@@ -118,7 +118,7 @@ async fn code_actions_at_the_number_and_at_the_loop() {
 }
 
 #[tokio::test]
-async fn nothing_is_offered_before_it_is_known() {
+async fn no_actions_before_the_result() {
     let (mut session, exploring) = measured(editing(json!({}))).await;
     let found = session.rewrites(2).await;
     assert!(!titles(&found).iter().any(|title| title.contains("batch size")), "{found:?}");
@@ -127,10 +127,10 @@ async fn nothing_is_offered_before_it_is_known() {
 }
 
 #[tokio::test]
-async fn the_panel_sets_the_number_where_it_stands_today() {
+async fn the_panel_sets_the_number_at_its_current_place() {
     let (mut session, panel) = known(editing(json!({}))).await;
     let generation = panel.document().await["generation"].clone();
-    // A line comes in above, which nobody saved.
+    // An unsaved line is inserted above.
     let start = json!({"line": 0, "character": 0});
     let change = json!([{"range": {"start": start, "end": start}, "text": "# training\n"}]);
     session.client.change(&session.uri("train.py"), 2, change).await;
@@ -150,7 +150,7 @@ async fn the_panel_sets_the_number_where_it_stands_today() {
 }
 
 #[tokio::test]
-async fn what_the_editor_refuses_is_said() {
+async fn edits_refused_by_the_editor_are_reported() {
     let (mut session, panel) = known(editing(json!({}))).await;
     let generation = panel.document().await["generation"].clone();
     let body = json!({"workspace": 0, "generation": generation, "batch": 48});
@@ -172,7 +172,7 @@ async fn what_the_editor_refuses_is_said() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_set_is_not_asked_of_the_editor() {
+async fn impossible_edits_are_not_sent() {
     let (mut session, panel) = known(editing(json!({}))).await;
     let generation = panel.document().await["generation"].as_u64().expect("a number");
     let refused = async |generation: u64, batch: u64| {
@@ -183,7 +183,7 @@ async fn what_cannot_be_set_is_not_asked_of_the_editor() {
     assert_eq!(refused(generation, 0).await, "The batch size must be a number from 1 to 16777216.");
     let said = refused(generation, 1 << 30).await;
     assert_eq!(said, "The batch size must be a number from 1 to 16777216.");
-    // The number that is there already is no edit.
+    // Setting the current value needs no edit.
     assert_eq!(refused(generation, 32).await, Value::Null);
     // The number is gone.
     session.client.change(&session.uri("train.py"), 2, json!([{"text": "import torch\n"}])).await;
@@ -194,7 +194,7 @@ async fn what_cannot_be_set_is_not_asked_of_the_editor() {
 }
 
 #[tokio::test]
-async fn an_editor_that_takes_no_edits_is_not_sent_any() {
+async fn an_editor_without_edits_is_sent_none() {
     let (session, panel) = known(json!({"experimental": {"ridgeline": {"panel": true}}})).await;
     let generation = panel.document().await["generation"].clone();
     let body = json!({"workspace": 0, "generation": generation, "batch": 48});
@@ -204,7 +204,7 @@ async fn an_editor_that_takes_no_edits_is_not_sent_any() {
 }
 
 #[tokio::test]
-async fn the_command_sets_a_value_and_says_how() {
+async fn the_command_sets_a_value_and_explains_its_usage() {
     let (mut session, _) = known(editing(json!({}))).await;
     session.client.command("ridgeline.setBatchSize", json!([{"batch": 96}])).await.expect("done");
     assert!(session.client.has_passed("workspace/applyEdit"), "it comes behind the answer");
@@ -218,31 +218,31 @@ async fn the_command_sets_a_value_and_says_how() {
 }
 
 #[tokio::test]
-async fn a_key_and_a_save_end_the_trying() {
+async fn a_keystroke_and_a_save_stop_the_sweep() {
     let (mut session, exploring) = measured(editing(json!({}))).await;
     let start = json!({"line": 0, "character": 0});
     let change = json!([{"range": {"start": start, "end": start}, "text": "#\n"}]);
     session.client.change(&session.uri("train.py"), 2, change).await;
     exploring.cancel.cancelled().await;
     drop(exploring);
-    // By command it begins again, and a save ends it.
+    // The command restarts it, and a save stops it.
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
     assert_eq!(exploring.request.effort, Effort::Runs);
     session.client.save(&session.uri("train.py")).await;
     exploring.cancel.cancelled().await;
-    // What comes too late is not shown as if it were of the new run.
+    // A late result is not attributed to the new run.
     let _ = exploring.news.send(explored(&session)).await;
     drop(exploring);
     session.begun().await.end.send(session.measured()).expect("waiting");
     session.client.status("idle").await;
-    // A save begins it no more than a run does.
+    // A save does not start it either.
     assert!(!session.is_exploring().await);
     session.client.goodbye().await;
 }
 
 #[tokio::test]
-async fn nothing_is_tried_on_demand_before_somebody_asks() {
+async fn on_demand_waits_for_a_request() {
     let mut session = Session::start();
     let mut options = super::fake::quiet();
     options["batchSize.explore"] = "onDemand".into();
@@ -260,7 +260,7 @@ async fn nothing_is_tried_on_demand_before_somebody_asks() {
 }
 
 #[tokio::test]
-async fn nothing_measured_is_nothing_to_try() {
+async fn no_sweep_without_a_measurement() {
     let mut session = Session::greeted(editing(json!({})), true).await;
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let said = session.client.notification("window/showMessage").await;
@@ -271,7 +271,7 @@ async fn nothing_measured_is_nothing_to_try() {
     session.client.goodbye().await;
 }
 
-/// A session that tries other batch sizes after each run, and the first run's end.
+/// A session with a sweep after each run, at the end of its first run.
 async fn in_background(more: Value) -> Session {
     let mut session = Session::start();
     fs::write(session.root.join("train.py"), SCRIPT).expect("written");
@@ -289,7 +289,7 @@ async fn in_background(more: Value) -> Session {
     session
 }
 
-/// A save, and a run that measures the program with a change.
+/// Saves, and ends the run with a changed profile.
 async fn save(session: &mut Session, change: impl FnOnce(&mut Profile)) {
     let script = session.uri("train.py");
     session.client.save(&script).await;
@@ -300,20 +300,20 @@ async fn save(session: &mut Session, change: impl FnOnce(&mut Profile)) {
 }
 
 #[tokio::test]
-async fn the_same_program_is_not_tried_again() {
+async fn the_same_program_is_not_swept_again() {
     let mut session = in_background(json!({})).await;
     let exploring = session.exploring().await;
     exploring.news.send(explored(&session)).await.expect("wanted");
     drop(exploring);
     session.client.status("idle").await;
     assert_eq!(session.rewrites(2).await.len(), 4);
-    // The same program: what was found out still holds.
+    // The same program: the results are still valid.
     save(&mut session, |_| {}).await;
     session.client.status("running").await;
     session.client.status("idle").await;
     assert_eq!(session.rewrites(2).await.len(), 4);
     assert!(!session.is_exploring().await);
-    // One that holds more memory is another one.
+    // A program with more memory is a different one.
     save(&mut session, |profile| profile.memory.peak_bytes += 1).await;
     let exploring = session.exploring().await;
     assert!(exploring.request.known.is_none());
@@ -321,7 +321,7 @@ async fn the_same_program_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn nothing_is_tried_while_something_else_needs_the_machine() {
+async fn the_sweep_yields_to_other_users_of_the_machine() {
     let mut session = Session::start();
     let needed = &session.profiler.needed;
     *needed.lock().expect("no test panics with it") = Some(Needed::Processors);
@@ -334,7 +334,7 @@ async fn nothing_is_tried_while_something_else_needs_the_machine() {
     let status = session.client.status("background").await;
     assert_eq!(status["message"], "waiting: the machine is busy");
     assert!(!session.is_exploring().await);
-    // Who asks does not wait.
+    // An explicit request does not wait.
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
     assert_eq!(exploring.request.effort, Effort::Runs);
@@ -342,7 +342,7 @@ async fn nothing_is_tried_while_something_else_needs_the_machine() {
 }
 
 #[tokio::test]
-async fn without_a_background_budget_nothing_is_tried_unasked() {
+async fn without_a_background_budget_no_automatic_sweep() {
     let mut session = in_background(json!({"background.seconds": 0})).await;
     while session.client.status("idle").await["headline"].is_null() {}
     assert!(!session.is_exploring().await);
@@ -353,7 +353,7 @@ async fn without_a_background_budget_nothing_is_tried_unasked() {
 }
 
 #[tokio::test]
-async fn trying_ends_with_the_background_budget() {
+async fn the_sweep_ends_with_the_background_budget() {
     let session = in_background(json!({"background.seconds": 0.05})).await;
     session.exploring().await.cancel.cancelled().await;
     session.client.goodbye().await;

@@ -1,4 +1,4 @@
-//! What clients get that can show less than others.
+//! Fallbacks for clients with fewer features.
 
 use serde_json::{Value, json};
 
@@ -24,9 +24,9 @@ async fn shown(session: &mut Session) -> Vec<String> {
     params["diagnostics"].as_array().expect("a list").iter().map(told).collect()
 }
 
-/// Who can be told that hints are out of date needs no second copy of them.
+/// A client that supports refreshing hints needs no second copy of them.
 #[tokio::test]
-async fn costs_are_remarked_on_where_hints_are_not_refreshed() {
+async fn remarks_replace_hints_without_refresh() {
     let mut session = profiled(json!({"textDocument": {"publishDiagnostics": {}}})).await;
     let headline = "3 1: 320 samples/s · 100 ms";
     let costliest = "4 3: most expensive line: 60 ms · 60%";
@@ -53,7 +53,7 @@ async fn costs_are_remarked_on_where_hints_are_not_refreshed() {
 }
 
 #[tokio::test]
-async fn a_failure_and_remarks_stand_beside_each_other() {
+async fn a_failure_and_remarks_coexist() {
     let mut session = profiled(json!({"textDocument": {"publishDiagnostics": {}}})).await;
     assert_eq!(shown(&mut session).await.len(), 3);
     let script = session.uri("train.py");
@@ -70,7 +70,7 @@ async fn a_failure_and_remarks_stand_beside_each_other() {
 }
 
 #[tokio::test]
-async fn remarks_can_be_had_by_setting_and_go_with_it() {
+async fn remarks_follow_the_setting() {
     let refreshed = json!({
         "workspace": {"inlayHint": {"refreshSupport": true}},
         "textDocument": {"publishDiagnostics": {}},
@@ -91,11 +91,11 @@ async fn remarks_can_be_had_by_setting_and_go_with_it() {
 }
 
 #[tokio::test]
-async fn the_headline_is_a_hint_where_there_are_no_lenses() {
+async fn the_headline_is_a_hint_without_lenses() {
     for (capabilities, expected) in [
         (json!({}), true),
         (json!({"textDocument": {"codeLens": {}}}), false),
-        // Emacs' lsp-mode announces the refresh alone.
+        // Emacs' lsp-mode only announces the refresh.
         (json!({"workspace": {"codeLens": {"refreshSupport": false}}}), false),
     ] {
         let mut session = profiled(capabilities.clone()).await;
@@ -107,20 +107,20 @@ async fn the_headline_is_a_hint_where_there_are_no_lenses() {
     }
 }
 
-/// What a client says of itself, and what it gets for it.
+/// A client's capabilities, and what it receives.
 struct Known {
     name: &'static str,
     said: &'static str,
     encoding: &'static str,
     hover: &'static str,
-    /// It can be told that hints, lenses are out of date.
+    /// Whether it supports refreshing hints and lenses.
     told: [bool; 2],
-    /// It gets the headline as a hint, and remarks as diagnostics.
+    /// Whether it gets the headline as a hint, and remarks as diagnostics.
     instead: [bool; 2],
 }
 
-/// `clients/` holds what the clients' `initialize` requests say, as far as it matters here. Those of
-/// Sublime Text, Kate and Zed are from their sources, the others from the running programs.
+/// `clients/` contains the relevant parts of the clients' `initialize` requests. Those of Sublime
+/// Text, Kate and Zed are from their sources, the others from the running programs.
 const KNOWN: [Known; 10] = [
     Known {
         name: "VS Code",
@@ -205,7 +205,7 @@ const KNOWN: [Known; 10] = [
 ];
 
 #[tokio::test]
-async fn known_clients_get_every_fact_in_a_way_that_they_show() {
+async fn known_clients_get_every_fact_in_a_supported_form() {
     for known in KNOWN {
         let said: Value = serde_json::from_str(known.said).expect("JSON");
         let capabilities = said["capabilities"].clone();
@@ -247,14 +247,15 @@ async fn known_clients_get_every_fact_in_a_way_that_they_show() {
         let params = json!({"textDocument": {"uri": session.uri("train.py")}, "position": at});
         let hover = session.client.request("textDocument/hover", params).await.expect("a hover");
         assert_eq!(hover["contents"]["kind"], known.hover, "{}", known.name);
-        // It fails where a client was sent anything that it does not take.
+        // Fails if the client received an unsupported message.
         session.client.goodbye().await;
     }
 }
 
-/// Emacs with lsp-mode loses what it reads in one piece with a command's answer, and behind it.
+/// Emacs with lsp-mode loses messages that it reads together with a command's response and after
+/// it.
 #[tokio::test]
-async fn what_a_command_asks_and_shows_goes_before_its_answer() {
+async fn questions_and_messages_precede_the_response() {
     let window = json!({"workDoneProgress": true, "showDocument": {"support": true}});
     let mut session = Session::greeted(json!({"window": window}), false).await;
     session.open_and_save().await;
@@ -278,9 +279,9 @@ async fn what_a_command_asks_and_shows_goes_before_its_answer() {
     session.client.goodbye().await;
 }
 
-/// The end of a progress that lsp-mode lost would be shown as a run that goes on for ever.
+/// If lsp-mode lost the end of a progress, the run would appear to continue forever.
 #[tokio::test]
-async fn the_end_of_a_stopped_run_goes_before_the_answer_to_stop() {
+async fn the_end_of_a_stopped_run_precedes_the_response() {
     let mut session = Session::greeted(json!({"window": {"workDoneProgress": true}}), true).await;
     session.open_and_save().await;
     let script = session.uri("train.py");

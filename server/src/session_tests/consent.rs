@@ -1,5 +1,5 @@
-//! Consent that is taken back ends what runs by it, whoever started it; an old question grants nothing; and
-//! one save is one run.
+//! Revoking consent ends everything that runs by it, whoever started it. An old question grants
+//! nothing. One save starts one run.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::fake::{Exploring, Session, quiet, uri};
 use crate::profiler::{ProfileOutcome, RunChoice};
 
-/// For a message that is not to come: events are handled in turn, so that one answer later it would be there.
+/// Waits for a message that must not arrive: events are handled in order, so it would arrive before
+/// one more response.
 async fn quiet_moment(session: &mut Session) {
     let script = session.uri("train.py");
     let params = json!({"textDocument": {"uri": script}});
@@ -17,7 +18,7 @@ async fn quiet_moment(session: &mut Session) {
     }
 }
 
-/// A session whose person allowed every run, and where other batch sizes are being tried.
+/// A session with consent for every run, and a sweep in progress.
 async fn exploring(by_command: bool) -> (Session, Exploring) {
     let mut session = Session::start();
     let mut options = quiet();
@@ -40,7 +41,7 @@ fn assert_ended(exploring: &Exploring) {
 }
 
 #[tokio::test]
-async fn revoking_ends_what_is_tried_in_the_background() {
+async fn revoking_ends_a_background_sweep() {
     for by_command in [false, true] {
         let (mut session, exploring) = exploring(by_command).await;
         session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
@@ -64,7 +65,7 @@ async fn revoking_and_never_end_it() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_closed_ends_it() {
+async fn closing_the_folder_ends_it() {
     let (mut session, exploring) = exploring(true).await;
     let removed = json!([{"uri": uri(&session.root), "name": "project"}]);
     let event = json!({"event": {"added": [], "removed": removed}});
@@ -75,7 +76,7 @@ async fn a_folder_that_is_closed_ends_it() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_it_and_says_so() {
+async fn stop_ends_it_with_a_message() {
     let (mut session, exploring) = exploring(false).await;
     let stop = session
         .client
@@ -86,7 +87,7 @@ async fn a_stop_ends_it_and_says_so() {
     assert_eq!(message["message"], "Stopped.");
     drop(exploring);
     session.client.answer(&json!(stop)).await.expect("done");
-    // The decision stands, and nothing begins by itself.
+    // The decision remains, and nothing starts by itself.
     assert!(!session.is_begun().await && !session.is_exploring().await);
     session.client.command("ridgeline.stop", json!([])).await.expect("done");
     let message = session.client.notification("window/showMessage").await;
@@ -99,7 +100,7 @@ async fn a_stop_ends_it_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_stop_is_answered_behind_the_end_of_the_run() {
+async fn stop_is_answered_after_the_end_of_the_run() {
     let mut session = Session::greeted(json!({"window": {"workDoneProgress": true}}), true).await;
     session.open_and_save().await;
     let run = session.begun().await;
@@ -117,7 +118,7 @@ async fn a_stop_is_answered_behind_the_end_of_the_run() {
 }
 
 #[tokio::test]
-async fn a_pause_ends_what_nobody_asked_for() {
+async fn a_pause_ends_unrequested_jobs() {
     let (mut session, exploring) = exploring(false).await;
     session.client.command("ridgeline.pause", json!([])).await.expect("done");
     assert_ended(&exploring);
@@ -126,7 +127,7 @@ async fn a_pause_ends_what_nobody_asked_for() {
     session.client.save(&script).await;
     quiet_moment(&mut session).await;
     assert!(!session.is_begun().await && !session.is_exploring().await);
-    // What is asked for goes on.
+    // Requested jobs continue.
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
     session.client.command("ridgeline.pause", json!([])).await.expect("done");
@@ -151,7 +152,7 @@ async fn a_pause_ends_the_run_of_a_save() {
     session.client.goodbye().await;
 }
 
-/// Several scripts fit, which is asked within a run that the person allowed.
+/// The question which of several scripts to run, within a permitted run.
 async fn which_script(session: &mut Session) -> Value {
     let choice = |command: &str| RunChoice { command: command.to_owned(), why: String::new() };
     let runs = vec![choice("train.py"), choice("other.py")];
@@ -163,7 +164,7 @@ async fn which_script(session: &mut Session) -> Value {
 }
 
 #[tokio::test]
-async fn an_answer_to_an_old_question_runs_nothing() {
+async fn an_answer_to_an_old_script_question_runs_nothing() {
     let mut session = Session::greeted(json!({}), true).await;
     session.open_and_save().await;
     let id = which_script(&mut session).await;
@@ -176,7 +177,7 @@ async fn an_answer_to_an_old_question_runs_nothing() {
 }
 
 #[tokio::test]
-async fn an_answer_to_an_old_question_whether_it_may_run_allows_nothing() {
+async fn an_answer_to_an_old_consent_question_grants_nothing() {
     for title in ["Run once", "Always for this workspace"] {
         let mut session = Session::greeted(json!({}), false).await;
         session.open_and_save().await;
@@ -188,7 +189,7 @@ async fn an_answer_to_an_old_question_whether_it_may_run_allows_nothing() {
         session.client.reply(&old, json!({"title": title})).await;
         session.client.notification("window/showMessage").await;
         assert!(!session.is_begun().await);
-        // The question that is put now is answered as ever.
+        // The current question can be answered.
         session.client.reply(&new, json!({"title": "Run once"})).await;
         session.begun().await;
         session.client.goodbye().await;
@@ -196,7 +197,7 @@ async fn an_answer_to_an_old_question_whether_it_may_run_allows_nothing() {
 }
 
 #[tokio::test]
-async fn a_choice_within_the_one_run_is_a_part_of_it() {
+async fn a_script_choice_belongs_to_the_permitted_run() {
     let mut session = Session::greeted(json!({}), false).await;
     session.open_and_save().await;
     let (id, _) = session.client.asked("window/showMessageRequest").await;
@@ -205,7 +206,7 @@ async fn a_choice_within_the_one_run_is_a_part_of_it() {
     session.client.reply(&id, json!({"title": "train.py"})).await;
     session.begun().await.end.send(session.measured()).expect("waiting");
     session.client.status("idle").await;
-    // That was the one run.
+    // The permitted run is used up.
     let script = session.uri("train.py");
     session.client.save(&script).await;
     let (id, _) = session.client.asked("window/showMessageRequest").await;
@@ -216,7 +217,7 @@ async fn a_choice_within_the_one_run_is_a_part_of_it() {
 }
 
 #[tokio::test]
-async fn once_is_one_run_and_nothing_else() {
+async fn once_permits_only_one_run() {
     let mut session = Session::start();
     let mut options = quiet();
     options["trusted"] = false.into();
@@ -263,10 +264,10 @@ async fn one_save_is_one_run() {
 }
 
 #[tokio::test]
-async fn the_status_says_what_runs_in_the_background() {
+async fn the_status_shows_background_jobs() {
     for (capabilities, state) in [
         (json!({"experimental": {"ridgeline": {"background": true}}}), "background"),
-        // A client that does not know that state.
+        // A client that does not support that state.
         (json!({}), "running"),
     ] {
         let mut session = Session::greeted(capabilities, true).await;
@@ -327,12 +328,12 @@ async fn runs_at_other_batch_sizes_show_progress_that_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn another_project_at_an_allowed_path_is_asked_about() {
+async fn another_project_at_an_allowed_path_needs_consent() {
     let mut session = Session::greeted(json!({}), false).await;
     session.client.command("ridgeline.trust", json!([])).await.expect("done");
     session.open_and_save().await;
     let run = session.begun().await;
-    // The folder is replaced while the session goes on.
+    // The folder is replaced during the session.
     let before = session.root.with_file_name("before");
     std::fs::rename(&session.root, &before).expect("moved");
     std::fs::create_dir(&session.root).expect("made");

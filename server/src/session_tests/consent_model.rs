@@ -1,8 +1,8 @@
-//! Random sequences of what a person and an editor do, against a model of consent: nothing of a workspace
-//! runs without it, and what runs ends within a second of its end.
+//! Random sequences of user and editor actions, against a model of consent: no workspace code runs
+//! without it, and running code ends within a second of its end.
 //!
-//! Time is tokio's, and stands still unless a step lets it pass, so that nothing here depends on how quick
-//! the machine is.
+//! Time is tokio's paused clock and only advances in steps that wait, so the test does not depend
+//! on the machine's speed. The file is one model and its steps, so it is not split.
 
 use std::collections::HashMap;
 use std::fs;
@@ -31,7 +31,7 @@ use crate::requests::Request;
 use crate::state::{Client, GlobalState};
 use crate::store::Store;
 
-/// One thing that happens. The first number says in which of the two workspaces.
+/// One action. The first number selects one of the two workspaces.
 #[derive(Clone, Debug)]
 enum Step {
     Save(usize),
@@ -43,15 +43,16 @@ enum Step {
     Stop(usize),
     Pause(usize),
     Resume(usize),
-    /// The folder is closed, or opened again.
+    /// The folder is closed or opened again.
     Toggle(usize),
-    /// Another project takes its place on the disk.
+    /// Another project replaces it on disk.
     Replace(usize),
-    /// One of the open questions is answered, perhaps an old one: which, and how.
+    /// One of the open questions, perhaps an old one, gets an answer: which question, and which
+    /// answer.
     Answer(prop::sample::Index, usize),
-    /// Time passes, in tenths of a second.
+    /// Time passes, in units of 0.1 s.
     Wait(u64),
-    /// The server is started again.
+    /// The server is restarted.
     Restart,
 }
 
@@ -75,15 +76,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the person has allowed, as they would say it.
+/// The user's consent.
 #[derive(Debug, Default)]
 struct Consent {
     is_allowed: bool,
-    /// One run is allowed.
+    /// Whether one run is allowed.
     once: bool,
     is_paused: bool,
     is_closed: bool,
-    /// Another number each time that something is taken back, and each time that the question is answered.
+    /// Incremented on each revocation. `round` is incremented on each answer.
     epoch: u64,
     round: u64,
 }
@@ -96,7 +97,7 @@ impl Consent {
     }
 }
 
-/// A job that was started and has not ended.
+/// A running job.
 #[derive(Debug)]
 struct Job {
     root: PathBuf,
@@ -110,25 +111,25 @@ struct World {
     jobs: HashMap<u64, Job>,
     last: u64,
     starts: usize,
-    /// What ran without consent.
+    /// Jobs that ran without consent.
     wrong: Vec<String>,
-    /// Decides how jobs behave; each takes the next number.
+    /// The state of the random numbers that decide how jobs behave.
     dice: u64,
 }
 
 impl World {
     fn roll(&mut self) -> u64 {
-        // Knuth's multiplier; the high bits are good enough for a test.
+        // Knuth's multiplier. The high bits are good enough for a test.
         self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         self.dice >> 33
     }
 }
 
-/// Counts what is started, and whether it may.
+/// Counts started jobs, and checks whether they may run.
 #[derive(Clone, Default)]
 struct Counting(Arc<Mutex<World>>);
 
-/// Tells that a job has ended, however it did.
+/// Records the end of a job, however it ends.
 struct Running(Counting, u64);
 
 impl Drop for Running {
@@ -142,7 +143,7 @@ impl Counting {
         self.0.lock().expect("no test panics with it")
     }
 
-    /// Workspace code runs from now on, for some time. It may be slow to see that it is to end.
+    /// Simulates workspace code that runs for some time and may be slow to react to a stop.
     fn run(&self, root: &Path, what: &str, is_asked: bool, permit: Permit) -> Boxed<()> {
         let running = {
             let mut world = self.world();
@@ -186,14 +187,14 @@ impl Profiler for Counting {
     ) -> Boxed<ProfileOutcome> {
         let (runs, root) = (self.clone(), request.root);
         Box::pin(async move {
-            // Which script is meant is asked before anything runs.
+            // The script is chosen before anything runs.
             if request.script.is_none() && runs.world().roll().is_multiple_of(2) {
                 let choice =
                     |command: &str| RunChoice { command: command.to_owned(), why: String::new() };
                 let runs = vec![choice(&script_of(&root)), choice("other.py")];
                 return ProfileOutcome::Choose { runs };
             }
-            // Whether somebody asked for it is not told to who runs it.
+            // The profiler does not know whether the user requested the run.
             runs.run(&root, "run", true, permit).await;
             let fate = runs.world().roll() % 3;
             match fate {
@@ -237,12 +238,12 @@ impl Profiler for Counting {
     }
 }
 
-/// A question on the screen, with what held when it was put.
+/// An open question, with the state when it was asked.
 struct Open {
     id: Value,
     outbox: Outbox,
     at: usize,
-    /// Whether it asks which script is meant.
+    /// Whether it asks which script to run.
     is_choice: bool,
     epoch: u64,
     round: u64,
@@ -255,7 +256,7 @@ struct Play {
     folder: tempfile::TempDir,
     roots: [PathBuf; 2],
     open: Vec<Open>,
-    /// In which folders the script is open.
+    /// Whether the script is open, by folder.
     has_open: [bool; 2],
     session: u64,
     versions: i32,
@@ -308,14 +309,14 @@ impl Play {
         self.tell(Told::Ready).await;
         self.has_open = [false, false];
         for at in 0..2 {
-            // Who has it open has its folder looked after, too.
+            // An open document also makes its folder a workspace.
             if !self.consent(at, |consent| consent.is_closed) {
                 self.open_script(at).await;
             }
         }
     }
 
-    /// Opens the script, unless it is open in this session already.
+    /// Opens the script, unless it is already open in this session.
     async fn open_script(&mut self, at: usize) {
         if std::mem::replace(&mut self.has_open[at], true) {
             return;
@@ -340,12 +341,12 @@ impl Play {
             ..ExecuteCommandParams::default()
         };
         let _ = self.events.send(Event::Asked(Request::ExecuteCommand(params, reply))).await;
-        // A stop is answered when its work has ended, for which time has to pass.
+        // A stop is answered when its jobs have ended, which takes time.
         self.settle().await;
         drop(answer);
     }
 
-    /// Lets everybody do what they can without time passing, and reads what the server asks.
+    /// Lets all tasks progress without advancing time, and reads the server's requests.
     async fn settle(&mut self) {
         for _ in 0..300 {
             yield_now().await;
@@ -360,7 +361,7 @@ impl Play {
         let body = text.split_once("\r\n\r\n").map(|(_, body)| body).expect("a frame");
         let message: Value = serde_json::from_str(body).expect("JSON");
         let said = message["params"]["message"].as_str().unwrap_or_default();
-        // A turn that panicked, such as one for a folder that is gone.
+        // An event whose handler panicked, such as one for a deleted folder.
         if said.contains("internal error") {
             self.world.world().wrong.push(said.to_owned());
         }
@@ -405,7 +406,7 @@ impl Play {
             }
             Step::Revoke(at) => {
                 self.command("ridgeline.revokeTrust", at).await;
-                // A command about a folder that is closed means no folder.
+                // A command for a closed folder applies to no folder.
                 let is_closed = self.consent(at, |consent| consent.is_closed);
                 if !is_closed {
                     self.consent(at, Consent::take_back);
@@ -435,7 +436,7 @@ impl Play {
                 fs::create_dir(root).expect("made");
                 fs::write(root.join("train.py"), SCRIPT).expect("written");
                 self.consent(at, Consent::take_back);
-                // It is seen when something next happens there.
+                // It is noticed at the next event there.
                 if !self.consent(at, |consent| consent.is_closed) {
                     let id = document(&self.roots[at].join("train.py"));
                     self.tell(Told::Saved(id)).await;
@@ -524,7 +525,8 @@ impl Play {
         }
     }
 
-    /// What runs of a workspace has ended a second later; of what was asked for, only where that is to end.
+    /// Checks that the jobs of a workspace have ended one second later. Requested jobs only count
+    /// if `with_asked`.
     async fn assert_ended(&mut self, at: usize, with_asked: bool) {
         let root = self.roots[at].clone();
         let before = self.world.world().last;
@@ -556,12 +558,12 @@ fn document(path: &Path) -> DocumentId {
     document_id(&uri(path).parse().expect("a URI"))
 }
 
-/// The script that a choice offers first, which says in which folder.
+/// The first offered script, whose name identifies the folder.
 fn script_of(root: &Path) -> String {
     format!("{}.py", root.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Plays the steps; gives what was wrong, and how much was started.
+/// Plays the steps. Returns the violations and the number of started jobs.
 fn play(seed: u64, steps: Vec<Step>) -> (Vec<String>, usize) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
@@ -587,7 +589,7 @@ proptest! {
     }
 }
 
-/// The model would hold for a server that runs nothing.
+/// Guards against a vacuous model: it would also hold for a server that runs nothing.
 #[test]
 fn with_consent_things_run() {
     let steps = [Step::Allow(0), Step::Save(0), Step::Wait(40), Step::Explore(0), Step::Wait(40)];

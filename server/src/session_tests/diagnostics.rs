@@ -1,4 +1,4 @@
-//! A failing run at the line that failed.
+//! The diagnostic of a failed run at the failing line.
 
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::recording::manifest::RaisedIn;
@@ -31,7 +31,7 @@ fn related() -> Value {
 }
 
 #[tokio::test]
-async fn a_failure_is_shown_and_taken_back() {
+async fn a_failure_is_shown_and_removed() {
     let mut session = Session::greeted(related(), true).await;
     session.open_and_save().await;
     let outcome = failed(&session, "exception", &[2, 3]);
@@ -65,9 +65,9 @@ async fn clients_without_related_information_get_the_traceback_as_text() {
     session.client.goodbye().await;
 }
 
-/// The likely cause stands in the diagnostic, and names what is set in an editor.
+/// The diagnostic contains the likely cause, and names editor settings.
 #[tokio::test]
-async fn advice_stands_at_the_line() {
+async fn advice_is_shown_at_the_line() {
     let mut session = Session::greeted(related(), true).await;
     session.open_and_save().await;
     let ProfileOutcome::Failed { mut failure, root, log } = failed(&session, "exit", &[2]) else {
@@ -93,7 +93,7 @@ async fn advice_stands_at_the_line() {
 }
 
 #[tokio::test]
-async fn a_text_that_is_no_python_at_the_moment() {
+async fn a_text_that_does_not_parse() {
     let mut session = Session::greeted(json!({}), true).await;
     let script = session.uri("train.py");
     session.client.open(&script, "import torch\nloss.backward(\n").await;

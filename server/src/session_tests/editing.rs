@@ -1,4 +1,4 @@
-//! Hints follow their statements through edits, in every encoding and in the order of the edits.
+//! Hints follow their statements through edits, in every encoding and in order.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn insert(line: u32, character: u32, text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn hints_show_what_was_measured() {
+async fn hints_show_the_measurement() {
     let mut session = profiled(json!({})).await;
     assert_eq!(session.hints("train.py").await, ["2: 40 ms · 40%", "3: 60 ms · 60%"]);
     session.client.goodbye().await;
@@ -37,7 +37,7 @@ async fn hints_move_with_their_statements_and_fade_where_they_changed() {
 }
 
 #[tokio::test]
-async fn heat_is_where_the_time_is_spent() {
+async fn heat_lists_the_hottest_statements() {
     let mut session = profiled(json!({})).await;
     let script = session.uri("train.py");
     let edit = json!([insert(0, 0, "# a comment\n"), insert(3, 4, "my_")]);
@@ -59,7 +59,8 @@ async fn heat_is_where_the_time_is_spent() {
     session.client.goodbye().await;
 }
 
-/// Thousands of edits without a pause: one lost or misplaced would leave a hint on another line.
+/// Thousands of edits without a pause. A lost or misplaced edit would leave a hint on the wrong
+/// line.
 #[tokio::test]
 async fn edits_keep_their_order_under_load() {
     let mut session = profiled(json!({})).await;
@@ -78,7 +79,7 @@ async fn edits_keep_their_order_under_load() {
     }
     assert_eq!(session.hints("train.py").await, ["1002: 40 ms · 40%", "1003: 60 ms · 60%"]);
     for id in asked {
-        // An answer for a text of before is refused, and each request has one answer.
+        // A response for an outdated text is refused, and each request gets one response.
         if let Err(error) = session.client.answer(&json!(id)).await {
             assert_eq!(error["code"], -32801);
         }
@@ -102,7 +103,7 @@ async fn encodings_are_negotiated() {
         session.begun().await.end.send(session.measured()).expect("waiting");
         while session.client.status("idle").await["headline"].is_null() {}
         let script = session.uri("train.py");
-        // `# 😀` and then text after it, placed in the client's units.
+        // `x = '😀'`, then an insertion after it in the client's units.
         session.client.change(&script, 2, json!([insert(0, 0, "x = '😀'\n")])).await;
         session.client.change(&script, 3, json!([insert(0, character, "#\n")])).await;
         assert_eq!(
@@ -130,7 +131,7 @@ async fn absurd_edits_change_the_text_and_break_nothing() {
 }
 
 #[tokio::test]
-async fn half_a_surrogate_pair_does_not_lose_an_edit() {
+async fn a_lone_surrogate_does_not_lose_an_edit() {
     let mut session = profiled(json!({})).await;
     let script = session.uri("train.py");
     let body = format!(
@@ -143,7 +144,7 @@ async fn half_a_surrogate_pair_does_not_lose_an_edit() {
 }
 
 #[tokio::test]
-async fn line_ends_and_marks_of_every_kind() {
+async fn all_line_endings_and_byte_order_marks() {
     let mut session = profiled(json!({})).await;
     let script = session.uri("train.py");
     for text in
@@ -160,7 +161,7 @@ async fn line_ends_and_marks_of_every_kind() {
 }
 
 #[tokio::test]
-async fn notebooks_and_other_languages_are_left_alone() {
+async fn notebooks_and_other_languages_are_ignored() {
     let mut session = Session::greeted(json!({}), true).await;
     for (uri, language) in [
         (session.uri("a.ipynb"), "python"),
@@ -183,7 +184,7 @@ async fn notebooks_and_other_languages_are_left_alone() {
 }
 
 #[tokio::test]
-async fn texts_that_are_no_files_and_files_that_are_too_large() {
+async fn texts_without_files_and_files_over_the_limit() {
     let mut session = Session::greeted(json!({}), true).await;
     session.client.open("untitled:Untitled-1", SCRIPT).await;
     let params = json!({"textDocument": {"uri": "untitled:Untitled-1"}});

@@ -1,4 +1,5 @@
-//! A profiler that runs nothing, and a session with it.
+//! A fake profiler that runs nothing, and a session with it. They share one file because the
+//! session's methods receive what the fake sends.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ use crate::server::serve;
 use crate::store::Store;
 use ridgeline_test_client::strict_client::StrictClient;
 
-/// A run that was begun. The test says how it ends.
+/// A started run. The test decides how it ends.
 pub(super) struct Begun {
     pub request: ProfileRequest,
     pub progress: mpsc::Sender<ProgressEvent>,
@@ -39,16 +40,16 @@ pub(super) struct Begun {
     pub end: oneshot::Sender<ProfileOutcome>,
 }
 
-/// An estimate that was begun. The test says how it ends; it is told when it is to be stopped, and ends
-/// all the same when the test lets go of it, so that answers can come late.
+/// A started estimate. The test decides how it ends. `cancel` shows when it should stop, but it
+/// only ends when the test sends a result or drops it, so that results can be late.
 pub(super) struct BegunEstimate {
     pub request: EstimateRequest,
     pub cancel: CancellationToken,
     pub end: oneshot::Sender<EstimateOutcome>,
 }
 
-/// Other batch sizes that are being tried. The test says what is found out; it is over when this is
-/// dropped, or cancelled.
+/// A batch-size sweep in progress. The test sends its results. It ends when this is dropped or
+/// cancelled.
 pub(super) struct Exploring {
     pub request: ExploreRequest,
     pub news: mpsc::Sender<Exploration>,
@@ -57,44 +58,44 @@ pub(super) struct Exploring {
     _over: oneshot::Sender<()>,
 }
 
-/// A what-if that is being measured. The test says how it ends.
+/// A what-if being measured. The test decides how it ends.
 pub(super) struct Measuring {
     pub request: MeasureRequest,
     pub cancel: CancellationToken,
     pub end: oneshot::Sender<ProfileOutcome>,
 }
 
-/// A GPU that is being measured. The test says how it ends; `end` is closed where it was stopped.
+/// A GPU being measured. The test decides how it ends. `end` is closed if the measurement was
+/// stopped.
 pub(super) struct MeasuringGpu {
     pub target: Target,
     pub end: oneshot::Sender<Result<String, String>>,
 }
 
-/// See the module.
 pub(super) struct Fake {
     estimates: mpsc::UnboundedSender<BegunEstimate>,
     begun: mpsc::UnboundedSender<Begun>,
     exploring: mpsc::UnboundedSender<Exploring>,
     measuring: mpsc::UnboundedSender<Measuring>,
     gpus: mpsc::UnboundedSender<MeasuringGpu>,
-    /// The GPU that a run used and that was not measured yet.
+    /// The unmeasured GPU that a run used.
     pub unmeasured: std::sync::Mutex<Option<Target>>,
     prepared: AtomicUsize,
-    /// What somebody measured beside the session.
+    /// A measurement made outside the session.
     pub beside: std::sync::Mutex<Option<Profiled>>,
-    /// Holds the next look at a measurement up until the test lets go of the other end.
+    /// Blocks the next inspection of a measurement until the test drops the other end.
     pub held: std::sync::Mutex<Option<std::sync::mpsc::Receiver<()>>>,
-    /// What each measurement shows.
+    /// The findings of each measurement.
     pub found: std::sync::Mutex<Vec<Finding>>,
-    /// What operators that run by themselves tell, and what it shows with that.
+    /// The timings of single operators, and the findings with them.
     pub probed: std::sync::Mutex<Option<(Probes, Vec<Finding>)>>,
-    /// The next run panics before it begins, on the event loop.
+    /// Whether the next run panics before it starts, on the event loop.
     pub panics: AtomicBool,
-    /// What else needs the machine.
+    /// Another user of the machine.
     pub needed: std::sync::Mutex<Option<Needed>>,
-    /// How often operators were timed.
+    /// The number of times that operators were timed.
     pub probings: AtomicUsize,
-    /// What the texts alone show.
+    /// The findings from source text.
     pub of_text: std::sync::Mutex<Vec<Finding>>,
 }
 
@@ -109,7 +110,7 @@ impl Profiler for Fake {
         let cancel = permit.token().clone();
         let (end, ended) = oneshot::channel();
         let begun = Begun { request, progress, cancel: cancel.clone(), end };
-        // A test that is over does not look any more.
+        // Sending fails if the test has ended.
         let _ = self.begun.send(begun);
         Box::pin(async move {
             tokio::select! {
@@ -122,7 +123,7 @@ impl Profiler for Fake {
     fn estimate(&self, request: EstimateRequest, permit: Permit) -> Boxed<EstimateOutcome> {
         let cancel = permit.token().clone();
         let (end, ended) = oneshot::channel();
-        // A test that is over does not look any more.
+        // Sending fails if the test has ended.
         let _ = self.estimates.send(BegunEstimate { request, cancel, end });
         Box::pin(async move { ended.await.unwrap_or(EstimateOutcome::Cancelled) })
     }
@@ -136,7 +137,7 @@ impl Profiler for Fake {
     ) -> Boxed<Explored> {
         let cancel = permit.token().clone();
         let (over, is_over) = oneshot::channel();
-        // A test that is about something else does not look.
+        // Sending fails if the test does not receive.
         let _ = self.exploring.send(Exploring { request, news, progress, cancel, _over: over });
         Box::pin(async {
             let _ = is_over.await;
@@ -157,7 +158,7 @@ impl Profiler for Fake {
     ) -> Boxed<ProfileOutcome> {
         let cancel = permit.token().clone();
         let (end, ended) = oneshot::channel();
-        // A test that is over does not look any more.
+        // Sending fails if the test has ended.
         let _ = self.measuring.send(Measuring { request, cancel: cancel.clone(), end });
         Box::pin(async move {
             tokio::select! {
@@ -214,7 +215,7 @@ impl Profiler for Fake {
         _: Permit,
     ) -> Boxed<Result<String, String>> {
         let (end, ended) = oneshot::channel();
-        // A test that is over does not look any more.
+        // Sending fails if the test has ended.
         let _ = self.gpus.send(MeasuringGpu { target, end });
         Box::pin(async { ended.await.unwrap_or_else(|_| Err("the test is over".to_owned())) })
     }
@@ -243,7 +244,7 @@ pub(super) const SCRIPT: &str =
     "import torch\nfor batch in loader:\n    loss = model(batch)\n    loss.backward()\n";
 
 impl Session {
-    /// A server that has not been greeted.
+    /// Starts a server without `initialize`.
     pub(super) fn start() -> Session {
         let folder = tempfile::tempdir().expect("a folder");
         let root = crate::documents::real_path(folder.path()).join("project");
@@ -252,7 +253,7 @@ impl Session {
         Session::start_in(folder, root)
     }
 
-    /// Says goodbye; another server in the same folders.
+    /// Shuts the server down and starts another one in the same folders.
     pub(super) async fn again(self) -> Session {
         let Session { client, folder, root, .. } = self;
         client.goodbye().await;
@@ -293,30 +294,30 @@ impl Session {
         Session { client, root, begun, estimates, explored, measured, gpus, profiler, folder }
     }
 
-    /// A server that was greeted by a client with `capabilities` and vouches or not.
+    /// Starts and initializes a server, for a client with `capabilities` that vouches for the
+    /// workspace if `trusted`.
     pub(super) async fn greeted(capabilities: Value, trusted: bool) -> Session {
         let mut session = Session::start();
         session.greet(capabilities, trusted).await;
         session
     }
 
-    /// Greets, with the project as the workspace. Files are not watched, so that only what a test
-    /// tells is a reason to run; and what clients get because of what they lack is for the tests
-    /// of that.
+    /// Initializes with the project as workspace. Files are not watched, so that only the test
+    /// causes runs. Fallbacks for missing capabilities are off, because other tests cover them.
     pub(super) async fn greet(&mut self, capabilities: Value, trusted: bool) {
         let mut options = quiet();
         options["trusted"] = trusted.into();
         self.greet_with(capabilities, options).await;
     }
 
-    /// Greets with these `initializationOptions`; gives the answer.
+    /// Initializes with these `initializationOptions` and returns the result.
     pub(super) async fn greet_with(&mut self, capabilities: Value, options: Value) -> Value {
         let folder = json!([{"uri": uri(&self.root), "name": "project"}]);
         let more = json!({"workspaceFolders": folder, "initializationOptions": options});
         self.client.hello(capabilities, more).await
     }
 
-    /// Where the server keeps its things.
+    /// The server's store.
     pub(super) fn store(&self) -> Store {
         store_in(&self.folder)
     }
@@ -333,21 +334,21 @@ impl Session {
         self.client.save(&script).await;
     }
 
-    /// The next run that is begun.
+    /// The next started run.
     pub(super) async fn begun(&self) -> Begun {
         let mut begun = self.begun.lock().await;
         let next = tokio::time::timeout(Duration::from_secs(120), begun.recv());
         next.await.expect("a run did not begin").expect("a profiler")
     }
 
-    /// The next trying of other batch sizes.
+    /// The next batch-size sweep.
     pub(super) async fn exploring(&self) -> Exploring {
         let mut explored = self.explored.lock().await;
         let next = tokio::time::timeout(Duration::from_secs(120), explored.recv());
         next.await.expect("nothing was tried").expect("a profiler")
     }
 
-    /// Whether other batch sizes are tried that nobody looked at.
+    /// Whether there is an unreceived sweep.
     pub(super) async fn is_exploring(&self) -> bool {
         !self.explored.lock().await.is_empty()
     }
@@ -366,49 +367,49 @@ impl Session {
         next.await.expect("no GPU was measured").expect("a profiler")
     }
 
-    /// Whether a GPU is measured that nobody looked at.
+    /// Whether there is an unreceived GPU measurement.
     pub(super) async fn is_measuring_gpu(&self) -> bool {
         !self.gpus.lock().await.is_empty()
     }
 
-    /// Whether a what-if is measured that nobody looked at.
+    /// Whether there is an unreceived what-if measurement.
     pub(super) async fn is_measuring(&self) -> bool {
         !self.measured.lock().await.is_empty()
     }
 
-    /// Whether a run was begun that nobody looked at.
+    /// Whether there is an unreceived run.
     pub(super) async fn is_begun(&self) -> bool {
         !self.begun.lock().await.is_empty()
     }
 
-    /// The next estimate that is begun.
+    /// The next started estimate.
     pub(super) async fn estimating(&self) -> BegunEstimate {
         let mut estimates = self.estimates.lock().await;
         let next = tokio::time::timeout(Duration::from_secs(120), estimates.recv());
         next.await.expect("an estimate did not begin").expect("a profiler")
     }
 
-    /// Whether an estimate was begun that nobody looked at.
+    /// Whether there is an unreceived estimate.
     pub(super) async fn is_estimating(&self) -> bool {
         !self.estimates.lock().await.is_empty()
     }
 
-    /// How often something was made ready.
+    /// The number of preparations.
     pub(super) fn prepared(&self) -> usize {
         self.profiler.prepared.load(Ordering::Relaxed)
     }
 
-    /// A profile of the script: 100 ms, of which line 3 has 40 and line 4 has 60.
+    /// A profile of the script: 100 ms, with 40 ms on line 3 and 60 ms on line 4.
     pub(super) fn measured(&self) -> ProfileOutcome {
         measured_in(&self.root)
     }
 
-    /// The code actions at a line of the script, counted from 0.
+    /// The code actions at a line of the script, 0-based.
     pub(super) async fn code_actions(&mut self, line: u32, context: Value) -> Vec<Value> {
         self.code_actions_in("train.py", line, context).await
     }
 
-    /// The same in a file.
+    /// The code actions at a line of a file, 0-based.
     pub(super) async fn code_actions_in(
         &mut self,
         name: &str,
@@ -425,7 +426,7 @@ impl Session {
         found.as_array().cloned().unwrap_or_default()
     }
 
-    /// Those of them that make an optimization.
+    /// The code actions that apply an optimization.
     pub(super) async fn rewrites(&mut self, line: u32) -> Vec<Value> {
         self.code_actions(line, json!({"diagnostics": [], "only": ["refactor.rewrite"]})).await
     }
@@ -447,7 +448,7 @@ impl Session {
     }
 }
 
-/// Settings for tests that are about something else.
+/// Settings that turn off features not under test.
 pub(super) fn quiet() -> Value {
     json!({
         "trusted": true,

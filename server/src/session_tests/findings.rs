@@ -1,4 +1,4 @@
-//! Findings: when they are worked out, where they are shown, and what mends or silences them.
+//! Findings: when they are computed, where they are shown, and their quick fixes and suppressions.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::what_if::recorded;
 use crate::profiler::{ProfileOutcome, Profiled};
 
 /// The quick fix of [`finding`].
-const MENDED: &str = "Ridgeline: use TF32 for float32 matrix multiplications";
+const QUICK_FIX: &str = "Ridgeline: use TF32 for float32 matrix multiplications";
 
-/// The line of the recorded script that goes back, counted from 1.
+/// The line of the recorded script that contains `part`, 1-based.
 fn line_of(text: &str, part: &str) -> u32 {
     let at = text.lines().position(|line| line.contains(part)).expect("a line");
     u32::try_from(at + 1).expect("small")
@@ -49,15 +49,15 @@ async fn published(session: &mut Session) -> Vec<Value> {
     published_in(session, "train.py").await
 }
 
-/// The next diagnostics, which are those of this file.
+/// The next diagnostics, which must be those of this file.
 async fn published_in(session: &mut Session, name: &str) -> Vec<Value> {
     let shown = session.client.notification("textDocument/publishDiagnostics").await;
     assert_eq!(shown["uri"], session.uri(name));
     shown["diagnostics"].as_array().cloned().expect("a list")
 }
 
-/// A session in which the recorded program was measured and something was found at the line that goes
-/// back; with the script's text.
+/// A session with the recorded program measured and a finding at the line of `backward`. Also
+/// returns the script's text.
 async fn measured() -> (Session, String, u32) {
     measured_by(client()).await
 }
@@ -68,8 +68,8 @@ async fn measured_by(client: Value) -> (Session, String, u32) {
     (session, text, line)
 }
 
-/// Greets, and has the recorded program measured, in which something is found at the line that goes back;
-/// gives the script's text and that line.
+/// Initializes, and measures the recorded program with a finding at the line of `backward`. Returns
+/// the script's text and that line.
 async fn measure(session: &mut Session, client: Value) -> (String, u32) {
     let profiled = recorded(session);
     let text = std::fs::read_to_string(session.root.join("train.py")).expect("the script");
@@ -81,7 +81,7 @@ async fn measure(session: &mut Session, client: Value) -> (String, u32) {
     (text, line)
 }
 
-/// Has the same program measured once more, as another project of the workspace.
+/// Measures the same program again as another project of the workspace.
 async fn measure_other(session: &mut Session) {
     let mut other = recorded(session);
     let folder = session.root.join("other");
@@ -96,7 +96,7 @@ async fn measure_other(session: &mut Session) {
     run(session, "other/train.py", other).await;
 }
 
-/// Opens a script and saves it; the run measures this.
+/// Opens and saves a script, and ends the run with this profile.
 async fn run(session: &mut Session, name: &str, profiled: Profiled) {
     let script = session.uri(name);
     let text = std::fs::read_to_string(session.root.join(name)).expect("the script");
@@ -105,7 +105,7 @@ async fn run(session: &mut Session, name: &str, profiled: Profiled) {
     session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
 }
 
-/// The code actions at a line, counted from 1.
+/// The code actions at a line, 1-based.
 async fn actions(session: &mut Session, line: u32, context: Value) -> Vec<Value> {
     session.code_actions(line - 1, context).await
 }
@@ -136,7 +136,7 @@ async fn a_measured_finding_is_at_its_line() {
     let hover = session.client.request("textDocument/hover", params).await.expect("a hover");
     let hover = hover.to_string();
     assert!(hover.contains("this waits for the GPU") && hover.contains("hidden-sync"), "{hover}");
-    // It moves with its statement, and goes with it.
+    // It moves and disappears with its statement.
     let script = session.uri("train.py");
     session.client.change(&script, 2, json!([{"text": format!("# first\n{text}")}])).await;
     let shown = published(&mut session).await;
@@ -152,7 +152,7 @@ async fn a_measured_finding_is_at_its_line() {
 }
 
 #[tokio::test]
-async fn costs_follow_what_operators_by_themselves_tell() {
+async fn costs_follow_the_probes() {
     let mut session = Session::start();
     let profiled = recorded(&session);
     let text = std::fs::read_to_string(session.root.join("train.py")).expect("the script");
@@ -170,7 +170,7 @@ async fn costs_follow_what_operators_by_themselves_tell() {
         diagnostic["message"].as_str().expect("a text").to_owned()
     };
     let mut message = said(&published(&mut session).await);
-    // What is known before they ran is shown, unless they are quicker than the editor is told.
+    // The finding is first shown without the probes, unless they finish earlier.
     if message.contains("(20%)") {
         message = said(&published(&mut session).await);
     }
@@ -179,7 +179,7 @@ async fn costs_follow_what_operators_by_themselves_tell() {
 }
 
 #[tokio::test]
-async fn a_hover_with_diagnostics_tells_a_finding_once() {
+async fn a_hover_with_diagnostics_shows_a_finding_once() {
     let mut client = client();
     client["experimental"] = json!({"ridgeline": {"diagnosticsInHover": true}});
     let (mut session, _, line) = measured_by(client).await;
@@ -193,14 +193,14 @@ async fn a_hover_with_diagnostics_tells_a_finding_once() {
 }
 
 #[tokio::test]
-async fn quick_fixes_mend_and_silence() {
+async fn quick_fixes_fix_and_silence() {
     let (mut session, text, line) = measured().await;
     let shown = published(&mut session).await;
-    // Editors ask by themselves, for the light bulb: a fix is worth one.
+    // Editors request actions automatically for the light bulb. A fix deserves one.
     let context = json!({"diagnostics": shown, "triggerKind": 2});
     let found = actions(&mut session, line, context).await;
     let titles: Vec<&str> = found.iter().filter_map(|one| one["title"].as_str()).collect();
-    assert_eq!(titles, [MENDED, "Ridgeline: ignore `hidden-sync` here"]);
+    assert_eq!(titles, [QUICK_FIX, "Ridgeline: ignore `hidden-sync` here"]);
     for action in &found {
         assert_eq!(action["kind"], "quickfix");
         assert_eq!(action["diagnostics"], json!(shown));
@@ -210,14 +210,14 @@ async fn quick_fixes_mend_and_silence() {
     let silenced = &found[1]["edit"]["documentChanges"][0]["edits"][0];
     assert_eq!(silenced["newText"], "  # ridgeline: ignore[hidden-sync]");
     assert_eq!(silenced["range"]["start"]["line"], line - 1);
-    // Nothing at another line, and nothing of kinds that ours are not.
+    // Nothing at another line, and nothing of other kinds.
     assert_eq!(
         actions(&mut session, 1, json!({"diagnostics": [], "triggerKind": 2})).await,
         Vec::<Value>::new()
     );
     let only = json!({"diagnostics": [], "only": ["source.fixAll"]});
     assert_eq!(actions(&mut session, line, only).await, Vec::<Value>::new());
-    // A comment above leaves the statement as it was measured, and silences it at once.
+    // A comment above silences the finding at once, without changing the measured statement.
     let indentation: String = text
         .lines()
         .nth(line as usize - 1)
@@ -231,21 +231,21 @@ async fn quick_fixes_mend_and_silence() {
     session.client.goodbye().await;
 }
 
-/// What was found in one project of a workspace stays when another one is measured.
+/// The findings of one project of a workspace stay when another one is measured.
 #[tokio::test]
 async fn each_project_keeps_its_findings() {
     let (mut session, _, line) = measured().await;
     assert_eq!(published(&mut session).await.len(), 1);
     measure_other(&mut session).await;
     assert_eq!(published_in(&mut session, "other/train.py").await.len(), 1);
-    // The first one's is there still, and can be mended.
+    // The first project's finding is still there and can be fixed.
     let found = actions(&mut session, line, json!({"diagnostics": []})).await;
     let titles: Vec<&str> = found.iter().filter_map(|one| one["title"].as_str()).collect();
-    assert!(titles.contains(&MENDED), "{titles:?}");
+    assert!(titles.contains(&QUICK_FIX), "{titles:?}");
     session.client.goodbye().await;
 }
 
-/// What was being worked out when another project's run began is worked out after it.
+/// A study that was interrupted by another project's run continues after it.
 #[tokio::test]
 async fn a_run_of_another_project_delays_findings_only() {
     let mut session = Session::start();
@@ -263,7 +263,7 @@ async fn a_run_of_another_project_delays_findings_only() {
 }
 
 #[tokio::test]
-async fn what_is_not_wanted_is_not_shown() {
+async fn settings_hide_findings() {
     let (mut session, _, line) = measured().await;
     assert_eq!(published(&mut session).await.len(), 1);
     for settings in [json!({"enable": false}), json!({"minimum": "warning"})] {
@@ -274,7 +274,7 @@ async fn what_is_not_wanted_is_not_shown() {
             .notify("workspace/didChangeConfiguration", json!({"settings": {"ridgeline": all}}))
             .await;
         let shown = published(&mut session).await;
-        // It is a warning: whoever wants those sees it.
+        // It is a warning, so it is shown at that minimum.
         assert_eq!(shown.len(), usize::from(settings.get("minimum").is_some()), "{settings}");
     }
     let found = actions(&mut session, line, json!({"diagnostics": []})).await;
@@ -293,10 +293,10 @@ for batch in loader:
 ";
 
 #[tokio::test]
-async fn the_text_alone_is_read_while_somebody_types() {
+async fn source_text_is_analyzed_while_typing() {
     let mut session = Session::start();
     *session.profiler.of_text.lock().expect("no panic") = vec![finding(6, None)];
-    // Nothing runs for it: without consent it is read all the same.
+    // Nothing runs for it, so it needs no consent.
     session.greet(client(), false).await;
     let script = session.uri("train.py");
     session.client.open(&script, SCRIPT).await;
@@ -304,7 +304,7 @@ async fn the_text_alone_is_read_while_somebody_types() {
     assert_eq!(shown[0]["severity"], 4);
     let message = shown[0]["message"].as_str().expect("a text");
     assert!(message.starts_with("this waits for the GPU (not measured).\n"), "{message}");
-    // What is no Python at the moment keeps the last picture.
+    // While the text does not parse, the last findings stay.
     let broken = SCRIPT.replace("model(batch)", "model(batch");
     *session.profiler.of_text.lock().expect("no panic") = Vec::new();
     session.client.change(&script, 2, json!([{"text": broken}])).await;
@@ -315,9 +315,9 @@ async fn the_text_alone_is_read_while_somebody_types() {
     session.client.goodbye().await;
 }
 
-/// A file beside the script is mended as part of its program, before anything was measured.
+/// A module of the program is fixed as part of the program, before any measurement.
 #[tokio::test]
-async fn what_the_text_shows_is_mended_in_files_beside_the_script() {
+async fn findings_from_source_text_are_fixed_in_modules() {
     let mut session = Session::start();
     let at = Place { path: "evaluation.py".to_owned(), line: 4 };
     let fix = Some(EditKind::NoGradInValidation);
@@ -343,7 +343,7 @@ async fn what_the_text_shows_is_mended_in_files_beside_the_script() {
 }
 
 #[tokio::test]
-async fn a_measurement_stands_for_what_the_text_shows() {
+async fn a_measurement_replaces_findings_from_source_text() {
     let mut session = Session::start();
     let profiled = recorded(&session);
     let text = std::fs::read_to_string(session.root.join("train.py")).expect("the script");
@@ -354,7 +354,7 @@ async fn a_measurement_stands_for_what_the_text_shows() {
     session.client.open(&script, &text).await;
     assert_eq!(published(&mut session).await.len(), 1);
     session.client.save(&script).await;
-    // The measurement finds nothing there.
+    // The measurement has no finding there.
     session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
     assert_eq!(published(&mut session).await, Vec::<Value>::new());
     session.client.goodbye().await;

@@ -1,4 +1,4 @@
-//! Estimates while somebody types: when they begin and stop, and what is shown of them.
+//! Live estimates: when they start and stop, and what they show.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::fake::{BegunEstimate, SCRIPT, Session, quiet};
 use crate::live::{EstimateOutcome, Estimated, Gap};
 use crate::profiler::{ProfileOutcome, Profiled};
 
-/// What [`edit`] makes of the script.
+/// The edited script.
 const EDITED: &str =
     "import torch\nfor batch in loader:\n    loss = my_model(batch)\n    loss.backward()\n";
 
@@ -24,7 +24,7 @@ fn options(trusted: bool) -> Value {
     options
 }
 
-/// A session in which the script is open and was measured. What has just run needs no estimate.
+/// A session with an open, measured script. A script that has just run needs no estimate.
 async fn measured() -> Session {
     let mut session = Session::start();
     session.greet_with(json!({"textDocument": {"codeLens": {}}}), options(true)).await;
@@ -39,7 +39,7 @@ async fn edit(session: &mut Session, version: i32, text: &str) {
     session.client.change(&script, version, json!([{"text": text}])).await;
 }
 
-/// The measured profile, in which the edited line 3 takes 60 ms in place of 40.
+/// The measured profile, with 60 ms instead of 40 ms on the edited line 3.
 fn estimated(session: &Session, target: Option<&str>) -> EstimateOutcome {
     let ProfileOutcome::Measured(profiled) = session.measured() else { panic!("it is measured") };
     let mut profile = (*profiled.profile).clone();
@@ -57,7 +57,7 @@ fn estimated(session: &Session, target: Option<&str>) -> EstimateOutcome {
     EstimateOutcome::Estimated(Box::new(Estimated { profiled, gaps: Vec::new() }))
 }
 
-/// Ends an estimate and waits until that is shown.
+/// Ends an estimate and waits until it is shown.
 async fn shown(session: &mut Session, estimate: BegunEstimate, outcome: EstimateOutcome) -> Value {
     estimate.end.send(outcome).unwrap_or_else(|_| panic!("nobody waits for it"));
     loop {
@@ -80,7 +80,7 @@ async fn an_edit_is_estimated_after_a_pause_and_undone_at_once() {
     let estimate = session.estimating().await;
     assert_eq!(estimate.request.texts[0].1.text(), EDITED);
     assert_eq!(estimate.request.measured.len(), 1);
-    // Until it is there, the old picture stays.
+    // The previous hints stay until the estimate arrives.
     assert_eq!(session.hints("train.py").await, ["2: was 40 ms", "3: 60 ms · 60%"]);
     let outcome = estimated(&session, None);
     let headline = shown(&mut session, estimate, outcome).await;
@@ -101,7 +101,7 @@ async fn an_edit_is_estimated_after_a_pause_and_undone_at_once() {
 }
 
 #[tokio::test]
-async fn estimates_go_on_without_a_sandbox_where_the_person_says_so() {
+async fn estimates_without_a_sandbox_need_the_setting() {
     let mut session = measured().await;
     edit(&mut session, 2, EDITED).await;
     let confined = session.estimating().await;
@@ -117,13 +117,14 @@ async fn estimates_go_on_without_a_sandbox_where_the_person_says_so() {
 }
 
 #[tokio::test]
-async fn who_types_on_is_not_estimated_in_between() {
+async fn continued_typing_delays_the_estimate() {
     let mut session = measured().await;
     for version in 2..12 {
         edit(&mut session, version, &EDITED.replace("my_", &"m".repeat(version as usize))).await;
     }
     let mut estimate = session.estimating().await;
-    // A slow machine may pause by itself; each pause has one, and the last has the last text.
+    // A slow machine may cause pauses. Each pause starts one estimate, and the last has the last
+    // text.
     while estimate.request.texts[0].1.text() != EDITED.replace("my_", &"m".repeat(11)) {
         estimate.cancel.cancelled().await;
         drop(estimate);
@@ -134,7 +135,7 @@ async fn who_types_on_is_not_estimated_in_between() {
 }
 
 #[tokio::test]
-async fn a_key_stops_the_estimate_and_its_late_answer_is_dropped() {
+async fn a_keystroke_stops_the_estimate_and_its_late_result_is_dropped() {
     let mut session = measured().await;
     edit(&mut session, 2, EDITED).await;
     let late = session.estimating().await;
@@ -154,13 +155,13 @@ async fn a_text_that_was_estimated_is_not_estimated_again() {
     let estimate = session.estimating().await;
     let outcome = estimated(&session, None);
     shown(&mut session, estimate, outcome).await;
-    // Two keys within one pause: the text is what it was.
+    // Two edits within one pause restore the text.
     edit(&mut session, 3, &EDITED.replace("my_", "your_")).await;
     edit(&mut session, 4, EDITED).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!session.is_estimating().await, "the same text is estimated again");
     assert_eq!(session.hints("train.py").await, ["2: ~60 ms · 50%", "3: 60 ms · 50%"]);
-    // After an undo it is not shown any more, so that it is needed again.
+    // After an undo the estimate is not shown, so it is needed again.
     edit(&mut session, 5, SCRIPT).await;
     edit(&mut session, 6, EDITED).await;
     assert_eq!(session.estimating().await.request.texts[0].1.text(), EDITED);
@@ -168,7 +169,7 @@ async fn a_text_that_was_estimated_is_not_estimated_again() {
 }
 
 #[tokio::test]
-async fn what_is_no_python_keeps_the_last_picture() {
+async fn invalid_python_keeps_the_last_hints() {
     let mut session = measured().await;
     edit(&mut session, 2, EDITED).await;
     let estimate = session.estimating().await;
@@ -187,7 +188,7 @@ fn frame(line: u32) -> FailureFrame {
 }
 
 #[tokio::test]
-async fn what_cannot_be_estimated_is_named_at_its_line_once() {
+async fn gaps_are_reported_at_their_line_once() {
     let mut session = measured().await;
     edit(&mut session, 2, EDITED).await;
     let with_gap = |session: &Session| {
@@ -205,7 +206,7 @@ async fn what_cannot_be_estimated_is_named_at_its_line_once() {
     assert_eq!(diagnostic["severity"], 3, "{published}");
     assert_eq!(diagnostic["range"]["start"]["line"], 3);
     assert_eq!(diagnostic["code"], "not-estimated");
-    // The rest of the estimate is shown, and the next one says nothing new.
+    // The rest of the estimate is shown, and the next one reports nothing new.
     assert_eq!(session.hints("train.py").await, ["2: ~60 ms · 50%", "3: 60 ms · 50%"]);
     edit(&mut session, 3, &format!("{EDITED}\n")).await;
     let estimate = session.estimating().await;
@@ -227,7 +228,7 @@ fn failure(line: u32) -> RunFailure {
 }
 
 #[tokio::test]
-async fn an_edit_that_would_fail_says_so_until_the_next_key() {
+async fn a_failing_edit_is_reported_until_the_next_keystroke() {
     let mut session = measured().await;
     edit(&mut session, 2, EDITED).await;
     let estimate = session.estimating().await;
@@ -248,7 +249,7 @@ async fn an_edit_that_would_fail_says_so_until_the_next_key() {
 }
 
 #[tokio::test]
-async fn an_endless_edit_is_told_where_it_stood() {
+async fn an_endless_edit_is_reported_where_it_was_stopped() {
     let mut session = measured().await;
     edit(&mut session, 2, EDITED).await;
     let estimate = session.estimating().await;
@@ -262,7 +263,7 @@ async fn an_endless_edit_is_told_where_it_stood() {
 }
 
 #[tokio::test]
-async fn a_save_stops_the_estimate_and_runs_when_it_is_gone() {
+async fn a_save_stops_the_estimate_and_then_runs() {
     let mut session = measured().await;
     edit(&mut session, 2, EDITED).await;
     let estimate = session.estimating().await;
@@ -277,7 +278,7 @@ async fn a_save_stops_the_estimate_and_runs_when_it_is_gone() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!session.is_estimating().await, "two at once would disturb what is measured");
     run.end.send(session.measured()).expect("waiting");
-    // What was typed meanwhile has its turn.
+    // The text typed meanwhile is estimated next.
     let next = session.estimating().await;
     assert!(next.request.texts[0].1.text().contains("your_model"));
     drop(next);
@@ -304,7 +305,7 @@ async fn nothing_runs_without_consent() {
 }
 
 #[tokio::test]
-async fn a_closed_document_counts_as_it_is_on_the_disk() {
+async fn a_closed_document_is_read_from_disk() {
     let mut session = measured().await;
     edit(&mut session, 2, EDITED).await;
     let estimate = session.estimating().await;
@@ -319,7 +320,7 @@ async fn a_closed_document_counts_as_it_is_on_the_disk() {
 }
 
 #[tokio::test]
-async fn two_projects_have_an_estimate_each() {
+async fn two_projects_have_separate_estimates() {
     let mut session = measured().await;
     let other = session.root.join("other");
     std::fs::create_dir(&other).expect("made");
@@ -342,7 +343,7 @@ async fn two_projects_have_an_estimate_each() {
 }
 
 #[tokio::test]
-async fn a_gpu_that_is_not_there_is_named_without_any_measurement() {
+async fn a_target_gpu_needs_no_measurement() {
     let mut session = Session::start();
     let mut options = options(true);
     options["targetGpu"] = "h200".into();
@@ -356,7 +357,7 @@ async fn a_gpu_that_is_not_there_is_named_without_any_measurement() {
     let headline = shown(&mut session, estimate, outcome).await;
     assert_eq!(headline, "~267 samples/s · ~120 ms · on H200-SXM5-141GB");
     assert!(lens(&mut session).await.contains("on H200-SXM5-141GB"));
-    // The person's choice in this session stands above the settings.
+    // The choice in this session overrides the settings.
     let known = session.client.request("ridgeline/gpus", Value::Null).await.expect("names");
     assert!(known.to_string().contains("H100-SXM5-80GB"), "{known}");
     let chosen = json!([{"uri": script, "gpu": "H100-SXM5-80GB"}]);
@@ -371,7 +372,7 @@ async fn a_gpu_that_is_not_there_is_named_without_any_measurement() {
 }
 
 #[tokio::test]
-async fn a_gpu_is_asked_for_where_none_is_named() {
+async fn the_target_gpu_is_asked_for() {
     let mut session = measured().await;
     session.client.command("ridgeline.selectTargetGpu", json!([])).await.expect("done");
     let (id, params) = session.client.asked("window/showMessageRequest").await;
@@ -384,7 +385,7 @@ async fn a_gpu_is_asked_for_where_none_is_named() {
 }
 
 #[tokio::test]
-async fn switched_off_there_are_none() {
+async fn no_estimates_if_turned_off() {
     let mut session = Session::greeted(json!({}), true).await;
     let script = session.uri("train.py");
     session.client.open(&script, SCRIPT).await;

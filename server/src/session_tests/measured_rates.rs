@@ -1,4 +1,4 @@
-//! When the server measures a GPU: after a run on it, with consent, and never beside a run.
+//! GPU measurement: after a run on the GPU, with consent, and never during a run.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::fake::{Session, quiet};
 use crate::measured_rates::{Identity, Target};
 use crate::profiler::{ProfileOutcome, Profiled};
 
-/// A session whose machine has a GPU that was not measured yet.
+/// A session on a machine with an unmeasured GPU.
 async fn session(setting: &str) -> Session {
     let mut session = Session::start();
     let device = Identity {
@@ -28,7 +28,7 @@ async fn session(setting: &str) -> Session {
     session
 }
 
-/// What a run on a device of this kind measured.
+/// The outcome of a run on a device of this kind.
 fn measured_on(session: &Session, kind: &str) -> ProfileOutcome {
     let ProfileOutcome::Measured(profiled) = session.measured() else { panic!("it is measured") };
     let mut profile = (*profiled.profile).clone();
@@ -37,7 +37,7 @@ fn measured_on(session: &Session, kind: &str) -> ProfileOutcome {
     ProfileOutcome::Measured(Profiled { profile: Arc::new(profile), ..profiled })
 }
 
-/// Saves the script, and ends the run that follows.
+/// Saves the script and ends the resulting run.
 async fn run(session: &mut Session, kind: &str) {
     let script = session.uri("train.py");
     session.client.save(&script).await;
@@ -67,7 +67,7 @@ async fn a_gpu_is_measured_when_the_person_agrees() {
     assert_eq!(measuring.target.device.name, "NVIDIA H200");
     measuring.end.send(Ok("copy 4.3 TB/s".to_owned())).expect("waiting");
     assert_eq!(said(&mut session).await, "copy 4.3 TB/s");
-    // Once.
+    // It is measured only once.
     run(&mut session, "cuda").await;
     session.client.status("idle").await;
     assert!(!session.client.has_unread("window/showMessageRequest").await);
@@ -99,14 +99,14 @@ async fn a_person_who_says_never_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn a_run_ends_the_measurement_which_begins_again_behind_it() {
+async fn a_run_stops_the_measurement_which_restarts_after_it() {
     let mut session = session("always").await;
     run(&mut session, "cuda").await;
     let mut measuring = session.measuring_gpu().await;
     let script = session.uri("train.py");
     session.client.save(&script).await;
     let beside = session.begun().await;
-    // The process of the measurement goes with what waits for it.
+    // Dropping the future ends the measurement's process.
     measuring.end.closed().await;
     assert!(!session.is_measuring_gpu().await);
     let outcome = measured_on(&session, "cuda");
@@ -119,7 +119,7 @@ async fn a_run_ends_the_measurement_which_begins_again_behind_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_measured_after_a_goodbye() {
+async fn nothing_is_measured_after_shutdown() {
     let mut session = session("always").await;
     run(&mut session, "cuda").await;
     let mut measuring = session.measuring_gpu().await;
@@ -149,7 +149,7 @@ async fn an_answer_to_an_old_question_measures_nothing() {
     let (id, params) = session.client.asked("window/showMessageRequest").await;
     assert!(params["message"].as_str().is_some_and(|text| text.starts_with("Measure the copy")));
     session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
-    // Another decision is no answer to that question either.
+    // Another decision does not answer that question either.
     session.client.command("ridgeline.trust", json!([])).await.expect("done");
     session.client.reply(&id, json!({"title": "Measure"})).await;
     session.client.status("idle").await;

@@ -1,5 +1,5 @@
-//! Whole sessions within one process, with a profiler that measures what a test says. What needs a
-//! real program is in `tests/lsp`.
+//! Complete sessions in one process, with a fake profiler whose results the test sets. Tests that
+//! need a real program are in `tests/lsp`.
 
 mod apply;
 mod batch;

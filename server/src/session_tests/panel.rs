@@ -1,4 +1,4 @@
-//! The panel: who is shown it, what it shows of a session, and what it does in the editor.
+//! The panel: how clients open it, what it shows of a session, and its actions in the editor.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use super::fake::{SCRIPT, Session};
 use crate::profiler::{ProfileOutcome, Profiled, ProgressEvent};
 use ridgeline_test_client::http::{Events, Panel, request};
 
-/// A client that shows the panel and marks lines, and shows documents or not.
+/// A client with support for the panel and highlights, and optionally for showing documents.
 fn with_panel(shows_documents: bool) -> Value {
     json!({
         "experimental": {"ridgeline": {"panel": true, "highlight": true}},
@@ -16,7 +16,7 @@ fn with_panel(shows_documents: bool) -> Value {
     })
 }
 
-/// Opens the panel in a client that shows it itself.
+/// Opens the panel in a client with panel support.
 async fn opened(session: &mut Session) -> Panel {
     session.client.command("ridgeline.openPanel", json!([])).await.expect("done");
     let params = session.client.notification("ridgeline/openPanel").await;
@@ -70,7 +70,7 @@ async fn a_client_that_shows_it_gets_the_address() {
         assert!(found.header("content-type").is_some_and(|is| is.starts_with(kind)), "{found:?}");
         assert_eq!(found.header("cross-origin-resource-policy"), Some("same-origin"), "{file}");
     }
-    // It is served once: the address stays what it was.
+    // It is started only once, so the address stays the same.
     assert_eq!(opened(&mut session).await.base, panel.base);
     session.client.goodbye().await;
 }
@@ -89,7 +89,7 @@ async fn a_browser_opens_it_for_other_clients() {
 }
 
 #[tokio::test]
-async fn a_client_that_opens_nothing_is_told_the_address() {
+async fn a_client_that_opens_nothing_gets_the_address() {
     let refused = json!({"result": {"success": false}});
     let wrong = json!({"error": {"code": 1, "message": "no"}});
     for answer in [Some(refused), Some(wrong), None] {
@@ -111,7 +111,7 @@ async fn a_client_that_opens_nothing_is_told_the_address() {
 }
 
 #[tokio::test]
-async fn strangers_see_and_do_nothing() {
+async fn requests_without_the_token_see_and_do_nothing() {
     let (session, panel) = measured(true).await;
     let stranger = Panel { base: "/00000000000000000000000000000000".to_owned(), ..panel.clone() };
     for path in ["/", "/panel.js", "/api/panel?workspace=0", "/api/events?workspace=0"] {
@@ -129,14 +129,14 @@ async fn strangers_see_and_do_nothing() {
         let sent = request("POST", &path, &panel.authority, &headers, &jump);
         assert_eq!(panel.send(&sent).await.status, 403, "{header:?}");
     }
-    // What a form of another page can send is refused, wherever it comes from.
+    // The content types of HTML forms are refused from every origin.
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
         let sent = request("POST", &path, &panel.authority, &[("content-type", kind)], &jump);
         assert_eq!(panel.send(&sent).await.status, 415, "{kind}");
     }
     assert_eq!(panel.get("/api/jump").await.status, 405);
     assert_eq!(panel.get("/../secret").await.status, 404);
-    // A request to the client that none of these may have made would be left unread.
+    // An unexpected request to the client would be left unread.
     session.client.goodbye().await;
 }
 
@@ -159,14 +159,14 @@ async fn the_document_is_of_the_newest_measurement() {
     assert!(after["generation"].as_u64() > before["generation"].as_u64());
     session.client.command("ridgeline.clear", json!([])).await.expect("done");
     assert_eq!(panel.document().await["recording"], Value::Null);
-    // The recording of what was measured by a fake is nowhere.
+    // The fake's measurement has no recording.
     let path = format!("/api/timeline?workspace=0&generation={}", after["generation"]);
     assert_eq!(panel.get(&path).await.status, 404);
     session.client.goodbye().await;
 }
 
 #[tokio::test]
-async fn a_page_hears_of_a_run_while_it_goes_on() {
+async fn a_page_receives_the_progress_of_a_run() {
     let mut session = Session::greeted(with_panel(true), true).await;
     let panel = opened(&mut session).await;
     let mut events = panel.listen().await;
@@ -187,7 +187,7 @@ async fn a_page_hears_of_a_run_while_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_page_that_comes_back_hears_what_it_missed() {
+async fn a_reconnecting_page_receives_what_it_missed() {
     let (session, panel) = measured(true).await;
     let mut events = panel.listen().await;
     events.wait_for("status").await;
@@ -198,7 +198,7 @@ async fn a_page_that_comes_back_hears_what_it_missed() {
 }
 
 #[tokio::test]
-async fn a_click_moves_the_editor_to_where_the_line_is_today() {
+async fn a_click_moves_the_editor_to_the_current_line() {
     let (mut session, panel) = measured(true).await;
     let script = session.uri("train.py");
     let text = format!("# one\n# two\n{SCRIPT}");
@@ -234,7 +234,7 @@ async fn a_click_finds_a_line_in_a_file_that_is_not_open() {
 }
 
 #[tokio::test]
-async fn an_editor_that_cannot_be_moved_is_told_the_place() {
+async fn without_document_support_the_page_gets_the_place() {
     for shows_documents in [false, true] {
         let (mut session, panel) = measured(shows_documents).await;
         let clicked = tokio::spawn(async move { panel.post("/api/jump", &line(3)).await });
@@ -263,7 +263,7 @@ async fn an_editor_that_never_answers_does_not_keep_the_page_waiting() {
 }
 
 #[tokio::test]
-async fn places_that_are_not_there() {
+async fn invalid_places() {
     let (mut session, panel) = measured(true).await;
     let generation = panel.document().await["generation"].as_u64().expect("a number");
     for (body, why) in [
@@ -295,10 +295,10 @@ async fn places_that_are_not_there() {
 }
 
 #[tokio::test]
-async fn what_is_pointed_at_is_marked() {
+async fn the_line_under_the_pointer_is_highlighted() {
     let (mut session, panel) = measured(true).await;
     let script = session.uri("train.py");
-    // A client that says nothing about it counts units of 16 bits.
+    // The default position encoding is UTF-16.
     let text = SCRIPT.replace("model(batch)", "'é𝄞'");
     session.client.change(&script, 2, json!([{"text": text}])).await;
     session.client.command("ridgeline.resume", json!([])).await.expect("it was changed");
@@ -314,7 +314,7 @@ async fn what_is_pointed_at_is_marked() {
 }
 
 #[tokio::test]
-async fn a_client_that_marks_nothing_hears_nothing_of_it() {
+async fn a_client_without_highlights_receives_none() {
     let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
     let mut session = Session::greeted(capabilities, true).await;
     let panel = opened(&mut session).await;
@@ -365,7 +365,7 @@ async fn nothing_runs_from_the_panel_without_consent() {
 }
 
 #[tokio::test]
-async fn workspaces_have_panels_of_their_own() {
+async fn workspaces_have_separate_panels() {
     let (mut session, panel) = measured(true).await;
     let other = session.root.join("other");
     fs::create_dir(&other).expect("made");
@@ -403,8 +403,8 @@ async fn the_port_is_closed_with_the_session() {
     assert!(tokio::net::TcpStream::connect(&panel.authority).await.is_err());
 }
 
-/// Somebody measures the project beside the session, as `ridgeline profile` in a terminal does.
-fn measure_beside(session: &Session, when_unix_ms: u64) {
+/// Measures the project outside the session, like `ridgeline profile` in a terminal.
+fn measure_outside_the_session(session: &Session, when_unix_ms: u64) {
     let ProfileOutcome::Measured(profiled) = session.measured() else { return };
     let recording = session.store().new_recording(&session.root).expect("a folder");
     let profiled = Profiled {
@@ -419,13 +419,13 @@ fn measure_beside(session: &Session, when_unix_ms: u64) {
 }
 
 #[tokio::test]
-async fn what_was_measured_in_a_terminal_is_taken_in() {
+async fn measurements_from_a_terminal_are_shown() {
     let (session, panel) = measured(true).await;
     let before = panel.document().await["generation"].as_u64().expect("a number");
     let mut events = panel.listen().await;
     events.wait_for("status").await;
-    measure_beside(&session, 5);
-    // What follows from the first measurement changes the panel as well.
+    measure_outside_the_session(&session, 5);
+    // Results derived from the first measurement change the panel as well.
     let mut document = panel.document().await;
     while document["generation"].as_u64() <= Some(before) {
         events.wait_for("panel").await;
@@ -436,7 +436,7 @@ async fn what_was_measured_in_a_terminal_is_taken_in() {
 }
 
 #[tokio::test]
-async fn a_failed_run_leaves_what_was_measured() {
+async fn a_failed_run_keeps_the_measurement() {
     let (mut session, panel) = measured(true).await;
     let script = session.uri("train.py");
     session.client.save(&script).await;

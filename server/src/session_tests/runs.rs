@@ -1,4 +1,4 @@
-//! One run at a time, with progress, a working cancel, and a message where nothing was measured.
+//! Runs: one at a time, with progress, working cancellation, and a message if nothing was measured.
 
 use std::sync::atomic::Ordering;
 
@@ -100,7 +100,7 @@ async fn stop_ends_the_run_and_forgets_the_pending_one() {
 }
 
 #[tokio::test]
-async fn a_paused_workspace_runs_on_command_alone() {
+async fn a_paused_workspace_only_runs_on_command() {
     let mut session = Session::greeted(json!({}), true).await;
     session.client.command("ridgeline.pause", json!([])).await.expect("done");
     session.client.status("paused").await;
@@ -118,7 +118,7 @@ async fn a_paused_workspace_runs_on_command_alone() {
 }
 
 #[tokio::test]
-async fn a_problem_is_said_once_and_again_on_command() {
+async fn a_problem_is_reported_once_and_again_on_command() {
     let mut session = Session::greeted(json!({}), true).await;
     session.open_and_save().await;
     let problem = || ProfileOutcome::Problem { message: "no torch here".to_owned(), log: None };
@@ -158,7 +158,7 @@ async fn a_choice_of_scripts_is_asked_once_and_remembered() {
 }
 
 #[tokio::test]
-async fn several_roots_are_kept_apart() {
+async fn several_roots_are_separate() {
     let mut session = Session::greeted(json!({}), true).await;
     let other = session.root.parent().expect("a parent").join("other");
     std::fs::create_dir(&other).expect("made");
@@ -184,7 +184,7 @@ async fn several_roots_are_kept_apart() {
 }
 
 #[tokio::test]
-async fn a_run_that_panics_before_it_begins_keeps_no_other_from_beginning() {
+async fn a_run_that_panics_early_does_not_block_others() {
     let mut session = Session::greeted(json!({}), true).await;
     for is_first in [true, false] {
         session.profiler.panics.store(true, Ordering::Relaxed);
@@ -200,7 +200,7 @@ async fn a_run_that_panics_before_it_begins_keeps_no_other_from_beginning() {
         run.end.send(session.measured()).expect("waiting");
         session.client.status("idle").await;
     }
-    // It is said once.
+    // It is reported once.
     assert!(!session.client.has_unread("window/showMessage").await);
     session.client.goodbye().await;
 }
@@ -212,7 +212,7 @@ async fn a_run_that_waits_begins_after_one_that_panicked() {
         session.open_and_save().await;
         session.begun().await
     };
-    // One for each of two folders waits, and the first of them panics.
+    // One run is queued for each of two folders, and the first one panics.
     let other = session.root.with_file_name("other");
     std::fs::create_dir(&other).expect("made");
     std::fs::write(other.join("train.py"), super::fake::SCRIPT).expect("written");
@@ -243,7 +243,7 @@ async fn changes_from_outside_are_a_reason_and_the_editors_own_are_not_one_more(
     let folder = json!([{"uri": root, "name": "project"}]);
     let more = json!({"workspaceFolders": folder, "initializationOptions": {"trusted": true}});
     session.client.hello(json!({}), more).await;
-    // The watcher is there when it tells of something.
+    // The watcher is ready when it reports something.
     let outside = session.root.join("outside.py");
     let first = loop {
         std::fs::write(&outside, "x = 1\n").expect("written");
@@ -254,13 +254,14 @@ async fn changes_from_outside_are_a_reason_and_the_editors_own_are_not_one_more(
     };
     assert_eq!(first.request.changed.as_ref(), Some(&outside));
     first.end.send(session.measured()).expect("waiting");
-    // The editor writes the file and says so: one run, though the watcher tells of it as well.
+    // The editor writes the file and sends a notification: one run, although the watcher reports it
+    // as well.
     session.open_and_save().await;
     std::fs::write(session.root.join("train.py"), super::fake::SCRIPT).expect("written");
     let saved = begun_for_another(&session, &outside).await;
     assert_eq!(saved.request.changed, Some(session.root.join("train.py")));
     saved.end.send(session.measured()).expect("waiting");
-    // Somebody who types on is ahead of the watcher's news of that save.
+    // The user may type before the watcher reports that save.
     let script = session.uri("train.py");
     let start = json!({"line": 0, "character": 0});
     let edit = json!([{"range": {"start": start, "end": start}, "text": "# more\n"}]);
@@ -274,7 +275,7 @@ async fn changes_from_outside_are_a_reason_and_the_editors_own_are_not_one_more(
     session.client.goodbye().await;
 }
 
-/// The next run that has another reason than `known`, which may be told of more than once.
+/// The next run with a reason other than `known`, which may be reported more than once.
 async fn begun_for_another(session: &Session, known: &std::path::Path) -> Begun {
     loop {
         let begun = session.begun().await;
@@ -312,7 +313,7 @@ async fn a_client_that_answers_nothing_gets_its_hints() {
 }
 
 #[test]
-fn reasons_are_told_in_words() {
+fn reasons_are_formatted() {
     assert_eq!(Reason::Saved("/w/a.py".into()).to_string(), "a.py was saved");
     assert_eq!(Reason::ChangedOutside("/w/a.py".into()).to_string(), "a.py changed on disk");
 }

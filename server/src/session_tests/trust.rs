@@ -1,4 +1,4 @@
-//! Nothing of a workspace runs before the person allowed it.
+//! No workspace code runs before the user allowed it.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ async fn run_once_runs_once_and_the_next_save_asks_again() {
 }
 
 #[tokio::test]
-async fn always_is_kept_until_it_is_revoked() {
+async fn always_is_stored_until_revoked() {
     let mut session = Session::greeted(json!({}), false).await;
     session.open_and_save().await;
     let id = asked(&mut session).await;
@@ -62,7 +62,7 @@ async fn actions(session: &mut Session, line: u32, context: Value) -> Vec<(Strin
     found.iter().map(|action| (text(action, "title"), text(action, "command"))).collect()
 }
 
-/// For editors that drop questions and give no commands.
+/// For editors without questions and commands.
 #[tokio::test]
 async fn a_code_action_allows_a_run_that_waits() {
     let mut session = Session::greeted(json!({}), false).await;
@@ -72,7 +72,7 @@ async fn a_code_action_allows_a_run_that_waits() {
     let plain = json!({"diagnostics": []});
     let allow = ("Ridgeline: trust this workspace".to_owned(), "ridgeline.trust".to_owned());
     assert_eq!(actions(&mut session, 0, plain.clone()).await, [allow]);
-    // Nobody asked for these: the editor looks by itself, or on every save.
+    // Automatic requests of the editor, including those on save.
     for unasked in [
         json!({"diagnostics": [], "triggerKind": 2}),
         json!({"diagnostics": [], "only": ["source"]}),
@@ -82,7 +82,7 @@ async fn a_code_action_allows_a_run_that_waits() {
     session.client.command("ridgeline.trust", json!([])).await.expect("done");
     session.begun().await.end.send(session.measured()).expect("waiting");
     session.client.status("idle").await;
-    // Edits are no commands.
+    // Edits are not commands.
     let at_import = actions(&mut session, 0, plain.clone()).await;
     assert!(at_import.iter().all(|(_, command)| command.is_empty()), "{at_import:?}");
     let at_loop = actions(&mut session, 1, plain).await;
@@ -94,7 +94,7 @@ async fn a_code_action_allows_a_run_that_waits() {
 }
 
 #[tokio::test]
-async fn never_is_never_and_a_command_says_what_to_do() {
+async fn never_is_final_and_a_command_explains_what_to_do() {
     let mut session = Session::greeted(json!({}), false).await;
     session.open_and_save().await;
     let id = asked(&mut session).await;
@@ -135,12 +135,12 @@ async fn a_client_that_never_answers_runs_nothing_and_is_asked_once() {
 }
 
 #[tokio::test]
-async fn a_made_up_answer_is_no_consent() {
+async fn a_forged_response_is_not_consent() {
     let mut session = Session::greeted(json!({}), false).await;
     session.open_and_save().await;
     let id = asked(&mut session).await;
     session.client.reply(&id, json!({"title": "Yes"})).await;
-    // Twice, and to something that was never asked.
+    // A second response, and a response to a request that was never sent.
     session.client.reply(&id, json!({"title": "Always for this workspace"})).await;
     session.client.reply(&json!("ridgeline-999"), json!({"title": "Run once"})).await;
     session.client.command("ridgeline.stop", json!([])).await.expect("done");

@@ -1,4 +1,4 @@
-//! What-ifs: when they are worked out, where they are shown, and measuring one.
+//! What-ifs: when they are computed, where they are shown, and how one is measured.
 
 use std::fs;
 use std::path::Path;
@@ -18,10 +18,10 @@ use ridgeline_test_client::http::Panel;
 
 /// Recordings of real programs, with their sources.
 const RECORDINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings");
-/// An optimization that applies to it, and that an edit makes.
+/// An optimization that applies to it and has an edit.
 const NAME: &str = "compile";
 
-/// A measurement with its recording, of a copy of the program in the session's folder.
+/// A measurement with a recording, for a copy of the program in the session's folder.
 pub(super) fn recorded(session: &Session) -> Profiled {
     recorded_as(session, "conv-cpu")
 }
@@ -45,7 +45,7 @@ async fn opened(session: &mut Session) -> Panel {
     Panel::at(params["uri"].as_str().expect("an address"))
 }
 
-/// Waits until the panel shows what is wanted of the what-ifs.
+/// Waits until the panel's what-ifs satisfy the condition.
 async fn shown(panel: &Panel, is_it: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..6000 {
         let what_ifs = panel.document().await["what_ifs"].clone();
@@ -57,12 +57,12 @@ async fn shown(panel: &Panel, is_it: impl Fn(&Value) -> bool) -> Value {
     panic!("it was never shown: {}", panel.document().await["what_ifs"]);
 }
 
-/// A session in which the program was measured, and what optimizations would bring is known.
+/// A session with the program measured and its what-ifs computed.
 async fn known() -> (Session, Panel) {
     known_of("conv-cpu").await
 }
 
-/// The same of another program, which is open as it ran.
+/// A session with another program, whose open text is the one that ran.
 async fn known_of(name: &str) -> (Session, Panel) {
     let client = json!({
         "experimental": {"ridgeline": {"panel": true, "hoverLinks": true}},
@@ -112,13 +112,13 @@ async fn operators_are_timed_on_a_free_machine_only_and_what_ifs_do_not_wait_for
 }
 
 #[tokio::test]
-async fn what_was_measured_is_looked_at() {
+async fn a_measurement_is_studied() {
     let (mut session, panel) = known().await;
     let what_ifs = panel.document().await["what_ifs"].clone();
     assert!(row(&what_ifs)["speedup"]["value"].as_f64().is_some_and(|value| value > 0.1));
     assert!(what_ifs["refusals"].as_array().is_some_and(|refusals| !refusals.is_empty()));
     assert_eq!(what_ifs["message"], Value::Null);
-    // The hover of the loop lists the best few that make it faster and can be applied.
+    // The loop's hover lists the best optimizations that help and can be applied.
     let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
     let script = session.uri("train.py");
     let line = text.lines().position(|line| line.trim_start().starts_with("for ")).expect("a loop");
@@ -133,10 +133,10 @@ async fn what_was_measured_is_looked_at() {
         .filter(|row| row["research"] == false)
         .any(|row| row["speedup"]["value"].as_f64().is_some_and(|value| value > 1.02));
     assert_eq!(told.contains("Optimizations"), faster, "{told}");
-    // This client runs links, and the best has an edit.
+    // This client supports command links, and the best optimization has an edit.
     assert_eq!(told.contains("](command:ridgeline.applyWhatIf?"), faster, "{told}");
     assert_eq!(told.contains("train%2Epy%22"), faster, "the link names the file: {told}");
-    // What is predicted for other devices comes with a measurement, too.
+    // A measurement also has predictions for other devices.
     let devices = panel.document().await["predictions"]["devices"]["rows"].clone();
     let fastest = devices[0]["name"].as_str().expect("a device");
     assert!(told.contains(fastest), "{fastest}: {told}");
@@ -144,7 +144,7 @@ async fn what_was_measured_is_looked_at() {
 }
 
 #[tokio::test]
-async fn code_actions_say_what_they_bring() {
+async fn code_actions_show_their_savings() {
     let (mut session, panel) = known_of("accumulation-cpu").await;
     let what_ifs = panel.document().await["what_ifs"].clone();
     let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
@@ -172,13 +172,13 @@ async fn code_actions_say_what_they_bring() {
     let gains = titles.iter().filter_map(|it| it.split_once(": ~")?.1.split_once('×'));
     let gains: Vec<f64> = gains.map(|(gain, _)| gain.parse().expect("a number")).collect();
     assert!(gains.is_sorted_by(|a, b| a >= b), "{titles:#?}");
-    // Both cases are there.
+    // Both cases occurred.
     assert!(told_faster > 0 && useless > 0, "{what_ifs}");
     session.client.goodbye().await;
 }
 
 #[tokio::test]
-async fn what_is_computed_again_is_chosen_by_its_lines() {
+async fn recomputed_activations_are_chosen_by_line() {
     let (mut session, panel) = known_of("gan-cpu").await;
     let what_ifs = panel.document().await["what_ifs"].clone();
     let steps = what_ifs["recompute"].as_array().expect("steps");
@@ -196,7 +196,7 @@ async fn what_is_computed_again_is_chosen_by_its_lines() {
     let nowhere = json!([{"file": 99, "line": 1}]);
     let answer = panel.post("/api/whatif", &asked(&nowhere)).await.json();
     assert_eq!(answer["message"], "That file is not on this machine.");
-    // Not a part of them.
+    // A partial edit is refused.
     let many = json!(vec![step["lines"][0].clone(); 65]);
     let answer = panel.post("/api/whatif", &asked(&many)).await.json();
     assert_eq!(answer["message"], "One edit can change at most 64 lines.");
@@ -204,7 +204,7 @@ async fn what_is_computed_again_is_chosen_by_its_lines() {
 }
 
 #[tokio::test]
-async fn without_a_recording_it_is_said_why_there_is_nothing() {
+async fn without_a_recording_the_reason_is_shown() {
     let panel = json!({"experimental": {"ridgeline": {"panel": true}}});
     let mut session = Session::greeted(panel, true).await;
     session.open_and_save().await;
@@ -218,7 +218,7 @@ async fn without_a_recording_it_is_said_why_there_is_nothing() {
 }
 
 #[tokio::test]
-async fn a_measurement_stands_beside_its_prediction() {
+async fn a_measurement_is_shown_next_to_its_prediction() {
     let (mut session, panel) = known().await;
     measure(&mut session, NAME).await;
     let begun = session.measuring().await;
@@ -269,7 +269,7 @@ async fn a_measurement_can_be_stopped_and_can_fail() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_measured_is_said() {
+async fn refused_measurements_show_the_reason() {
     let (mut session, panel) = known().await;
     measure(&mut session, "warp-speed").await;
     assert_eq!(said(&mut session).await, "Unknown optimization warp-speed.");
@@ -292,7 +292,7 @@ async fn nothing_is_measured_without_consent() {
     *session.profiler.beside.lock().expect("no test panics with it") = Some(profiled);
     session.greet(panel, false).await;
     let panel = opened(&mut session).await;
-    // Looking at a recording runs nothing.
+    // Studying a recording runs nothing.
     shown(&panel, |what_ifs| !what_ifs["before"].is_null()).await;
     let asked = json!({"workspace": 0, "name": NAME, "action": "measure"});
     let answer = panel.post("/api/whatif", &asked).await.json();
@@ -301,7 +301,7 @@ async fn nothing_is_measured_without_consent() {
     assert!(!session.is_measuring().await);
     let once = params["actions"].as_array().and_then(|actions| actions.first());
     session.client.reply(&id, once.cloned().expect("a way to say yes")).await;
-    // It goes on with the answer.
+    // It continues with the answer.
     let begun = session.measuring().await;
     assert_eq!(begun.request.compared.prediction.names, [NAME]);
     begun.end.send(ProfileOutcome::Cancelled).expect("waiting");

@@ -1,40 +1,40 @@
-//! Reads frames (`Content-Length: N`, an empty line, N bytes) out of a stream that may hold anything.
+//! Reads frames (`Content-Length: N`, an empty line, N bytes) from a stream of arbitrary bytes.
 //!
-//! Headers and bodies that cannot be are skipped, and reading goes on at the next header that can.
-//! A raw `Content-Length: 12` at a line's start cannot stand inside a JSON body, because strings
-//! hold no raw line break, so finding one is always a new frame.
+//! Invalid headers and bodies are skipped, and reading continues at the next valid header. A raw
+//! `Content-Length: 12` at the start of a line always begins a new frame: it cannot occur inside a
+//! JSON body, because strings contain no raw line breaks.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The largest body that is read. A Python file of this size has a million lines.
+/// The maximum size of a body, in bytes. A Python file of this size has a million lines.
 pub(crate) const BODY_LIMIT: usize = 64 * 1024 * 1024;
 
-/// The longest header block that is read.
+/// The maximum size of a header block, in bytes.
 const HEADER_LIMIT: usize = 8 * 1024;
 
-/// What the stream held.
+/// One item of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A body of the length that its header named.
+    /// A body of the length given in its header.
     Body(Vec<u8>),
-    /// Something that is no frame; reading went on behind it. The text says what it was.
+    /// Skipped bytes that are not a frame, with a description.
     Garbage(String),
 }
 
-/// Frames of a stream, in order.
+/// The frames of a stream, in order.
 #[derive(Debug)]
 pub(crate) struct Frames<R> {
     stream: R,
     buffer: Vec<u8>,
-    /// Something was thrown away since the last frame; the reason, until it has been told.
+    /// Why bytes were skipped since the last frame, until it is reported.
     skipped: Option<String>,
     ended: bool,
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
-    /// Frames of `stream`, which is read from now on by nobody else.
+    /// Reads the frames of `stream` and takes ownership of it.
     pub(crate) fn new(stream: R) -> Frames<R> {
         Frames { stream, buffer: Vec::new(), skipped: None, ended: false }
     }
@@ -42,7 +42,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     /// The next frame, or `None` at the end of the stream. A frame cut off by the end is dropped.
     ///
     /// # Errors
-    /// Where the stream cannot be read.
+    /// If the stream cannot be read.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Frame>> {
         loop {
             match self.step() {
@@ -50,8 +50,8 @@ impl<R: AsyncRead + Unpin> Frames<R> {
                 Step::Again => {}
                 Step::NeedMore if self.ended => return Ok(None),
                 Step::NeedMore => {
-                    // Reading in small pieces lets the buffer grow with what arrives, never with
-                    // what a header promises.
+                    // With small reads, the buffer grows with the received bytes, not with the
+                    // length in a header.
                     let mut piece = [0_u8; 64 * 1024];
                     let count = self.stream.read(&mut piece).await?;
                     self.ended = count == 0;
@@ -61,21 +61,21 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// Puts bytes back that were taken for a body and turned out to hold the frames behind it.
+    /// Puts back bytes that were read as a body but contain the following frames.
     pub(crate) fn push_back(&mut self, bytes: &[u8]) {
         self.buffer.splice(0..0, bytes.iter().copied());
     }
 
     fn step(&mut self) -> Step {
         let Some(start) = find_header(&self.buffer) else {
-            // Headers of other names may be under way, so nothing goes before they are too long.
+            // Other headers may still be arriving, so nothing is skipped before they are too long.
             if self.buffer.len() > HEADER_LIMIT {
                 self.skip(self.buffer.len() - HEADER_LINE_LIMIT, "text that is not a message");
             }
             return Step::NeedMore;
         };
         if start > 0 {
-            // Other headers may stand before `Content-Length`; they end with their line.
+            // Other headers may precede `Content-Length`. Each ends with its line.
             let before = self.buffer.get(..start).unwrap_or_default();
             if is_headers(before) {
                 self.buffer.drain(..start);
@@ -137,10 +137,10 @@ enum Step {
 
 const HEADER_NAME: &[u8] = b"content-length:";
 
-/// The longest `Content-Length: …` line that is taken for one.
+/// The maximum length of a `Content-Length: …` line, in bytes.
 const HEADER_LINE_LIMIT: usize = 64;
 
-/// Where the next whole `Content-Length: …` line starts in `bytes`.
+/// The offset of the next complete `Content-Length: …` line in `bytes`.
 ///
 /// Text before it on its line is garbage. A line break within a JSON string is escaped, so a body
 /// that quotes such a line does not look like one.
@@ -163,7 +163,7 @@ pub(crate) fn find_header(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether `bytes` are whole header lines (`Name: value`), so that they belong to what follows.
+/// Whether `bytes` are complete header lines (`Name: value`), which belong to the following body.
 fn is_headers(bytes: &[u8]) -> bool {
     bytes.len() < HEADER_LIMIT
         && bytes.ends_with(b"\n")
@@ -177,7 +177,7 @@ fn is_headers(bytes: &[u8]) -> bool {
         })
 }
 
-/// The header block and where the body starts; `None` while the empty line is not there.
+/// The header block and the offset of the body, or `None` until the empty line has arrived.
 fn split_headers(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let mut line_start = 0;
     for (at, byte) in bytes.iter().enumerate() {
@@ -193,7 +193,7 @@ fn split_headers(bytes: &[u8]) -> Option<(&[u8], usize)> {
     None
 }
 
-/// The one length that the headers name.
+/// The length given in the headers. Contradictory lengths are an error.
 fn content_length(headers: &[u8]) -> Result<usize, String> {
     let mut found: Option<usize> = None;
     for line in headers.split(|byte| *byte == b'\n') {
@@ -204,7 +204,7 @@ fn content_length(headers: &[u8]) -> Result<usize, String> {
         let value = String::from_utf8_lossy(value.trim_ascii()).into_owned();
         let length: usize = match value.parse() {
             Ok(length) => length,
-            // More digits than a number of 64 bits has: absurd in the same way as a large number.
+            // More digits than fit into 64 bits: treated like any absurdly large number.
             Err(_) if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 usize::MAX
             }
@@ -228,7 +228,8 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    /// Reads `input` to its end, in pieces of one, three and many bytes: the pieces must not matter.
+    /// Reads `input` in pieces of one, three and many bytes. The result must not depend on the
+    /// pieces.
     #[track_caller]
     fn check(input: &[u8], expected: Expect) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_disagree() {
+    fn contradictory_lengths() {
         check(
             b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}Content-Length: 4\r\n\r\nnull",
             expect![[r#"
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_and_wordy_lengths() {
+    fn negative_and_non_numeric_lengths() {
         check(
             b"Content-Length: -5\r\n\r\nContent-Length: two\r\n\r\nContent-Length: 2\r\n\r\n{}",
             expect![[r#"
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_named_within_a_body_is_text() {
+    fn a_header_quoted_in_a_body_is_text() {
         check(
             b"Content-Length: 53\r\n\r\n{\"text\":\"Content-Length: 3\\r\\nContent-Length: 4\\r\\n\"}",
             expect![[r#"

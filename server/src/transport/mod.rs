@@ -1,10 +1,10 @@
-//! Between standard input and output and tower-lsp: what a client may do to a stream ends here.
+//! The layer between standard input and output and tower-lsp. It shields the server from malformed
+//! input.
 //!
-//! Reads: [`frames`] finds messages in anything, [`screen`] parses each once and makes it safe, and calls go
-//! to tower-lsp's service as values: its own reading and writing of a stream is not used. Answers to our
-//! own requests go to the [`Outbox`] instead. Writes: one
-//! bounded queue with a time limit, so that a client that reads nothing ends the session and does
-//! not grow it.
+//! Reading: [`frames`] finds messages in any bytes, and [`screen`] parses each once and sanitizes
+//! it. Calls go to tower-lsp's service as values, without its stream reader and writer. Responses
+//! to the server's own requests go to the [`Outbox`]. Writing: one bounded queue with a time limit.
+//! A client that stops reading ends the session instead of growing the queue.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -29,37 +29,39 @@ pub(crate) mod frames;
 mod parent;
 mod screen;
 
-/// How many messages wait for the client to read.
+/// The maximum number of messages waiting for the client.
 pub(crate) const OUTGOING_LIMIT: usize = 256;
 
-/// A client that reads nothing for this long is gone.
+/// The time after which a client that reads nothing counts as gone.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long handlers and writes in progress may take once the session is over.
+/// The time limit for handlers and writes in progress after the end of a session.
 const GOODBYE_LIMIT: Duration = Duration::from_millis(400);
 
-/// Requests in flight at once. With fewer, slow hovers delay edits (measured with tower-lsp's 4).
+/// The maximum number of concurrent requests. With fewer, slow hovers delay edits (measured with
+/// tower-lsp's 4).
 pub(crate) const IN_FLIGHT_LIMIT: usize = 256;
 
-/// Why a session is over.
+/// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// `exit`; in order where `shutdown` came before it.
+    /// `exit` was received.
     Exit {
-        /// Whether `shutdown` came before.
+        /// Whether `shutdown` came first.
         in_order: bool,
     },
-    /// Standard input was closed, or cannot be read.
+    /// Standard input was closed or cannot be read.
     InputClosed,
-    /// Standard output was closed, or nobody reads it.
+    /// Standard output was closed or is not read.
     OutputClosed,
-    /// The process that `initialize` named is gone.
+    /// The client's process, given in `initialize`, has exited.
     ParentGone,
 }
 
-/// Serves one client until the session is over.
+/// Serves one client until the session ends.
 pub(crate) async fn serve<S: LanguageServer>(
-    // What goes to the client unasked takes the outbox and not tower-lsp's socket.
+    // Notifications and requests to the client go through the outbox, not through tower-lsp's
+    // socket.
     (service, _socket): (LspService<S>, ClientSocket),
     outbox: Outbox,
     mut outgoing: mpsc::Receiver<Vec<u8>>,
@@ -92,7 +94,7 @@ pub(crate) async fn serve<S: LanguageServer>(
             () = parent_gone.cancelled() => return Ended::ParentGone,
             () = &mut serving => return Ended::InputClosed,
     };
-    // No more calls come to the service, so it finishes what it has; then the queue is drained.
+    // Without new calls, the service finishes the pending ones. Then the queue is drained.
     drop(reading);
     outbox.close();
     let _ = timeout(GOODBYE_LIMIT, async {
@@ -105,10 +107,10 @@ pub(crate) async fn serve<S: LanguageServer>(
     ended
 }
 
-/// A call on its way to the service.
+/// A call to the service.
 struct Called {
     request: Request,
-    /// Dropped once it is answered.
+    /// Dropped when it is answered.
     answered: Option<oneshot::Sender<()>>,
 }
 
@@ -133,7 +135,7 @@ async fn read(
                 return Ended::InputClosed;
             }
         };
-        // A length that was too large swallows what follows; a body that is no JSON shows it.
+        // If a length was too large, the body includes the following messages and is not JSON.
         let swallowed = find_header(&body).and_then(|at| body.get(at..)).map(<[u8]>::to_vec);
         for screened in screen(body) {
             match screened {
@@ -164,9 +166,9 @@ async fn refuse(outbox: &Outbox, code: i64, why: &str) {
     }
 }
 
-/// `initialize` and `shutdown` hold up what follows until they are answered. tower-lsp refuses what comes
-/// before the first, and `exit` takes the second's answer back; a client that does not wait would lose
-/// the texts that it opens.
+/// Passes a call on, and delays later messages until `initialize` or `shutdown` is answered.
+/// tower-lsp refuses messages before the response to `initialize`, and `exit` cancels the response
+/// to `shutdown`. Without the delay, a client that does not wait would lose the texts it opens.
 async fn pass_on(
     request: Request,
     to_service: &mpsc::Sender<Called>,
@@ -183,7 +185,7 @@ async fn pass_on(
     let answered = is_awaited.then_some(answered);
     to_service.send(Called { request, answered }).await?;
     if is_awaited {
-        // Both are answered at once; the limit is for an answer lost to a defect.
+        // Both are answered at once. The timeout only covers a response lost to a bug.
         let _ = timeout(Duration::from_secs(10), answer).await;
     }
     Ok(())
@@ -194,7 +196,7 @@ fn process_id(initialize: &Request) -> Option<i32> {
     i32::try_from(id).ok().filter(|id| *id > 0)
 }
 
-/// Hands calls to tower-lsp's service in their order, and sends the answers as they are ready.
+/// Passes calls to tower-lsp's service in order, and sends responses when they are ready.
 async fn answer_calls<S: LanguageServer>(
     mut service: LspService<S>,
     mut calls: mpsc::Receiver<Called>,
@@ -209,12 +211,13 @@ async fn answer_calls<S: LanguageServer>(
                     is_open = false;
                     continue;
                 };
-                // While an `initialize` is in flight the service is not ready, and wakes nobody when it is.
+                // During `initialize` the service is not ready, and does not wake its waiters when
+                // it becomes ready.
                 loop {
                     match poll_fn(|context| Poll::Ready(service.poll_ready(context))).await {
                         Poll::Pending if in_flight.next().await.is_some() => {}
                         Poll::Pending | Poll::Ready(Ok(())) => break,
-                        // `exit` came.
+                        // `exit` was received.
                         Poll::Ready(Err(_)) => return,
                     }
                 }

@@ -1,16 +1,18 @@
-//! Watches the process that `initialize` named: where it ends without a word, so does the session.
+//! Watches the client's process, given in `initialize`. If it exits without `exit`, the session
+//! ends.
 
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// How often the process is looked for. The session has to end within a second of it.
+/// The polling interval. The session has to end within a second of the process.
 const INTERVAL: Duration = Duration::from_millis(400);
 
-/// Cancels `gone` once the process `id` is no more. On systems without Unix processes nothing is
-/// watched, and the end of standard input has to tell.
+/// Cancels `gone` once the process `id` has exited. On systems without Unix processes nothing is
+/// watched, and only the end of standard input ends the session.
 pub(super) async fn watch(id: i32, gone: CancellationToken) {
-    // A process that was never there (an id out of another container) says nothing about the client.
+    // A process that never existed (an id from another container) carries no information about the
+    // client.
     if !is_alive(id) {
         tracing::info!(
             "the client's process {id} is not visible from this machine, so it is not \
@@ -27,7 +29,7 @@ pub(super) async fn watch(id: i32, gone: CancellationToken) {
 #[cfg(unix)]
 fn is_alive(id: i32) -> bool {
     let Some(process) = rustix::process::Pid::from_raw(id) else { return false };
-    // EPERM means that it is there and belongs to somebody else.
+    // EPERM: it exists and belongs to another user.
     !matches!(rustix::process::test_kill_process(process), Err(rustix::io::Errno::SRCH))
 }
 
@@ -41,7 +43,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn tells_when_a_process_ends() {
+    async fn reports_the_end_of_a_process() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         let gone = CancellationToken::new();
         let watching = tokio::spawn(watch(child.id().cast_signed(), gone.clone()));
@@ -54,7 +56,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_was_never_there_is_not_missed() {
+    async fn a_process_that_never_existed_is_ignored() {
         let gone = CancellationToken::new();
         watch(i32::MAX, gone.clone()).await;
         assert!(!gone.is_cancelled());

@@ -1,43 +1,43 @@
-//! Makes one message safe for the typed layers behind, without losing what it says.
+//! Sanitizes one message for the typed layers behind it, without losing content.
 //!
-//! What editors really send and strict parsers refuse is repaired: bytes that are no UTF-8 and
-//! escapes of half a surrogate pair become U+FFFD, positions beyond any text are clamped, paths in
-//! URIs are percent-encoded. An edit that was dropped would leave the texts of editor and server
-//! apart for ever. What cannot be repaired gets an answer with its id where there is one.
+//! Input that real editors send and strict parsers refuse is repaired: invalid UTF-8 and lone
+//! surrogate escapes become U+FFFD, positions beyond any text are clamped, and paths in URIs are
+//! percent-encoded. Dropping an edit instead would leave the texts of editor and server permanently
+//! different. A message that cannot be repaired gets an error response if it has an id.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use tower_lsp::jsonrpc::Request;
 
-/// Deeper nesting is refused: serde_json ends at 128, and no message of the protocol has 30.
+/// The maximum nesting depth. serde_json stops at 128, and no protocol message reaches 30.
 const DEPTH_LIMIT: usize = 100;
 
-/// More messages than this in one array are refused.
+/// The maximum number of messages in one array.
 const BATCH_LIMIT: usize = 1000;
 
-/// What became of one body.
+/// Result of screening one message.
 #[derive(Debug, PartialEq)]
 pub(super) enum Screened {
     /// A request or notification to pass on.
     Call(Request),
-    /// The client's answer to a request of ours.
+    /// The client's response to a request of the server.
     Answer {
-        /// The id that we gave the request.
+        /// The id of the request.
         id: Value,
         /// The result, or the error's message.
         outcome: Result<Value, String>,
     },
-    /// Nothing to pass on; an error answer to send, as JSON.
+    /// Refused, with the error response to send, as JSON.
     Refused(String),
-    /// Nothing to pass on and nobody to tell.
+    /// Dropped without a response.
     Dropped(&'static str),
-    /// The body is no JSON at all.
+    /// The body is not JSON.
     NotJson,
 }
 
-/// The outermost keys of a message. Everything else is skipped without recursion, so that the
-/// nesting of `params` cannot exhaust the stack here.
+/// The top-level keys of a message. Everything else is skipped without recursion, so that deeply
+/// nested `params` cannot exhaust the stack here.
 #[derive(Deserialize)]
 struct Head {
     #[serde(default, deserialize_with = "present")]
@@ -52,7 +52,7 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
     Value::deserialize(deserializer).map(Some)
 }
 
-/// Takes one body apart: usually one message, several where it is an array of them.
+/// Splits a body into messages: usually one, several if it is an array.
 pub(super) fn screen(body: Vec<u8>) -> Vec<Screened> {
     let mut body = match String::from_utf8(body) {
         Ok(text) => text.into_bytes(),
@@ -110,7 +110,7 @@ fn screen_one(text: String, depth: usize) -> Screened {
                 Err(()) => Screened::NotJson,
             }
         }
-        // A result of null is no `result` to serde; an answer with an id alone is read the same.
+        // serde reads a null result as absent, so a response with only an id is read the same way.
         (None, Some(id)) => answer(id, &text),
         (None, None) if is_answer => Screened::Dropped("a response without an id"),
         (None, None) => refused(None, -32600, "neither a method nor an id"),
@@ -129,7 +129,7 @@ fn answer(id: Value, text: &str) -> Screened {
     Screened::Answer { id, outcome }
 }
 
-/// An error answer. The id is null where none could be read, as JSON-RPC asks.
+/// An error response. The id is null if none could be read, as JSON-RPC requires.
 pub(super) fn refused(id: Option<Value>, code: i64, message: &str) -> Screened {
     let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}});
     Screened::Refused(error.to_string())
@@ -147,7 +147,7 @@ fn request(method: String, id: Option<Value>, params: Option<Value>) -> Request 
     }
 }
 
-/// The parameters of a call. `null` counts as none.
+/// The parameters of a call. `null` counts as absent.
 fn repaired_params(text: &str, has_params: bool) -> Result<Option<Value>, ()> {
     #[derive(Deserialize)]
     struct Params {
@@ -162,14 +162,15 @@ fn repaired_params(text: &str, has_params: bool) -> Result<Option<Value>, ()> {
     Ok(Some(params))
 }
 
-/// Walks a value whose depth is at most [`DEPTH_LIMIT`].
+/// Repairs a value with a depth of at most [`DEPTH_LIMIT`].
 fn repair_value(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(repair_value),
         Value::Object(entries) => {
             for (key, value) in entries.iter_mut() {
                 match (key.as_str(), &mut *value) {
-                    // Editors send -1 and `Number.MAX_VALUE` for "the end"; both are beyond u32.
+                    // Editors send -1 and `Number.MAX_VALUE` for "the end". Both are out of range
+                    // for u32.
                     ("line" | "character", Value::Number(number)) => {
                         *value = Value::from(clamp(number, 0, i64::from(u32::MAX)));
                     }
@@ -200,7 +201,8 @@ fn clamp(number: &serde_json::Number, least: i64, most: i64) -> i64 {
     }
 }
 
-/// `uri` with what RFC 3986 does not allow in one percent-encoded, or `None` where it is well.
+/// Percent-encodes the characters of `uri` that RFC 3986 does not allow. Returns `None` if there
+/// are none.
 fn encode_uri(uri: &str) -> Option<String> {
     let bytes = uri.as_bytes();
     let is_escape = |at: usize| {
@@ -224,15 +226,15 @@ fn encode_uri(uri: &str) -> Option<String> {
     Some(encoded)
 }
 
-/// What [`repair_strings`] learned in passing.
+/// The structure that [`repair_strings`] finds.
 struct Shape {
-    /// The deepest nesting of arrays and objects.
+    /// The maximum nesting depth of arrays and objects.
     depth: usize,
-    /// Where the elements of an outermost array stand.
+    /// The byte ranges of the elements of a top-level array.
     elements: Vec<std::ops::Range<usize>>,
 }
 
-/// Replaces escapes of half a surrogate pair by `\ufffd`, in place, in one pass without recursion.
+/// Replaces lone surrogate escapes with `\ufffd`, in place, in one pass without recursion.
 fn repair_strings(bytes: &mut [u8]) -> Shape {
     let mut shape = Shape { depth: 0, elements: Vec::new() };
     let mut depth = 0_usize;
@@ -269,7 +271,7 @@ fn repair_strings(bytes: &mut [u8]) -> Shape {
     shape
 }
 
-/// Repairs one string from behind its opening quote; gives where its closing quote stands.
+/// Repairs one string, starting after its opening quote. Returns the index of its closing quote.
 fn repair_string(bytes: &mut [u8], start: usize) -> usize {
     let mut at = start;
     while let Some(byte) = bytes.get(at).copied() {
@@ -295,7 +297,7 @@ fn repair_string(bytes: &mut [u8], start: usize) -> usize {
     at
 }
 
-/// The UTF-16 unit of an escape `\uXXXX` at `at`.
+/// The UTF-16 code unit of an escape `\uXXXX` at `at`.
 fn escaped_unit(bytes: &[u8], at: usize) -> Option<u16> {
     let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_surrogate_pair() {
+    fn lone_surrogates() {
         check(
             r#"{"method":"m","params":{"text":"a\ud83d b\ude00 c\ud83d\ude00 d\\ud83d"}}"#,
             expect![[r#"{"jsonrpc":"2.0","method":"m","params":{"text":"a� b� c😀 d\\ud83d"}}"#]],
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text() {
+    fn invalid_utf8() {
         check(
             b"{\"method\":\"m\",\"params\":[\"\xff\xfe\"]}".to_vec(),
             expect![[r#"{"jsonrpc":"2.0","method":"m","params":["��"]}"#]],
@@ -347,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_are_no_uris() {
+    fn paths_instead_of_uris() {
         check(
             r#"{"method":"m","params":{"uri":"file:///a b/é%zz%20.py"}}"#,
             expect![[
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message() {
+    fn bodies_that_are_not_messages() {
         check("", expect!["NotJson"]);
         check("{\"method\":", expect!["NotJson"]);
         check(

@@ -1,4 +1,4 @@
-//! From a measurement to what was found in it and what optimizations would bring.
+//! Studies a measurement: its findings, and the estimated savings of optimizations.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use crate::state::GlobalState;
 use crate::workspace::Workspace;
 
 impl GlobalState {
-    /// Studies what is not known yet: the newest measurement of each workspace, then those of its other
-    /// projects for their findings. Single operators run for the workspace that was `measured` just now.
+    /// Queues the missing studies: the newest measurement of each workspace, then the findings of
+    /// its other projects. Single operators are timed only for the workspace that was `measured`
+    /// just now.
     pub(crate) fn study_what_ifs(&mut self, measured: Option<WorkspaceId>) {
         self.workspaces.ids().into_iter().for_each(|id| self.study(id, measured == Some(id)));
     }
 
-    /// Wants the next step of a workspace's study.
+    /// Queues the next step of a workspace's study.
     fn study(&mut self, id: WorkspaceId, is_fresh: bool) {
         let workspace = &mut self.workspaces[id];
         let Some((generation, _)) = workspace.to_study() else {
@@ -49,7 +50,7 @@ impl GlobalState {
         self.scheduler.want(id, next);
     }
 
-    /// Begins to work out findings.
+    /// Starts computing findings.
     pub(crate) fn begin_findings(&mut self, job: &Job, generation: u64) -> Option<()> {
         let measured = self.workspaces[job.owner].measurement(generation)?.clone();
         let look = self.look_at(&measured);
@@ -69,14 +70,14 @@ impl GlobalState {
         Some(())
     }
 
-    /// Findings were worked out.
+    /// Stores the computed findings.
     pub(crate) fn findings_ended(&mut self, job: &Job, generation: u64, outcome: Outcome) {
         let looked = match outcome {
             Outcome::Findings(looked) if !job.is_stopped() => looked,
             Outcome::Defect(why) => {
                 Looked { subject: Err(why), kept: None, known: Probes::default() }
             }
-            // It is looked at another time.
+            // It will be inspected another time.
             _ => return,
         };
         let id = job.owner;
@@ -99,7 +100,7 @@ impl GlobalState {
         self.study_what_ifs(None);
     }
 
-    /// Begins to time single operators.
+    /// Starts timing single operators.
     pub(crate) fn begin_probes(&mut self, job: &Job, generation: u64) -> Option<()> {
         let id = job.owner;
         let permit = job.permit.clone()?;
@@ -114,19 +115,19 @@ impl GlobalState {
         Some(())
     }
 
-    /// Single operators were timed; `probes` is empty if that was stopped or left out.
+    /// Stores the timings of single operators. `probes` is empty if timing was stopped or skipped.
     pub(crate) fn probes_ended(&mut self, id: WorkspaceId, generation: u64, probes: Probes) {
         let workspace = &mut self.workspaces[id];
         let study = workspace.what_if.study.as_mut();
         let Some(study) = study.filter(|study| study.generation == generation) else { return };
         let Some((_, known)) = &study.looked else { return };
-        // What was known before still holds.
+        // Earlier timings are still valid.
         let probes = if probes == Probes::default() { known.clone() } else { Arc::new(probes) };
         study.probes.get_or_insert(probes);
         self.study(id, false);
     }
 
-    /// Begins to work out what-ifs.
+    /// Starts computing what-ifs.
     pub(crate) fn begin_what_ifs(&mut self, job: &Job, generation: u64) -> Option<()> {
         let memory_limit = self.settings.batch_memory_limit;
         let workspace = &mut self.workspaces[job.owner];
@@ -153,7 +154,7 @@ impl GlobalState {
         Some(())
     }
 
-    /// What-ifs were worked out.
+    /// Stores the computed what-ifs.
     pub(crate) fn what_ifs_ended(&mut self, job: &Job, generation: u64, outcome: Outcome) {
         let studied = match outcome {
             Outcome::WhatIfs(studied) if !job.is_stopped() => studied,
@@ -171,7 +172,7 @@ impl GlobalState {
         self.study_what_ifs(None);
     }
 
-    /// What optimizations would bring to a measurement, where that is known.
+    /// The estimated savings of optimizations for a measurement, if known.
     pub(crate) fn what_ifs_of(&self, generation: u64) -> Option<Arc<Study>> {
         let found = self.workspaces.iter().find_map(|one| one.what_if.of(generation))?;
         found.as_ref().ok().cloned()
@@ -184,7 +185,7 @@ impl GlobalState {
         Look { profiler: self.profiler.clone(), project, open }
     }
 
-    /// Works something out at low priority. It is not begun where nobody waits for it any more.
+    /// Runs a computation at low priority. It does not start if it was cancelled meanwhile.
     fn in_background<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -202,8 +203,7 @@ impl GlobalState {
 }
 
 impl Workspace {
-    /// The measurement that is to be studied next: the newest one, then one of another project for its
-    /// findings.
+    /// The measurement to study next: the newest one, then one of another project for its findings.
     fn to_study(&self) -> Option<&(u64, Arc<Profiled>)> {
         let (newest, older) = self.measured.split_first()?;
         if !self.what_if.is_looked_at(newest.0) {
@@ -217,7 +217,7 @@ impl Workspace {
     }
 }
 
-/// What findings are looked for with.
+/// The inputs for computing findings.
 struct Look {
     profiler: Arc<dyn Profiler>,
     project: PathBuf,

@@ -1,5 +1,5 @@
-//! A what-if held against the truth, at a person's wish: a run like any other, with the same consent,
-//! queue and progress.
+//! Measures a what-if on request, to check the prediction. It is a run like any other, with the
+//! same consent, queue and progress.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::state::GlobalState;
 use crate::workspace::Workspace;
 
 impl GlobalState {
-    /// Measures what an optimization brings, by command.
+    /// Handles the command that measures an optimization.
     pub(crate) fn measure_by_command(&mut self, id: WorkspaceId, name: Option<&Value>) {
         let Some(name) = name.and_then(Value::as_str) else {
             let message = "ridgeline.measureWhatIf takes the optimization in the `name` argument, \
@@ -32,10 +32,10 @@ impl GlobalState {
         }
     }
 
-    /// Asks for the runs that say what an optimization brings.
+    /// Requests the runs that measure an optimization.
     ///
     /// # Errors
-    /// Why there is nothing to measure: a sentence.
+    /// The reason why there is nothing to measure, as a sentence.
     pub(crate) fn measure_what_if(&mut self, id: WorkspaceId, name: &str) -> Result<(), String> {
         let known = study::optimization(name);
         let known = known.ok_or_else(|| format!("Unknown optimization {name}."))?;
@@ -49,8 +49,8 @@ impl GlobalState {
         Ok(())
     }
 
-    /// The run that measures an optimization; one that ends at once where there is nothing to compare
-    /// with any more.
+    /// The run that measures an optimization. It ends at once if there is no longer anything to
+    /// compare with.
     pub(crate) fn what_if_run(
         &mut self,
         id: WorkspaceId,
@@ -74,7 +74,7 @@ impl GlobalState {
         profiler.measure(MeasureRequest { profile, compared }, progress, permit)
     }
 
-    /// A what-if was measured.
+    /// Reports a measured what-if.
     pub(crate) fn compared(&mut self, id: WorkspaceId, pair: &Pair, not_kept: Option<String>) {
         let title = study::optimization(&pair.name).map_or(pair.name.as_str(), |one| one.title());
         let told = what_ifs::pair(pair);
@@ -87,13 +87,13 @@ impl GlobalState {
         self.what_if_changed(id, None);
     }
 
-    /// A what-if could not be measured.
+    /// Reports that a what-if could not be measured.
     pub(crate) fn not_compared(&mut self, id: WorkspaceId, message: String) {
         self.to_client.show_message(Importance::Warning, &message);
         self.what_if_changed(id, Some(message));
     }
 
-    /// What the panel shows of what-ifs has changed.
+    /// Updates the panel after a change of the what-ifs.
     pub(crate) fn what_if_changed(&mut self, id: WorkspaceId, message: Option<String>) {
         let feed = self.feed.clone();
         let workspace = &mut self.workspaces[id];
@@ -101,7 +101,7 @@ impl GlobalState {
         feed.changed(id);
     }
 
-    /// The optimization that is being measured in a workspace.
+    /// The optimization being measured in a workspace.
     pub(crate) fn what_if_measured_now(&self, id: WorkspaceId) -> Option<String> {
         match self.scheduler.run_of(id)? {
             Reason::WhatIf(name, _) => Some(name.clone()),
@@ -110,7 +110,7 @@ impl GlobalState {
     }
 }
 
-/// The newest measurement, and what is predicted from it.
+/// The newest measurement and its predictions.
 fn predicted(workspace: &Workspace, name: &str) -> Result<(Arc<Profiled>, Arc<Study>), String> {
     let newest = workspace.measured.first();
     let (generation, measured) =

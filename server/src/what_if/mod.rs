@@ -1,12 +1,14 @@
-//! What optimizations would bring to the newest measurement of a workspace.
+//! What-ifs: the estimated savings of optimizations, for the newest measurement of a workspace.
 //!
-//! A study has three steps, each a job of the [`Scheduler`](crate::scheduler::Scheduler). First findings are
-//! worked out from the recording. Then, after a run of this session and if the person allowed the workspace
-//! to run, single operators are timed in the workspace's Python (probes). At last the what-ifs are worked
-//! out, and the findings again if the probes told something new. The first and the last step run nothing of
-//! the workspace. A newer measurement ends a study; one that a run stopped goes on after it.
+//! A study has three steps, each a job of the [`Scheduler`](crate::scheduler::Scheduler). First,
+//! findings are computed from the recording. Second, single operators are timed in the workspace's
+//! Python (probes), but only after a run of this session and if the user allowed the workspace to
+//! run. Third, the what-ifs are computed, and the findings again if the probes added information.
+//! The first and the last step run no workspace code. A newer measurement ends a study. A study
+//! that a run stopped continues after the run.
 //!
-//! The measurement of another project, whose study a run stopped, is studied for its findings only.
+//! If a run stops the study of another project's measurement, only its findings are computed
+//! afterwards.
 
 mod flow;
 mod measure;
@@ -23,75 +25,75 @@ use crate::pipeline::{self, Iteration};
 use crate::profiler::Profiled;
 use crate::store::Store;
 
-/// What was found out, or why nothing could be: a sentence without a full stop.
+/// A finished study, or the reason why there is none: a sentence without a full stop.
 pub(crate) type Found = Result<Arc<Study>, String>;
 
-/// What is known in a workspace.
+/// The what-ifs of a workspace.
 #[derive(Debug, Default)]
 pub(crate) struct WhatIf {
-    /// What was found out, and the generation of the measurement that it is about.
+    /// The result, and the generation of the measurement it belongs to.
     newest: Option<(u64, Found)>,
-    /// The measurement that is being studied.
+    /// The study in progress.
     study: Option<Progress>,
-    /// Why the last measurement of a what-if came to nothing: a sentence.
+    /// Why the last measurement of a what-if failed: a sentence.
     pub message: Option<String>,
 }
 
-/// How far the study of a measurement has come.
+/// The progress of a study.
 #[derive(Debug)]
 struct Progress {
     generation: u64,
-    /// Single operators run for it.
+    /// Whether single operators may be timed for it.
     may_probe: bool,
-    /// What its findings were worked out from, and the probes known at that time.
+    /// The inputs of its findings: the subject, and the probes known at that time.
     looked: Option<(Arc<Subject>, Arc<Probes>)>,
-    /// What is known of single operators after they ran, or after it was decided not to run them.
+    /// The timings of single operators, set once they were timed or it was decided not to time
+    /// them.
     probes: Option<Arc<Probes>>,
 }
 
-/// What a look at a measurement found.
+/// Result of the first step.
 #[derive(Debug)]
 pub(crate) struct Looked {
-    /// What what-ifs start from, or why there is nothing to start from.
+    /// The starting point of what-ifs, or the reason why there is none.
     subject: Result<Arc<Subject>, String>,
-    /// Findings; `None` if there is nothing to work them out from.
+    /// Findings, or `None` if there is no data for them.
     kept: Option<Kept>,
-    /// What is known of single operators.
+    /// The known timings of single operators.
     known: Probes,
 }
 
-/// What a study found.
+/// Result of the last step.
 #[derive(Debug)]
 pub(crate) struct Studied {
-    /// Findings, if the probes have changed them.
+    /// Findings, if the probes changed them.
     kept: Option<Kept>,
-    /// What-ifs.
     found: Found,
 }
 
 impl WhatIf {
-    /// What was found out about a measurement.
+    /// The result for a measurement.
     pub(crate) fn of(&self, generation: u64) -> Option<&Found> {
         self.newest.as_ref().filter(|(of, _)| *of == generation).map(|(_, found)| found)
     }
 
-    /// Whether a measurement was looked at to its end.
+    /// Whether the study of a measurement is complete.
     pub(crate) fn is_looked_at(&self, generation: u64) -> bool {
         self.of(generation).is_some()
     }
 }
 
-/// The workers that an edit gives a loader: as many as the prediction has, on this machine.
+/// The number of workers that an edit sets for a data loader on this machine, as in the prediction.
 pub(crate) fn worker_count() -> u32 {
     let cores = std::thread::available_parallelism().ok();
     workers_on(cores.and_then(|cores| u32::try_from(cores.get()).ok()))
 }
 
-/// What what-ifs of a measurement start from. Where nobody asked before, it is at hand; else it reads
-/// files and computes, which can take seconds.
+/// Computes the starting point of a measurement's what-ifs. The first call uses the iteration in
+/// memory. Later calls read the recording, which can take seconds.
 ///
 /// # Errors
-/// Why there is nothing to start from: a sentence without a full stop.
+/// The reason why there is none, as a sentence without a full stop.
 pub(crate) fn subject(profiled: &Profiled) -> Result<Subject, String> {
     let read = || -> Result<Iteration, String> {
         let folder = profiled.recording.as_deref();
@@ -103,8 +105,8 @@ pub(crate) fn subject(profiled: &Profiled) -> Result<Subject, String> {
     pipeline::subject(iteration, &profiled.root, profiled.profile.clone())
 }
 
-/// What optimizations bring to a measurement, with what was run for it in earlier sessions and what was
-/// measured of them in the project. Nothing is run now.
+/// The estimated savings for a measurement, with the probes of earlier sessions and the project's
+/// measured what-ifs. Runs nothing.
 pub(crate) fn study_of(profiled: &Profiled, subject: &Subject, store: Option<&Store>) -> Found {
     let recording = profiled.recording.as_deref();
     let probes = recording.map(|recording| pipeline::kept_probes(recording, subject));
@@ -113,17 +115,18 @@ pub(crate) fn study_of(profiled: &Profiled, subject: &Subject, store: Option<&St
     Ok(Arc::new(found))
 }
 
-/// Corrects predictions by what was measured of the same optimizations in the project. It reads a file.
+/// Corrects predictions with the project's measurements of the same optimizations. Reads a file.
 pub(crate) fn correct(found: &mut Study, profiled: &Profiled, store: Option<&Store>) {
     if let Some(store) = store {
         found.correct(&pairs::read_of_device(store, &profiled.root, &profiled.profile.device));
     }
 }
 
-/// Works out what optimizations bring. It can take a second, and ends soon after `stop` says so.
+/// Computes the savings of optimizations. It can take a second, and ends soon after `stop` returns
+/// true.
 ///
 /// # Errors
-/// Why nothing can be predicted: a sentence without a full stop.
+/// The reason why nothing can be predicted, as a sentence without a full stop.
 pub(crate) fn study(
     subject: &Subject,
     probes: &Probes,

@@ -1,6 +1,6 @@
-//! What-ifs of a project that were measured, oldest first, a line each: beside the history of its runs,
-//! because they cannot be made again either. An entry holds numbers, the device and PyTorch's version;
-//! nothing that says whose machine or which folder it was.
+//! The measured what-ifs of a project, oldest first, one per line. They are stored with the history
+//! of its runs, because neither can be recreated. An entry contains numbers, the device and
+//! PyTorch's version, and nothing that identifies the machine or the folder.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -11,35 +11,35 @@ use ridgeline_analysis::profile::Device;
 
 use crate::store::{Store, StoreError, create_private, write_atomic};
 
-/// So many are kept.
-const KEPT: usize = 200;
-/// A larger file is none of ours, in bytes.
+/// The maximum number of stored entries.
+const MAX_ENTRIES: usize = 200;
+/// The maximum size of the file, in bytes. A larger file is not ours.
 const READ_LIMIT: u64 = 1 << 20;
 
-/// Adds a pair to those of the project at `root`.
+/// Adds a pair to the file of the project at `root`.
 ///
 /// # Errors
-/// When the state folder cannot be written.
+/// If the state folder cannot be written.
 pub(crate) fn add(store: &Store, root: &Path, pair: &Pair) -> Result<(), StoreError> {
     let folder = store.workspace_state(root);
     create_private(&folder)?;
     let file = file_in(&folder);
     let mut pairs = read(store, root);
-    pairs.truncate(KEPT - 1);
+    pairs.truncate(MAX_ENTRIES - 1);
     let lines: Result<Vec<String>, _> =
         pairs.iter().rev().chain([pair]).map(serde_json::to_string).collect();
     let lines = lines.map_err(|error| StoreError::at(&file, error.into()))?;
     write_atomic(&file, format!("{}\n", lines.join("\n")).as_bytes())
 }
 
-/// The pairs of a project, newest first. What cannot be read is left out.
+/// The pairs of a project, newest first. Unreadable entries are skipped.
 pub(crate) fn read(store: &Store, root: &Path) -> Vec<Pair> {
     let text = text(&file_in(&store.workspace_state(root)));
-    text.lines().rev().filter_map(parse).take(KEPT).collect()
+    text.lines().rev().filter_map(parse).take(MAX_ENTRIES).collect()
 }
 
-/// Those of them that ran on this device, newest first: what holds on one says nothing of another, and a
-/// simulation's say nothing of the device that it is named after.
+/// The pairs that were measured on this device, newest first. Results do not transfer between
+/// devices, nor from a simulated device to the real one.
 pub(crate) fn read_of_device(store: &Store, root: &Path, device: &Device) -> Vec<Pair> {
     let name = device.display_name();
     read(store, root).into_iter().filter(|pair| pair.device == name).collect()
@@ -54,7 +54,7 @@ fn text(file: &Path) -> String {
         fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.len() <= READ_LIMIT);
     let mut bytes = Vec::new();
     if is_ours && let Ok(file) = File::open(file) {
-        // Half of it is worth as little as nothing.
+        // A partly read file is not used.
         let read = file.take(READ_LIMIT).read_to_end(&mut bytes);
         read.inspect_err(|why| tracing::warn!("measured what-ifs cannot be read: {why}")).ok();
     }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simulated_device_has_pairs_of_its_own() {
+    fn a_simulated_device_has_separate_pairs() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
         let root = Path::new("/nowhere/project");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_kept_newest_first_and_bounded() {
+    fn pairs_are_stored_newest_first_and_limited() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
         let root = Path::new("/nowhere/project");
@@ -113,13 +113,13 @@ mod tests {
             add(&store, root, &pair(when)).expect("written");
         }
         let pairs = read(&store, root);
-        assert_eq!(pairs.len(), KEPT);
+        assert_eq!(pairs.len(), MAX_ENTRIES);
         assert_eq!(pairs[0], pair(249));
         assert_eq!(read(&store, Path::new("/another/project")), []);
         let file = file_in(&store.workspace_state(root));
         assert!(!fs::read_to_string(&file).expect("text").contains("nowhere"));
 
-        // Of another version, not ours, and half of a line.
+        // Another version, a foreign line, and a truncated line.
         let other = serde_json::to_string(&Pair { version: 9, ..pair(300) }).expect("JSON");
         let own = serde_json::to_string(&pair(301)).expect("JSON");
         fs::write(&file, format!("{other}\n[]\n{own}\n{}", &own[..20])).expect("written");

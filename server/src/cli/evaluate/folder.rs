@@ -1,4 +1,4 @@
-//! Reading a folder of measurements, whatever lies in it, within limits.
+//! Reads a folder of measurements with arbitrary content, within limits.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -7,15 +7,15 @@ use ridgeline_evaluate::ground_truth::{File, LAMBDA, NEUSIGHT_CONFIGS, NEUSIGHT_
 
 use crate::cli::exit::Failure;
 
-/// The largest file that is read. The largest honest one has a few hundred kilobytes.
-const MOST_BYTES: u64 = 16 << 20;
-/// Files of one kind that are read.
-const MOST_FILES: usize = 500;
+/// The maximum size of a file, in bytes. The largest real one has a few hundred kilobytes.
+const MAX_BYTES: u64 = 16 << 20;
+/// The maximum number of files of one kind.
+const MAX_FILES: usize = 500;
 
-/// The files that questions are answered from. One that cannot be read says why.
+/// Reads the files for answering questions. An unreadable one has its error.
 ///
 /// # Errors
-/// Where the folder is none.
+/// If it is not a folder.
 pub(super) fn read(folder: &Path) -> Result<Vec<File>, Failure> {
     if !folder.is_dir() {
         return Err(Failure::usage(
@@ -32,8 +32,8 @@ pub(super) fn read(folder: &Path) -> Result<Vec<File>, Failure> {
             .filter(|name| name.ends_with(ending))
             .collect();
         names.sort();
-        let too_many = names.len().saturating_sub(MOST_FILES);
-        names.truncate(MOST_FILES);
+        let too_many = names.len().saturating_sub(MAX_FILES);
+        names.truncate(MAX_FILES);
         for name in names {
             files.push(contents(folder, format!("{below}/{name}")));
         }
@@ -52,14 +52,14 @@ fn contents(folder: &Path, path: String) -> File {
     let read = || {
         let file = folder.join(&path);
         let metadata = std::fs::metadata(&file)?;
-        // A named pipe would never end, a device neither.
+        // A named pipe or a device may never end.
         if !metadata.is_file() {
             return Err(std::io::Error::other("it is no file"));
         }
         let mut bytes = Vec::new();
-        std::fs::File::open(file)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > MOST_BYTES {
-            return Err(std::io::Error::other(format!("it has more than {MOST_BYTES} bytes")));
+        std::fs::File::open(file)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(std::io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
         }
         Ok(bytes)
     };

@@ -1,5 +1,5 @@
-//! Operator lists of models, made once and kept in the cache: `evaluate-lists/VERSIONS/HASH.json`,
-//! or `HASH.why` where a model cannot be listed.
+//! Operator lists of models, created once and cached: `evaluate-lists/VERSIONS/HASH.json`, or
+//! `HASH.why` if a model cannot be listed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -18,29 +18,30 @@ use ridgeline_gpu::agent::model_lister::{ListError, ModelLister, Versions};
 
 use crate::store::{StoreError, write_atomic};
 
-/// Below the cache.
+/// The folder in the cache.
 const FOLDER: &str = "evaluate-lists";
-/// Raised when the same request is answered with another list.
+/// Incremented when the list for the same request changes.
 const GENERATION: u32 = 2;
-/// Folders of other versions that are kept.
+/// The number of folders of other versions that are kept.
 const FOLDERS_KEPT: usize = 2;
-/// How long one model may take.
+/// The time limit for one model.
 const MODEL_LIMIT: Duration = Duration::from_secs(120);
-/// How much address space one model may take. Weights are never written, so that they take none of
-/// the machine's memory.
+/// The address space limit for one model. Weights are never written, so they use no physical
+/// memory.
 const MODEL_MEMORY_BYTES: u64 = 48 << 30;
-/// More processes would not fit on a small machine's memory: each has torch in it.
-const MOST_LISTERS: usize = 8;
-/// How often a lister is started again after it died.
-const MOST_STARTS: usize = 20;
+/// The maximum number of processes. Each loads torch, so more may not fit into a small machine's
+/// memory.
+const MAX_LISTERS: usize = 8;
+/// The maximum number of restarts of a lister that died.
+const MAX_STARTS: usize = 20;
 
-/// The lists that could be made, and why the others could not.
+/// The created lists, and the reasons for missing ones.
 pub(super) struct OperatorLists {
     folder: Option<PathBuf>,
     versions: Option<Versions>,
-    /// Why a request has no list; what is not in it has a file.
+    /// Why a request has no list. Every other request has a file.
     failures: HashMap<ListRequest, String>,
-    /// Why none was made at all.
+    /// Why there are no lists at all.
     without: Option<String>,
 }
 
@@ -64,7 +65,7 @@ fn bounded(file: &Path) -> Result<Vec<u8>, String> {
 }
 
 impl OperatorLists {
-    /// None at all, for this reason.
+    /// Creates a source without lists, for this reason.
     pub(super) fn none(why: &str) -> OperatorLists {
         OperatorLists {
             folder: None,
@@ -74,8 +75,9 @@ impl OperatorLists {
         }
     }
 
-    /// The lists of all these models; those that are not in the cache are made by as many processes
-    /// as there are cores. `progress` hears how many are done, of how many that were missing.
+    /// Provides the lists of all these models. Those missing from the cache are created by as many
+    /// processes as there are cores. `progress` receives the number of finished lists and the
+    /// number of missing ones.
     pub(super) async fn make(
         python: &Path,
         cache: &Path,
@@ -103,7 +105,7 @@ impl OperatorLists {
             progress,
         };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let listers = cores.min(MOST_LISTERS).min(work.missing.len());
+        let listers = cores.min(MAX_LISTERS).min(work.missing.len());
         let mut first = Some(first);
         join_all((0..listers).map(|_| work.take_turns(first.take()))).await;
         let mut failures = work.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -115,10 +117,10 @@ impl OperatorLists {
         OperatorLists { folder: Some(folder), versions: Some(versions), failures, without: None }
     }
 
-    /// Copies the lists into a folder of the person's, under names that they can read.
+    /// Copies the lists into a folder of the user, with readable names.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub(super) fn copy_to(
         &self,
         target: &Path,
@@ -140,7 +142,7 @@ impl OperatorLists {
         Ok(copied)
     }
 
-    /// What the lists were made with, for the report.
+    /// The package versions that created the lists, for the report.
     pub(super) fn versions(&self) -> Option<BTreeMap<String, Option<String>>> {
         let versions = self.versions.as_ref()?;
         Some(BTreeMap::from([
@@ -149,7 +151,7 @@ impl OperatorLists {
         ]))
     }
 
-    /// What to install, where something is missing that cases needed.
+    /// What to install, if a package needed by some cases is missing.
     pub(super) fn missing(&self) -> Option<String> {
         if let Some(why) = &self.without {
             return Some(format!(
@@ -180,7 +182,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Lists one model after another until none is left, with a lister of its own.
+    /// Lists models until none is left, with one lister.
     async fn take_turns(&self, mut lister: Option<ModelLister>) {
         let mut starts = 0;
         while let Some(request) = self.missing.get(self.next.fetch_add(1, Ordering::Relaxed)) {
@@ -204,7 +206,7 @@ impl Work<'_> {
         }
         if lister.is_none() {
             *starts += 1;
-            if *starts > MOST_STARTS {
+            if *starts > MAX_STARTS {
                 return Err("the lister of models ended too often".to_owned());
             }
             let started = ModelLister::start(self.python, self.cache).await;
@@ -216,7 +218,7 @@ impl Work<'_> {
         match running.list(&message, &out, MODEL_LIMIT, MODEL_MEMORY_BYTES).await {
             Ok(()) => Ok(()),
             Err(ListError::Model(why)) => {
-                // The same versions will say the same again.
+                // The same versions would fail the same way again.
                 let file = self.folder.join(format!("{}.why", key(request)));
                 if let Err(error) = write_atomic(&file, why.as_bytes()) {
                     tracing::warn!("{error}");
@@ -238,9 +240,9 @@ fn is_there(folder: &Path, request: &ListRequest) -> bool {
     ["json", "why"].iter().any(|ending| folder.join(format!("{key}.{ending}")).is_file())
 }
 
-/// Names a file; two requests with one hash are as good as impossible at this length.
+/// The file name of a request. Hash collisions are practically impossible at this length.
 fn key(request: &ListRequest) -> String {
-    // Fields in the order of the type: always the same text for the same request.
+    // Fields are in declaration order, so the same request always has the same text.
     let text = serde_json::to_vec(request).unwrap_or_default();
     let half = |salt: u8| {
         let mut hasher = FnvHasher::default();
