@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::kernel_bound::KernelBounds;
-use ridgeline_graph::critical_path::{Stretch, critical_path};
+use ridgeline_graph::critical_path::{Segment, critical_path};
 use ridgeline_graph::graph::{Edge, Graph, LONG_DISPATCH_NS, Resource, Task, TaskId, TaskKind};
 use ridgeline_graph::recorded::Recorded;
 use ridgeline_graph::recorded::TRUSTED_REPLAY;
@@ -206,7 +206,7 @@ impl Causes {
     /// longer.
     fn evidence(&self, graph: &Graph, schedule: &Schedule) -> Evidence {
         let mut evidence = Evidence::default();
-        for Stretch { task: id, time_ns, is_delay } in critical_path(graph, schedule) {
+        for Segment { task: id, time_ns, is_delay } in critical_path(graph, schedule) {
             let Some(task) = graph.task(id) else { continue };
             let cause = match is_delay && !task.kind.is_host() {
                 true => Some(delay_of(task)),

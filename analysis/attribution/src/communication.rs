@@ -13,7 +13,7 @@ use super::device::Launches;
 use super::join::Join;
 use super::timeline::Piece;
 use crate::metrics::activity::communicating;
-use ridgeline_base::intervals::{Stretch, clipped, merged, without};
+use ridgeline_base::intervals::{Interval, clipped, merged, without};
 use ridgeline_recording::trace::ActivityKind;
 
 /// How ranges of gloo's operations begin; MPI's and UCC's are named likewise.
@@ -35,11 +35,11 @@ pub(super) struct Communication {
     /// GPUs exchange.
     pub on_gpu: bool,
     /// The operations.
-    pub operations: Vec<Stretch>,
+    pub operations: Vec<Interval>,
     /// Exposed stretches by what waits.
-    pub exposed: BTreeMap<Option<ContextId>, Vec<Stretch>>,
+    pub exposed: BTreeMap<Option<ContextId>, Vec<Interval>>,
     /// When gradients are copied for operations.
-    pub copies: Vec<Stretch>,
+    pub copies: Vec<Interval>,
 }
 
 impl Communication {
@@ -63,7 +63,7 @@ impl Communication {
 
     /// Where the loop's thread waits for operations on the host: sorted, without overlaps. Nothing where
     /// GPUs exchange.
-    pub(crate) fn host_waits(&self) -> Vec<Stretch> {
+    pub(crate) fn host_waits(&self) -> Vec<Interval> {
         if self.on_gpu {
             return Vec::new();
         }
@@ -74,7 +74,7 @@ impl Communication {
         &mut self,
         join: &Join<'_>,
         launches: &Launches,
-        operations: &[(usize, Stretch)],
+        operations: &[(usize, Interval)],
         communicates: &[bool],
     ) {
         let activities = join.trace.activities.iter().zip(communicates);
@@ -132,12 +132,12 @@ impl Gap<'_> {
     }
 
     /// Nanoseconds of a stretch that are within it.
-    fn within(&self, (start_ns, end_ns): Stretch) -> i64 {
+    fn within(&self, (start_ns, end_ns): Interval) -> i64 {
         self.end_ns().min(end_ns).saturating_sub(self.start_ns().max(start_ns))
     }
 
     /// The pieces during a stretch.
-    fn during(&self, (start_ns, end_ns): Stretch) -> &[Piece] {
+    fn during(&self, (start_ns, end_ns): Interval) -> &[Piece] {
         let first = self.pieces.partition_point(|piece| piece.end_ns <= start_ns);
         let rest = self.pieces.get(first..).unwrap_or_default();
         let count = rest.partition_point(|piece| piece.start_ns < end_ns);
@@ -169,7 +169,7 @@ fn is_waiting(join: &Join<'_>, operator: u32) -> bool {
 }
 
 /// The kernels that communicate, as far as they are within the windows.
-fn gpu_operations(join: &Join<'_>, communicates: &[bool]) -> Vec<(usize, Stretch)> {
+fn gpu_operations(join: &Join<'_>, communicates: &[bool]) -> Vec<(usize, Interval)> {
     let activities = join.trace.activities.iter().enumerate().zip(communicates);
     let kernels = activities.filter(|(_, is_one)| **is_one).map(|(activity, _)| activity);
     let within = kernels.flat_map(|(index, kernel)| {
@@ -180,7 +180,7 @@ fn gpu_operations(join: &Join<'_>, communicates: &[bool]) -> Vec<(usize, Stretch
 }
 
 /// The ranges of operations on the host, as far as they are within the windows.
-fn host_operations(join: &Join<'_>) -> Vec<Stretch> {
+fn host_operations(join: &Join<'_>) -> Vec<Interval> {
     let annotations = join.trace.annotations.iter();
     let annotations = annotations
         .filter(|range| begins(join.trace.text(range.name), &ON_THE_HOST))
@@ -190,7 +190,7 @@ fn host_operations(join: &Join<'_>) -> Vec<Stretch> {
 }
 
 /// The host's operators with such names, as far as they are within the windows.
-fn operators(join: &Join<'_>, names: &[&str]) -> impl Iterator<Item = Stretch> {
+fn operators(join: &Join<'_>, names: &[&str]) -> impl Iterator<Item = Interval> {
     let all = join.trace.operators.iter();
     all.filter(|operator| begins(join.trace.text(operator.name), names))
         .flat_map(|operator| clipped((operator.start_ns, operator.end_ns()), join.windows))

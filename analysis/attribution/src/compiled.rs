@@ -246,7 +246,7 @@ fn compiled_time(
                 phase: context.phase,
                 markers: context.markers(),
             };
-            *times.entry(place).or_default() += sums.of_operator(index, id);
+            *times.entry(place).or_default() += sums.shown_operator_ns(index, id);
         }
     }
     let mut times: Vec<(CompiledPlace, f64)> = times.into_iter().collect();

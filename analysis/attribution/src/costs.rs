@@ -4,7 +4,7 @@ use super::contexts::{ContextId, Contexts};
 use super::device::{Busy, Launches};
 use super::join::Join;
 use super::timeline::Piece;
-use ridgeline_base::intervals::Stretch;
+use ridgeline_base::intervals::Interval;
 
 /// What one context costs, summed over the profiled iterations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -54,7 +54,7 @@ impl Costs {
         contexts: &Contexts<'_>,
         pieces: &[Piece],
         launches: &Launches,
-        waits: &[Stretch],
+        waits: &[Interval],
         are_whole_periods: bool,
     ) -> Costs {
         let (trace, windows) = (join.trace, join.windows);
@@ -123,7 +123,7 @@ impl Costs {
     }
 
     /// Both are in order.
-    fn add_waits(&mut self, pieces: &[Piece], waits: &[Stretch]) {
+    fn add_waits(&mut self, pieces: &[Piece], waits: &[Interval]) {
         for piece in pieces {
             let first = waits.partition_point(|(_, end_ns)| *end_ns <= piece.start_ns);
             let within = waits.get(first..).unwrap_or_default().iter();

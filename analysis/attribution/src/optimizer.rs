@@ -54,7 +54,7 @@ pub(super) fn add_times(
         if let (Phase::Optimizer, Some(dims), Some(step)) =
             (context.phase, dims, steps.get_mut(&context.own))
         {
-            *step.operators.entry(dims).or_default() += sums.of_operator(index, id);
+            *step.operators.entry(dims).or_default() += sums.shown_operator_ns(index, id);
         }
     }
     let owners: Vec<Owner> = owners(manifest);

@@ -17,13 +17,13 @@ use super::contexts::{ContextId, Contexts};
 use super::costs::Costs;
 use super::device::Launches;
 use super::join::Join;
-use super::recorded_step::{Asked, median_window, waits};
+use super::recorded_step::{StepOperators, median_window, waits};
 use super::scale::Scale;
 use super::steps::Steps;
 use super::timeline::{self, Piece};
 use own_ranges::{OwnRanges, loader_has_workers};
 use rank_waits::RankWaits;
-use ridgeline_base::intervals::Stretch;
+use ridgeline_base::intervals::Interval;
 use ridgeline_graph::graph::{Graph, TaskId};
 use ridgeline_graph::memory::peak;
 use ridgeline_graph::recorded::{NoGraph, Recorded, calibrated};
@@ -97,7 +97,7 @@ pub(super) struct Joined<'a> {
     pub pieces: &'a [Piece],
     pub launches: &'a Launches,
     /// Where the loop's thread waits for other ranks.
-    pub waits: &'a [Stretch],
+    pub waits: &'a [Interval],
 }
 
 impl<'a> Joined<'a> {
@@ -111,7 +111,7 @@ impl<'a> Joined<'a> {
         let window = check(recording, steps)?;
         let trace = &recording.trace;
         let manifest = recording.manifest.as_ref();
-        let asked = Asked::new(trace, window);
+        let asked = StepOperators::new(trace, window);
         let mut graph = Graph::default();
         graph.operators = asked.operators();
         graph.loader_has_workers = loader_has_workers(trace);
@@ -197,7 +197,7 @@ struct Builder<'a> {
     join: &'a Join<'a>,
     manifest: Option<&'a Manifest>,
     window: (i64, i64),
-    asked: Asked,
+    asked: StepOperators,
     ranges: OwnRanges,
     rank_waits: RankWaits<'a>,
     pieces: &'a [Piece],
