@@ -69,14 +69,14 @@ pub struct Saving {
     pub share: f64,
     /// The saved time, in nanoseconds per iteration.
     pub time_ns: f64,
-    /// The lines that account for most of the saving, with nanoseconds; at most [`EVIDENCE`].
+    /// The lines that account for most of the saving, with nanoseconds; at most [`MAX_EVIDENCE`].
     pub lines: Vec<((FileId, u32), f64)>,
-    /// The operators that account for most of the saving, with nanoseconds; at most [`EVIDENCE`].
+    /// The operators that account for most of the saving, with nanoseconds; at most [`MAX_EVIDENCE`].
     pub operators: Vec<(String, f64)>,
 }
 
 /// The maximum number of lines and of operators listed for a saving.
-pub const EVIDENCE: usize = 3;
+pub const MAX_EVIDENCE: usize = 3;
 
 /// The smallest saved share that counts as a bottleneck.
 const MIN_VERDICT_SHARE: f64 = 0.05;
