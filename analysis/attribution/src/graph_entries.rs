@@ -1,7 +1,7 @@
-//! What it takes to get into compiled graphs: Dynamo looks for the code that it made of a function, and that
-//! finds its way to the first operator (`eval_frame_cpp.cpp`, `convert_frame.py` and `runtime_wrappers.py`
-//! of PyTorch, which name these ranges). Behind a break that comes from within another one, and what Python
-//! did since that one's last operator counts, too.
+//! The overhead of entering compiled graphs: Dynamo looks up the code it compiled for a function,
+//! which then prepares to run its first operator (`eval_frame_cpp.cpp`, `convert_frame.py` and
+//! `runtime_wrappers.py` of PyTorch, which name these ranges). After a graph break, this happens
+//! within another region, and the Python time since that region's last operator counts, too.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,14 @@ use super::timeline::Piece;
 use ridgeline_recording::trace::{Operator, ThreadId};
 
 const LOOKUP: &str = "TorchDynamo Cache Lookup";
-/// Of the compiled code of a function: `Torch-Compiled Region: 2/1`, its number and how often it was compiled.
+/// Name prefix of the range of compiled code: `Torch-Compiled Region: 2/1` has the frame number and
+/// the number of the compilation.
 const REGION: &str = "Torch-Compiled Region: ";
-/// Ranges on the way to the first operator.
-const ON_THE_WAY: [&str; 4] =
+/// Ranges before the first operator.
+const ENTRY_RANGES: [&str; 4] =
     ["Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue", "CompiledFunction", "## Call "];
 
-/// Nanoseconds of an iteration by the number that Dynamo gave a function.
+/// Returns the nanoseconds per iteration by Dynamo's frame number.
 pub(super) fn graph_entries(
     join: &Join<'_>,
     pieces: &[Piece],
@@ -46,7 +47,9 @@ pub(super) fn graph_entries(
             let behind = trace.operators.get(at + 1..).unwrap_or_default().iter();
             let mut within = behind
                 .take_while(|it| it.thread == operator.thread && it.start_ns < operator.end_ns())
-                .filter(|it| !ON_THE_WAY.iter().any(|name| trace.text(it.name).starts_with(name)));
+                .filter(|it| {
+                    !ENTRY_RANGES.iter().any(|name| trace.text(it.name).starts_with(name))
+                });
             let until = within.next().map_or(operator.end_ns(), |first| first.start_ns);
             let by_window = found.entry(region).or_insert_with(|| vec![0.0; join.windows.len()]);
             if let Some(sum) = by_window.get_mut(window) {
@@ -59,7 +62,7 @@ pub(super) fn graph_entries(
     found.into_iter().map(|(region, times)| (region, sum(times))).collect()
 }
 
-/// What a stretch of time takes of an iteration without a profiler.
+/// Returns the nanoseconds that an interval takes in an iteration without the profiler.
 fn unprofiled_ns(pieces: &[Piece], scale: &Scale, from: i64, until: i64) -> f64 {
     let first = pieces.partition_point(|piece| piece.end_ns <= from);
     let within = pieces.iter().skip(first).take_while(|piece| piece.start_ns < until);
@@ -71,15 +74,15 @@ fn unprofiled_ns(pieces: &[Piece], scale: &Scale, from: i64, until: i64) -> f64 
     taken.sum()
 }
 
-/// Where a thread is.
+/// The state of a thread.
 #[derive(Default)]
 struct Thread {
     number: Option<ThreadId>,
-    /// The ends of the ranges that it is in, the innermost last, and whether each is a region.
+    /// The ends of the open ranges, innermost last, and whether each is a region.
     open: Vec<(i64, bool)>,
-    /// When the last range ended, or the region began that it is in.
+    /// The end of the last range, or the start of the current region.
     ended: i64,
-    /// Where there was a lookup for what comes: since when Python ran before it.
+    /// After a lookup for the next region: the start of the Python time before it.
     looked_up_since: Option<i64>,
 }
 
@@ -97,7 +100,8 @@ impl Thread {
         }
     }
 
-    /// Since when nothing but Python runs: within a region, since its last operator.
+    /// Returns the time since which only Python has been running: within a region, since its last
+    /// operator.
     fn since(&self, now: i64) -> i64 {
         if self.open.iter().any(|(_, is_region)| *is_region) { self.ended } else { now }
     }
@@ -123,7 +127,7 @@ mod tests {
         trace.op("CompiledFunction", 45 * US, 80 * US);
         trace.op("## Call CompiledFxGraph f5vc ##", 50 * US, 70 * US);
         trace.op("aten::addmm", 60 * US, 30 * US);
-        // One that runs nothing, and one whose lookup is not there.
+        // A region without operators, and one without its lookup.
         trace.op("Torch-Compiled Region: 1/0", 200 * US, 10 * US);
         trace.op("Torch-Compiled Region: 1/1", 300 * US, 50 * US);
         trace.op("aten::mul", 308 * US, 30 * US);
@@ -141,7 +145,7 @@ mod tests {
         trace.op("Torch-Compiled Region: 0/0", 32 * US, 200 * US);
         trace.op("aten::addmm", 40 * US, 30 * US);
         trace.op("aten::item", 80 * US, 10 * US);
-        // Another one is entered without a region: it is not compiled.
+        // Another function is entered without a region: it is not compiled.
         trace.op("TorchDynamo Cache Lookup", 92 * US, US);
         trace.op("aten::max", 95 * US, 5 * US);
         trace.op("TorchDynamo Cache Lookup", 110 * US, 5 * US);

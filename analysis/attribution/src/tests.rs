@@ -26,7 +26,7 @@ fn times(times: &PhaseTimes) -> String {
         .collect()
 }
 
-/// One line a line of code: its own time, and its total.
+/// Renders the self time and total time of each line.
 fn render_lines(profile: &Profile) -> String {
     let mut text = String::new();
     for line in profile.lines.iter().flatten() {
@@ -55,12 +55,12 @@ fn assert_conserved(profile: &Profile) {
     assert!((own + untracked - time_ns).abs() <= 1e-6 * time_ns, "{own} + {untracked} {time_ns}");
     assert!((profile.iteration.phases.total() - time_ns).abs() <= 1e-6 * time_ns);
     assert_eq!(profile.memory.at_peak.total(), profile.memory.peak_bytes);
-    assert_each_has_its_own(profile);
+    assert_no_double_counting(profile);
 }
 
-/// What belongs to one module alone is part of what belongs to it, and no moment and no byte is two
-/// modules' or two phases'.
-fn assert_each_has_its_own(profile: &Profile) {
+/// Checks that self costs are at most total costs, and that no time or byte is counted for two
+/// modules or two phases.
+fn assert_no_double_counting(profile: &Profile) {
     let mut own = PhaseTimes::default();
     let mut own_bytes = 0_u64;
     for module in &profile.modules {
@@ -88,8 +88,8 @@ fn assert_each_has_its_own(profile: &Profile) {
     }
 }
 
-/// A single iteration is the typical one; of several, none need be as quick as what is typical of each
-/// part, and one is at least as slow.
+/// Checks samples: those of a single iteration equal the typical one. With several, none has to be
+/// as fast as the sum of typical parts, and one is at least as slow.
 fn assert_samples(samples: &[Sample], total_ns: f64, own_ns: f64) {
     for (shown, part) in [
         (total_ns, (|sample| sample.total_ns) as fn(&Sample) -> f64),
@@ -110,7 +110,7 @@ fn check(trace: TraceBuilder, records: Records<'_>, end_ns: i64, expected: Expec
     assert_conserved(&profile);
 }
 
-/// A loop on line 30 that calls the network on 31, `backward` on 32 and `step` on 33; the network
+/// A loop on line 30 that calls the network on 31, `backward` on 32 and `step` on 33. The network
 /// calls its module a on line 21 and b on line 22.
 pub(super) const LOOP: Records<'_> = &[
     (0, PUSH, 0, 1),
@@ -195,7 +195,7 @@ fn a_generator_is_a_loader() {
 }
 
 #[test]
-fn modules_have_what_they_call_and_its_derivatives() {
+fn modules_include_their_calls_and_derivatives() {
     let profile = attribute(&recording(operators(), LOOP, 800)).expect("a profile");
     expect![[r#"
         "" calls 1: forward 190 backward 210
@@ -206,7 +206,7 @@ fn modules_have_what_they_call_and_its_derivatives() {
 }
 
 #[test]
-fn autograds_own_thread_works_for_the_line_that_waits() {
+fn autograds_thread_is_attributed_to_the_waiting_line() {
     let mut trace = TraceBuilder::new();
     trace.op("aten::linear", 140, 50).sequence(1);
     trace.op("aten::linear", 220, 60).sequence(2);
@@ -230,7 +230,7 @@ fn autograds_own_thread_works_for_the_line_that_waits() {
 }
 
 #[test]
-fn what_autograds_thread_does_after_its_nodes_belongs_to_the_backward_pass() {
+fn callbacks_after_autograds_nodes_are_backward() {
     let mut trace = TraceBuilder::new();
     trace.op("aten::linear", 140, 50).sequence(1);
     trace.node("AddmmBackward0", 330, 50).sequence(1).forward_thread(1).thread(1);
@@ -257,7 +257,7 @@ fn what_autograds_thread_does_after_its_nodes_belongs_to_the_backward_pass() {
 }
 
 #[test]
-fn a_distributed_tensor_takes_the_work_of_this_rank() {
+fn a_distributed_tensor_has_the_work_of_this_rank() {
     let mut trace = TraceBuilder::new();
     let whole = r"[[64], [32, 16], [16, 64], [], []]";
     let part = r"[[32], [32, 16], [16, 32], [], []]";
@@ -272,7 +272,7 @@ fn a_distributed_tensor_takes_the_work_of_this_rank() {
 }
 
 #[test]
-fn kernels_have_their_instants_and_the_host_has_the_rest() {
+fn kernels_take_their_instants_and_the_host_the_rest() {
     let mut trace = operators();
     trace.kernel("gemm", 150, 200, 300);
     trace.kernel("gemm", 230, 400, 300);
@@ -315,7 +315,7 @@ fn kernels_of_autograds_thread_reach_the_forward_line() {
 }
 
 #[test]
-fn a_line_on_the_gpu_says_what_the_gpu_did() {
+fn a_line_has_device_time() {
     let mut trace = operators();
     trace.kernel("gemm", 150, 200, 300);
     let profile = attribute(&recording(trace, LOOP, 800)).expect("a profile");
@@ -328,7 +328,7 @@ fn a_line_on_the_gpu_says_what_the_gpu_did() {
 }
 
 #[test]
-fn a_custom_functions_backward_is_its_own_line() {
+fn a_custom_functions_backward_has_its_own_line() {
     let mut trace = TraceBuilder::new();
     trace.op("Custom", 140, 50).sequence(1);
     trace.node("CustomBackward", 330, 200).sequence(1).forward_thread(1);
@@ -445,7 +445,7 @@ fn a_forward_pass_within_the_optimizers_step_is_forward() {
 }
 
 #[test]
-fn transforms_that_are_modules_are_loading() {
+fn transforms_that_are_modules_belong_to_loading() {
     let records: Records<'_> = &[
         (0, PUSH, 0, 1),
         (0, LINE, 0, 30),
@@ -513,7 +513,7 @@ fn recursion_counts_once() {
 }
 
 #[test]
-fn what_no_line_explains_is_named() {
+fn time_without_a_line_is_named() {
     let records: Records<'_> = &[(40, PUSH, 0, 1), (40, LINE, 0, 30), (60, POP, 0, 0)];
     check(
         TraceBuilder::new(),
@@ -538,7 +538,7 @@ fn a_profiled_iteration_is_scaled_to_an_unprofiled_one() {
 }
 
 #[test]
-fn several_iterations_make_a_typical_one() {
+fn several_iterations_give_a_typical_one() {
     let mut trace = TraceBuilder::new();
     trace.op("aten::mm", 10, 20);
     trace.op("aten::mm", 110, 40);
@@ -561,7 +561,7 @@ fn several_iterations_make_a_typical_one() {
     "#]]
     .assert_eq(&render_lines(&profile));
     assert!(profile.notes.iter().any(|note| note.contains("without the profiler")));
-    // Of two iterations the quicker is the typical one of each line.
+    // Of two iterations, the faster one is typical for each line.
     let samples = profile.lines[0].iter().map(|line| {
         let own = line.samples.iter().map(|sample| sample.own_ns.round());
         own.collect::<Vec<_>>()
@@ -569,7 +569,7 @@ fn several_iterations_make_a_typical_one() {
     assert_eq!(samples.collect::<Vec<_>>(), [[56.0, 67.0], [56.0, 44.0]]);
 }
 
-/// Three iterations: line 30 runs in each for 100 ns, and line 31 in the last for 700 ns besides.
+/// Three iterations: line 30 runs in each for 100 ns, and line 31 also runs in the last for 700 ns.
 fn with_an_evaluation(profiled: &[(i64, i64)]) -> Recording {
     let records: Records<'_> =
         &[(0, PUSH, 0, 1), (0, LINE, 0, 30), (300, LINE, 0, 31), (1000, LINE, 0, 30)];
@@ -591,7 +591,7 @@ fn with_an_evaluation(profiled: &[(i64, i64)]) -> Recording {
 }
 
 #[test]
-fn lines_of_whole_periods_are_parts_of_the_mean() {
+fn lines_of_whole_periods_add_up_to_the_mean() {
     let recording = with_an_evaluation(&[(0, 100), (100, 200), (200, 1000)]);
     let profile = attribute(&recording).expect("a profile");
     let slow = profile.iteration.slow.expect("one is slow");
@@ -604,7 +604,7 @@ fn lines_of_whole_periods_are_parts_of_the_mean() {
         31: other 233 | total other 233
     "#]]
     .assert_eq(&render_lines(&profile));
-    // Of seven iterations, the last six are two periods.
+    // The last six of seven iterations are two periods.
     let periods = profile.iteration.comparable_times();
     assert!(periods.iter().all(|time_ns| (time_ns - slow.mean_ns).abs() < 1e-9), "{periods:?}");
     let graph = step_graph::step_graph(&recording, &profile).expect("a graph");
@@ -612,14 +612,14 @@ fn lines_of_whole_periods_are_parts_of_the_mean() {
 }
 
 #[test]
-fn without_whole_periods_lines_are_parts_of_a_typical_iteration() {
+fn without_whole_periods_lines_add_up_to_a_typical_iteration() {
     let recording = with_an_evaluation(&[(0, 100), (200, 1000)]);
     let profile = attribute(&recording).expect("a profile");
     let slow = profile.iteration.slow.expect("one is slow");
     assert_eq!((slow.line, slow.are_in_lines), (None, false));
     assert!((profile.iteration.time_ns - 100.0).abs() < 1e-9);
     assert!(profile.iteration.samples_per_second().is_none());
-    // The slow iteration that was profiled does not count.
+    // The slow profiled iteration does not count.
     expect![[r#"
         30: other 100 | total other 100
     "#]]
@@ -627,7 +627,7 @@ fn without_whole_periods_lines_are_parts_of_a_typical_iteration() {
 }
 
 #[test]
-fn absurd_positions_and_periods_of_slow_iterations_are_harmless() {
+fn invalid_slow_iterations_are_harmless() {
     for (slow, period) in [
         (vec![0, 1, 2, 3, 4, 5, 6], Some(3)),
         (vec![usize::MAX, 2, 5], Some(u32::MAX)),
@@ -646,8 +646,8 @@ fn absurd_positions_and_periods_of_slow_iterations_are_harmless() {
     }
 }
 
-/// The loader's batch, two activations, a workspace of the first of them, a gradient, a temporary
-/// of the backward pass, and what the optimizer allocates.
+/// The loader's batch, two activations, a workspace of the first one, a gradient, a temporary of
+/// the backward pass, and the optimizer's allocations.
 #[track_caller]
 fn check_memory(workspace: i64, state: i64, expected: Expect) {
     let mut trace = operators();
@@ -685,7 +685,7 @@ fn check_memory(workspace: i64, state: i64, expected: Expect) {
 }
 
 #[test]
-fn operations_of_operators_that_are_not_listed_count_too() {
+fn operations_of_unlisted_operators_count() {
     let mut trace = TraceBuilder::new();
     for at in 1..=12_i64 {
         trace.op("aten::mm", at * 10, 5);
@@ -695,7 +695,7 @@ fn operations_of_operators_that_are_not_listed_count_too() {
     let profile = attribute(&recording(trace, &records, 200)).expect("a profile");
     let line = profile.lines[0].iter().find(|cost| cost.line == 31).expect("it ran");
     assert_eq!(line.operators.len(), ridgeline_profile::OPERATORS_PER_LINE);
-    // Two for each of 1 + 2 + … + 12 products.
+    // Two for each of 1 + 2 + … + 12 multiplications.
     assert_eq!(line.flops, 156.0);
 }
 
@@ -760,7 +760,7 @@ fn an_empty_trace_has_an_empty_profile() {
     assert_eq!(profile.lines, Vec::<Vec<_>>::new());
 }
 
-/// Any operators, nodes, kernels and allocations, with any line log.
+/// Arbitrary operators, nodes, kernels and allocations, with an arbitrary line log.
 fn hostile() -> impl Strategy<Value = Recording> {
     let time = prop_oneof![4 => 0..1000i64, 1 => any::<i64>()];
     let duration = prop_oneof![4 => 0..500i64, 1 => Just(i64::MAX)];
@@ -846,10 +846,10 @@ proptest! {
             let untracked: f64 = profile.untracked.iter().map(|part| part.time_ns).sum();
             let time_ns = profile.iteration.time_ns;
             prop_assert!((own + untracked - time_ns).abs() <= 1e-6 * time_ns + 1e-3);
-            assert_each_has_its_own(&profile);
+            assert_no_double_counting(&profile);
         }
         if let Ok(profile) = super::attribute_compiled(&recording, &recording) {
-            assert_each_has_its_own(&profile);
+            assert_no_double_counting(&profile);
         }
         if let Some(iteration) = recorded_iteration(&recording) {
             spans::tests::assert_in_order(&iteration);

@@ -1,4 +1,4 @@
-//! Verdicts on iterations that were thought out by hand, in nanoseconds.
+//! Bottlenecks of small iterations, computed by hand in nanoseconds.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
 use ridgeline_profile::Phase;
 use ridgeline_profile::bottleneck::Verdict;
 
-/// 1 operation and 1 byte a nanosecond: the ridge is at one operation a byte.
+/// 1 operation and 1 byte per nanosecond: the ridge is at one operation per byte.
 const ROOF: Roof =
     Roof { fp32_flops: Some(1e9), tf32_flops: None, fp16_flops: None, bandwidth: Some(1e9) };
 
@@ -25,7 +25,7 @@ impl Made {
         self.task(&Resource::Host, kind, time_ns, Phase::Forward)
     }
 
-    /// A launch of 10 ns and what it starts.
+    /// Adds a launch of 10 ns and its GPU task.
     fn on_gpu(&mut self, stream: i64, kind: TaskKind, name: &str, time_ns: f64) -> TaskId {
         let launch = self.host(TaskKind::Launch, 10.0);
         let started = self.task(&Resource::Stream(0, stream), kind, time_ns, Phase::Forward);
@@ -71,7 +71,7 @@ impl Made {
     }
 }
 
-/// Waiting costs at most the time in which the GPU is idle.
+/// Waiting costs at most the idle time of the GPU.
 #[track_caller]
 fn holds(found: &Bottleneck) {
     let Some(busy) = found.gpu_busy else { return };
@@ -81,7 +81,7 @@ fn holds(found: &Bottleneck) {
     }
 }
 
-/// What keeps a GPU waiting without any work of its own.
+/// Causes without GPU work.
 const WAITING: [Cause; 5] =
     [Cause::Launches, Cause::HostCode, Cause::Synchronization, Cause::DataLoading, Cause::Host];
 
@@ -89,7 +89,8 @@ fn percent(share: f64) -> f64 {
     (share * 1000.0).round() / 10.0
 }
 
-/// How busy the GPU is and what each cause would save, in percent; the verdict is the first of them.
+/// Checks how busy the GPU is and what each cause would save, in percent; the verdict is the first
+/// of them.
 #[track_caller]
 fn check(made: Made, gpu_busy: Option<f64>, expected: &[(Cause, f64)]) {
     let found = made.bottleneck();
@@ -106,7 +107,7 @@ fn a_gpu_that_waits_for_python() {
     let mut made = Made::default();
     made.host(TaskKind::HostGap, 90.0);
     made.on_gpu(7, TaskKind::Kernel, "void elementwise_kernel", 20.0);
-    // The host is the whole of it, and the GPU is what is left without it.
+    // The combined host cause saves everything except the GPU's time.
     check(
         made,
         Some(20.0),
@@ -138,8 +139,8 @@ fn a_host_that_leaves_the_gpu_idle_now_and_then() {
         made.host(TaskKind::HostOperator, 5.0);
         made.on_gpu(7, TaskKind::Kernel, "void softmax_warp_forward", 505.0);
     }
-    // The host takes 1130 and the GPU 1090: launches are 73% of the critical path, and removing them
-    // all saves 3.5%.
+    // The host takes 1130 and the GPU 1090: launches are 73% of the critical path, but removing all
+    // of them saves 3.5%.
     let found = made.bottleneck();
     assert_eq!(found.iteration_ns, 1130.0);
     assert_eq!(percent(found.gpu_busy.unwrap_or_default()), 96.5);
@@ -219,7 +220,7 @@ fn a_kernel_that_comes_late_for_no_known_reason() {
     made.0.wait(launch, kernel, 90_000.0);
     made.wait_for(kernel, 3);
     let found = made.bottleneck();
-    // Of the 90 µs, 20 can be a launch's.
+    // At most 20 of the 90 µs can be launch delay.
     assert_eq!(percent(found.share(Cause::Launches)), 21.0);
 }
 
@@ -241,7 +242,8 @@ fn an_operator_that_searches_for_an_algorithm_is_host_code() {
 
 #[test]
 fn parts_of_the_host_that_hide_behind_one_another() {
-    // Two threads launch the same work for a GPU each, one with slow Python and one with slow launches.
+    // Two threads launch the same work for one GPU each, one with slow Python and one with slow
+    // launches.
     let mut made = Made::default();
     made.host(TaskKind::HostGap, 90.0);
     made.on_gpu(7, TaskKind::Kernel, "mine", 20.0);
@@ -250,7 +252,7 @@ fn parts_of_the_host_that_hide_behind_one_another() {
     let kernel = made.task(&Resource::Stream(1, 7), TaskKind::Kernel, 20.0, Phase::Forward);
     made.0.wait(launch, kernel, 0.0);
     let found = made.bottleneck();
-    // What one of them saves, the other thread takes all the same.
+    // Removing one cause does not help, because the other thread still takes as long.
     assert_eq!(found.share(Cause::HostCode), 0.0);
     assert_eq!(percent(found.share(Cause::Launches)), 10.0);
     assert_eq!(percent(found.share(Cause::Host)), 80.0);
@@ -264,7 +266,7 @@ fn waiting_costs_what_running_ahead_would_save() {
     let kernel = made.on_gpu(7, TaskKind::Kernel, "void softmax_warp_forward", 300.0);
     made.wait_for(kernel, 12);
     let found = made.bottleneck();
-    // 400 with the wait, of which 300 are left without it.
+    // 400 with the wait, 300 without it.
     assert_eq!(found.iteration_ns, 400.0);
     assert_eq!(found.share(Cause::Synchronization), 0.25);
     assert_eq!(found.share(Cause::MemoryBandwidth), 0.75);
@@ -293,7 +295,7 @@ fn a_batch_that_is_copied_while_everybody_waits() {
     let copy = made.on_gpu(7, TaskKind::HostCopy, "Memcpy HtoD (Pageable -> Device)", 290.0);
     made.wait_for(copy, 3);
     made.on_gpu(7, TaskKind::Kernel, "void elementwise_kernel", 5.0);
-    // The copy's own launch is part of it, and so is the wait.
+    // The copy's launch and the wait are part of it.
     check(
         made,
         Some(95.2),
@@ -322,8 +324,8 @@ fn gradients_that_hide_cost_nothing() {
 
 #[test]
 fn kernels_do_not_overlap_more_than_they_did() {
-    // A slow host starts one stream after the other. A faster one would start them at once, but one GPU
-    // does not do twice the work.
+    // A slow host starts the streams one after the other. A faster one would start them at the same
+    // time, but one GPU cannot do twice the work.
     let mut made = Made::default();
     for stream in 0..4 {
         made.host(TaskKind::HostGap, 90.0);
@@ -356,13 +358,14 @@ fn a_cpu_by_its_own_ceilings() {
         made.operator(task, name, [&[size, size], &[size, size]]);
     };
     made.task(&Resource::Host, TaskKind::HostGap, 1e6, Phase::Data);
-    // 2 GFLOP in 10 ms, and the same product twenty times slower: neither arithmetic nor memory.
+    // 2 GFLOP in 10 ms, and the same matrix multiplication 20 times slower: limited by neither
+    // arithmetic nor memory.
     on_cpu(&mut made, "aten::mm", 1000, 10e6);
     on_cpu(&mut made, "aten::mm", 1000, 200e6);
     // 12 MB in 5 ms.
     on_cpu(&mut made, "aten::add", 1000, 5e6);
     made.host(TaskKind::HostGap, 4e6);
-    // One thread does one thing after another: the savings add up.
+    // Everything runs on one thread: the savings add up.
     check(
         made,
         None,

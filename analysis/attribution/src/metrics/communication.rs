@@ -1,18 +1,18 @@
-//! How much of the communication between GPUs nothing hides.
+//! The exposed part of the communication between GPUs.
 
 use ridgeline_base::intervals::union_ns;
 
-/// Communication between GPUs, in nanoseconds; moments count once.
+/// Communication between GPUs, in nanoseconds; overlapping kernels count once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Communication {
-    /// At least one kernel communicated.
+    /// Time in which at least one kernel communicated.
     pub total_ns: u64,
-    /// Of that, no kernel computed meanwhile.
+    /// The part of it in which no kernel computed.
     pub exposed_ns: u64,
 }
 
 impl Communication {
-    /// From the stretches, each from start to end, in which kernels communicated and computed.
+    /// Computes it from the intervals in which kernels communicated and computed.
     pub fn of(communicating: Vec<(i64, i64)>, computing: Vec<(i64, i64)>) -> Communication {
         let compute_ns = union_ns(computing.clone());
         let mut both = computing;
@@ -23,7 +23,7 @@ impl Communication {
         }
     }
 
-    /// Nanoseconds in which some kernel computed meanwhile.
+    /// Returns the nanoseconds of communication in which a kernel computed.
     pub fn hidden_ns(&self) -> u64 {
         self.total_ns.saturating_sub(self.exposed_ns)
     }

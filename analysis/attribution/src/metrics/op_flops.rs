@@ -1,32 +1,32 @@
-//! How many floating-point operations an operator of a trace needs, and how many bytes it has to
-//! move at the least. What is counted, and how, is known to [`ridgeline_operators::op_cost`] alone.
+//! The floating-point operations of an operator of a trace, and the minimum number of bytes that it
+//! has to move. [`ridgeline_operators::op_cost`] defines what is counted, and how.
 //!
-//! An operator that is not known there has no numbers rather than guessed ones.
+//! Operators that it does not know have no numbers, rather than guessed ones.
 
 use ridgeline_operators::op_cost;
 use ridgeline_operators::operator::Operator;
 
-/// What one call of an operator takes.
+/// The work of one operator call.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OpWork {
     /// Floating-point operations.
     pub flops: f64,
-    /// Bytes that have to move at the least; nothing where a type is not known.
+    /// The minimum number of bytes that have to be moved; `None` if a type is unknown.
     pub bytes: Option<f64>,
 }
 
 impl OpWork {
-    /// No work at all.
+    /// Returns no work.
     pub fn zero() -> OpWork {
         OpWork { flops: 0.0, bytes: Some(0.0) }
     }
 
-    /// The work of so many calls.
+    /// Returns the work of several calls.
     pub fn times(self, calls: f64) -> OpWork {
         OpWork { flops: self.flops * calls, bytes: self.bytes.map(|bytes| bytes * calls) }
     }
 
-    /// The work of both.
+    /// Returns the sum.
     pub fn plus(self, other: OpWork) -> OpWork {
         OpWork {
             flops: self.flops + other.flops,
@@ -35,8 +35,8 @@ impl OpWork {
     }
 }
 
-/// The work of a call. `dims`, `types` and `concrete` are the JSON texts of `Input Dims`, `Input
-/// type` and `Concrete Inputs`. Nothing for operators that are not known, or whose shapes were not
+/// Returns the work of a call. `dims`, `types` and `concrete` are the JSON of `Input Dims`, `Input
+/// type` and `Concrete Inputs`. Returns `None` for unknown operators, and if shapes were not
 /// recorded.
 pub fn op_work(name: &str, dims: &str, types: &str, concrete: &str) -> Option<OpWork> {
     let operator = Operator::from_trace(name, dims, types, concrete)?;

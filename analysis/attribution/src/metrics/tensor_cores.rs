@@ -1,33 +1,35 @@
-//! Whether a kernel multiplied on tensor cores (AMD: matrix cores), known by its name.
+//! Detects from a kernel's name whether it used tensor cores (AMD: matrix cores).
 //!
 //! Libraries name the instruction that a kernel is built on. The names are those of cuBLAS, cuDNN,
-//! CUTLASS, FlashAttention, TensorRT-LLM, Tensile, MIOpen and Composable Kernel in traces of 2021 to
-//! 2026. A name that says nothing is unknown; a type alone does not decide, since a product of
-//! half-precision numbers can run beside the tensor cores (`gemv`).
+//! CUTLASS, FlashAttention, TensorRT-LLM, Tensile, MIOpen and Composable Kernel in traces of 2021
+//! to 2026. A name without such a hint is unknown. A type alone is not sufficient, since
+//! half-precision matrix multiplications can run without tensor cores (`gemv`).
 
 use ridgeline_operators::product_kernel::product_type;
 
-/// What a kernel does, as far as its name tells.
+/// The unit that a matrix-multiplication kernel uses, as far as its name reveals it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProductUnit {
-    /// A product on tensor cores.
+    /// Tensor cores.
     TensorCores,
-    /// A product beside them.
+    /// No tensor cores.
     Other,
-    /// A product; its name does not say where.
+    /// Unknown from the name.
     Unknown,
 }
 
-/// Names of templates run to thousands of characters, and say it early.
-const READ: usize = 400;
+/// The number of characters inspected. Template names have thousands, and the relevant part is at
+/// the start.
+const MAX_INSPECTED_CHARS: usize = 400;
 
-/// Where a kernel multiplies; nothing where it is no product by its name.
+/// Returns the unit of a matrix-multiplication kernel; `None` if its name is not that of one.
 pub fn product_unit(kernel: &str) -> Option<ProductUnit> {
-    let name: String = kernel.chars().take(READ).collect::<String>().to_ascii_lowercase();
+    let name: String =
+        kernel.chars().take(MAX_INSPECTED_CHARS).collect::<String>().to_ascii_lowercase();
     let has = |marks: &[&str]| marks.iter().any(|mark| name.contains(mark));
     let is_product = product_type(kernel).is_some()
         || has(&["bmm_", "gemv", "cublasdot", "wgmma", "hmma", "mfma", "triton_mm", "triton_tem"]);
-    // What a convolution or a product only prepares or ends: no product itself.
+    // Kernels that prepare or finish a convolution or GEMM, but do not multiply.
     const AROUND: [&str; 10] = [
         "computeoffsets",
         "splitkoffsets",
@@ -54,10 +56,12 @@ pub fn product_unit(kernel: &str) -> Option<ProductUnit> {
     })
 }
 
-/// Built on ordinary multiplications, whatever else the name says: `sm80_xmma_…_ffma_…` is one.
+/// Names of kernels without tensor cores, whatever else the name contains: `sm80_xmma_…_ffma_…` is
+/// one.
 const OTHER: [&str; 5] = ["ffma", "simt", "gemv", "cublasdot", "dot_kernel"];
 
-/// The instruction (`s1688`: an FP32 sum of 16 by 8 by 8), or the family of kernels that has no other.
+/// Names of tensor core instructions (`s1688`: an FP32 sum of 16 by 8 by 8), or of kernel families
+/// that always use tensor cores.
 const TENSOR_CORES: [&str; 36] = [
     "884gemm",
     "884cudnn",
@@ -97,19 +101,21 @@ const TENSOR_CORES: [&str; 36] = [
     "fmha_cutlass",
 ];
 
-/// PyTorch's memory-efficient attention has tensor cores for FP16 from Volta on, for FP32 (as three
-/// products in TF32) from Ampere on: `DefaultGemmType` in its `gemm_kernel_utils.h`.
+/// Whether a kernel is PyTorch's memory-efficient attention without tensor cores. It uses them for
+/// FP16 since Volta, and for FP32 (as three TF32 multiplications) since Ampere: `DefaultGemmType`
+/// in its `gemm_kernel_utils.h`.
 fn is_simt_attention(name: &str) -> bool {
     let on_tensor_cores =
         name.contains("_sm80") || (name.contains("f16") && !name.contains("_sm50"));
     name.contains("fmha_cutlass") && !on_tensor_cores
 }
 
-/// Libraries whose names would say so otherwise.
+/// Names of libraries that would otherwise name the tensor core instruction.
 const PLAIN: [&str; 7] =
     ["sgemm", "dgemm", "scudnn", "winograd", "dgrad_engine", "wgrad_alg", "_sgemm_"];
 
-/// Tensile names the matrix instruction: `MI32x32x8x1`. A product without one has none.
+/// Whether a Tensile kernel's name has the matrix instruction (`MI32x32x8x1`). Without one, it uses
+/// none.
 fn has_matrix_instruction(name: &str) -> bool {
     name.match_indices("_mi")
         .filter_map(|(at, mark)| name.get(at + mark.len()..))

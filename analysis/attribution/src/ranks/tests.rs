@@ -11,8 +11,8 @@ use ridgeline_profile::{FileFacts, FileId, LineCost, PhaseTimes, Profile};
 
 const MS: f64 = 1e6;
 
-/// A rank whose iteration takes 100 ms: what it does not compute on its lines, it waits on line 9.
-/// Lines are `(line, calls, milliseconds, operations)`.
+/// Creates a rank whose iteration takes 100 ms. It waits on line 9 in the time in which it does not
+/// compute on its lines. Lines are `(line, calls, milliseconds, operations)`.
 fn rank(lines: &[(u32, f64, f64, f64)]) -> Profile {
     let line = |&(line, calls, ms, flops): &(u32, f64, f64, f64)| {
         let time = PhaseTimes { forward: ms * MS, ..PhaseTimes::default() };

@@ -4,13 +4,13 @@ use super::*;
 use crate::attribute;
 use ridgeline_recording::chrome_trace::Options;
 
-/// An event of one thread, in microseconds.
+/// Creates an event of one thread, in microseconds.
 fn event(category: &str, name: &str, start: u32, duration: u32, args: Value) -> Value {
     json!({"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1,
                "ts": start, "dur": duration, "args": args})
 }
 
-/// An operator on tensors of 1,000 numbers.
+/// Creates an operator on tensors of 1,000 elements.
 fn operator(name: &str, start: u32, duration: u32, tensors: usize) -> Value {
     let args = json!({"Input Dims": vec![vec![1000]; tensors],
                           "Input type": vec!["float"; tensors]});
@@ -27,7 +27,7 @@ fn step(mut events: Vec<Value>, manifest: Option<Value>) -> RecordedStep {
     recorded_step(&recording, &attribute(&recording).unwrap())
 }
 
-/// What ran how often.
+/// Returns operators with their numbers of calls.
 fn counts(step: &RecordedStep) -> Vec<(&str, f64)> {
     let counted = step.operators.iter();
     counted.map(|counted| (counted.operator.name.as_str(), counted.calls)).collect()
@@ -40,7 +40,7 @@ fn operators_are_counted_once_with_nothing_within_them() {
         operator("aten::mul", 20, 10, 2),
         operator("aten::mul", 100, 10, 2),
         operator("aten::mul", 120, 10, 2),
-        // A conversion is what it calls, and nothing where it calls nothing.
+        // A conversion counts as the operators that it calls; if it calls none, it is not counted.
         operator("aten::to", 200, 50, 1),
         operator("aten::copy_", 210, 30, 2),
         operator("aten::to", 300, 50, 1),

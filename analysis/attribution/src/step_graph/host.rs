@@ -15,7 +15,7 @@ struct HostSweep<'a> {
 }
 
 impl Builder<'_> {
-    /// The threads that make up the host: the loop's, and those that work for autograd.
+    /// Returns the threads that make up the host: the loop's, and those that work for autograd.
     fn host_threads(&self) -> Vec<bool> {
         let mut threads = vec![false; self.join.trace.threads.len()];
         for (index, operator) in (0_u32..).zip(&self.join.trace.operators) {
@@ -58,7 +58,7 @@ impl Builder<'_> {
         self.order = calls;
     }
 
-    /// The host from one time to another, within one operator or between two.
+    /// Adds the host's tasks in an interval, within one operator or between two.
     fn region(
         &mut self,
         sweep: &mut HostSweep<'_>,
@@ -85,7 +85,7 @@ impl Builder<'_> {
         self.stretch(sweep, contexts, (now, to), operator);
     }
 
-    /// The same without calls: a piece of an operator, or gaps of one context each.
+    /// Adds an interval without calls: a part of an operator, or gaps of one context each.
     fn stretch(
         &mut self,
         sweep: &mut HostSweep<'_>,
@@ -156,7 +156,7 @@ impl Builder<'_> {
         id
     }
 
-    /// Phase, line and module of a context.
+    /// Sets the phase, line and module of a context.
     pub(super) fn describe(
         &self,
         task: &mut Task,
@@ -179,7 +179,7 @@ impl Builder<'_> {
             .next();
     }
 
-    /// Threads beside the host that launch something: when each call came, and no more.
+    /// Adds the launches of other threads, with only their start times.
     pub(super) fn other_threads(&mut self) {
         let threads = self.host_threads();
         let trace = self.join.trace;

@@ -1,14 +1,14 @@
-//! Where the host waits for other ranks.
+//! The host's waits for other ranks.
 
 use ridgeline_base::intervals::Interval;
 use ridgeline_graph::graph::TaskKind;
 
-/// The waits of the loop's thread, in order, without overlaps.
+/// The waits of the loop's thread, sorted and without overlaps.
 pub(super) struct RankWaits<'a>(pub &'a [Interval]);
 
 impl RankWaits<'_> {
-    /// What the host does from a time on, where it does `kind` if it doesn't wait for other ranks; and
-    /// until when, which is `to` at the latest.
+    /// Returns the kind of the host's task from a time on, which is `kind` unless it waits for
+    /// other ranks, and the end of the task, which is at most `to`.
     pub(super) fn part(&self, (from, to): Interval, kind: TaskKind) -> (TaskKind, i64) {
         let next = self.0.partition_point(|(_, end)| *end <= from);
         match self.0.get(next) {

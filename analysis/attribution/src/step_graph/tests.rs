@@ -1,4 +1,4 @@
-//! Graphs of small traces whose times were thought out by hand, in microseconds.
+//! Graphs of small traces, with times computed by hand in microseconds.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn copy(name: &str, start: u32, duration: u32, correlation: u32) -> Value {
            "args": {"device": 0, "stream": 7, "correlation": correlation, "bytes": 4096}})
 }
 
-/// An iteration of so many microseconds.
+/// Creates an iteration of `length` microseconds.
 fn recorded(length: u32, events: Vec<Value>) -> Recorded {
     recorded_with(None, length, events)
 }
@@ -45,7 +45,7 @@ fn recorded_with(lines: Option<LineLog>, length: u32, mut events: Vec<Value>) ->
     step_graph(&recording, &profile).unwrap()
 }
 
-/// What the iteration takes when kernels take `factor` of their time.
+/// Returns the iteration time if kernels take `factor` of their time.
 fn with_kernels(recorded: &Recorded, factor: f64) -> f64 {
     let mut graph = recorded.graph.clone();
     let kernels = graph.select(|task| task.kind == TaskKind::Kernel);
@@ -72,7 +72,7 @@ fn a_host_that_launches_and_waits() {
     );
     assert!(recorded.replay_error.abs() < 0.001, "{}", recorded.replay_error);
     close(with_kernels(&recorded, 1.0), 1000.0);
-    // The host's own 295 and the kernels' 393, of which the first begins at 112.
+    // 295 for the host and 393 for the kernels, the first of which begins at 112.
     close(with_kernels(&recorded, 0.5), 1000.0 - 393.0);
 }
 
@@ -94,9 +94,9 @@ fn the_recorder_s_wait_at_the_end_is_no_part_of_the_iteration() {
         recorded.graph.select(|task| task.kind == TaskKind::Wait).len()
     };
     assert_eq!(waits(Vec::new()), 2);
-    // The program's own wait is one of its iteration.
+    // The program's own wait is part of the iteration.
     assert_eq!(waits(vec![(590_000, 1_000_000)]), 1);
-    // What the recorder does within an iteration does not end it.
+    // Recorder time within an iteration does not end it.
     assert_eq!(waits(vec![(10_000, 20_000)]), 2);
 }
 
@@ -131,7 +131,7 @@ fn without_waiting_the_slower_one_counts() {
     let recorded = recorded(1000, events);
     close(with_kernels(&recorded, 1.0), 1000.0);
     close(with_kernels(&recorded, 0.1), 1000.0);
-    // 881 of kernels, twice.
+    // 881 for kernels, twice.
     close(with_kernels(&recorded, 2.0), 1762.0);
 }
 

@@ -1,4 +1,4 @@
-//! Utilization of small graphs whose times were thought out by hand, in nanoseconds.
+//! Utilization of small graphs, with times computed by hand in nanoseconds.
 
 use super::*;
 use ridgeline_graph::graph::{Graph, Resource, Task, TaskId, TaskKind};
@@ -18,7 +18,7 @@ impl Made {
         self.0.push(resource, task)
     }
 
-    /// A task of a stream, launched in 10 ns.
+    /// Adds a task on a stream with a launch of 10 ns.
     fn on_gpu(&mut self, stream: i64, kind: TaskKind, name: &str, time_ns: f64) -> TaskId {
         let phase = Phase::Forward;
         let launch = self.push(&Resource::Host, Task::new(TaskKind::Launch, 10.0, phase));
@@ -74,7 +74,7 @@ fn a_product_on_tensor_cores() {
     made.product(ElementType::Float16, &[product, order]);
     let found = made.measured(&profile());
     let whole = found.metrics.whole;
-    // 2000 operations and 600 bytes in 400 ns, of which the product took 300.
+    // 2000 operations and 600 bytes in 400 ns, 300 of them for the matrix multiplication.
     assert_eq!(whole.half, Done { amount: 2000.0, time_ns: 400.0 });
     assert_eq!(whole.moved, Done { amount: 600.0, time_ns: 400.0 });
     assert_eq!((whole.fp32, whole.tf32), (Done::default(), Done::default()));
@@ -83,7 +83,7 @@ fn a_product_on_tensor_cores() {
     assert_eq!(whole.occupancy(), Some((0.25 * 300.0 + 0.75 * 100.0) / 400.0));
     assert_eq!((whole.busy_ns, whole.kernel_ns, whole.launches), (400.0, 400.0, 2.0));
     assert_eq!(found.lines.get(&LINE).map(|line| line.half), Some(whole.half));
-    // Parents have what their children do.
+    // Parents include their children.
     assert_eq!(found.modules.iter().map(|one| one.half.amount).sum::<f64>(), 4000.0);
     let [data, forward, ..] = found.metrics.phases;
     assert_eq!((data.launches, forward.launch_ns), (0.0, 20.0));
@@ -94,7 +94,7 @@ fn the_type_of_a_product() {
     for (element, kernel, expected) in [
         (ElementType::Float32, "volta_sgemm_128x64_nt", [2000.0, 0.0, 0.0]),
         (ElementType::Float32, "cutlass_80_tensorop_s1688gemm_64x64", [0.0, 2000.0, 0.0]),
-        // Types decide where a name does not tell.
+        // Types decide if the name does not.
         (ElementType::BFloat16, "Cijk_Alik_Bljk_BBS_BH_MT64x64_MI16x16", [0.0, 0.0, 2000.0]),
         // There is no peak for it.
         (ElementType::Float64, "volta_dgemm_64x64_nn", [0.0; 3]),
@@ -168,8 +168,8 @@ fn a_processor_has_operators() {
 
 #[test]
 fn launches_take_what_was_recorded() {
-    // Two launches of 10 ns and two kernels of 100 ns that the host waits for, in iterations that are
-    // shorter without a profiler than the kernels are with one.
+    // Two launches of 10 ns and two kernels of 100 ns that the host waits for, in iterations that
+    // are shorter without the profiler than the kernels are with it.
     for measured_ns in [220.0, 210.0, 150.0] {
         let mut made = Made::default();
         for name in ["one", "two"] {
