@@ -35,7 +35,7 @@ const MAX_PIECES_SINCE_CALL: usize = 100;
 /// The collectives in the windows, and the waits for them.
 #[derive(Debug, Default)]
 pub(super) struct Communication {
-    /// GPUs exchange.
+    /// Whether the collectives run on GPUs.
     pub on_gpu: bool,
     /// The intervals of collectives.
     pub operations: Vec<Interval>,

@@ -15,20 +15,23 @@ const MIN_WORK_RATIO: f64 = 1.1;
 /// The minimum share of the surplus for a line to be its cause; with less, the line is one of
 /// several.
 const MIN_CAUSE_SHARE: f64 = 0.5;
-const PART_OF_IT: f64 = 0.1;
+/// The minimum share of the surplus for a line to be named.
+const MIN_NAMED_SHARE: f64 = 0.1;
 /// The maximum number of further lines that are named.
 const MAX_LINES: usize = 5;
 
-/// Thresholds for a single slow line: its share of the surplus, the surplus's share of the
-/// iteration, the ratio of the surplus to the variation of iterations, and the ratio of the line's
-/// time to that of the others.
-const OF_ONE_LINE: f64 = 0.8;
-const OF_ITERATION: f64 = 0.25;
-const TIMES_VARIATION: f64 = 3.0;
-const TIMES_THEIRS: f64 = 3.0;
+// A single line is slow only above all of these minimums.
+/// The line's share of the surplus.
+const MIN_LINE_SHARE: f64 = 0.8;
+/// The surplus's share of the iteration.
+const MIN_ITERATION_SHARE: f64 = 0.25;
+/// The ratio of the surplus to the variation of iterations.
+const MIN_VARIATION_RATIO: f64 = 3.0;
+/// The ratio of the line's time to that on the other ranks.
+const MIN_LINE_RATIO: f64 = 3.0;
 /// The ratio from which a rank is also slower on its other lines, because it has less of the
 /// machine.
-const SAME_ELSEWHERE: f64 = 1.5;
+const MAX_RATIO_ELSEWHERE: f64 = 1.5;
 
 /// The reason why a rank takes longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,7 +111,7 @@ pub fn uneven(ranks: &Ranks) -> Option<Uneven> {
             let surplus_ns = cost.computing_ns - theirs;
             Some(SlowLine { path: path.clone(), line: *line, surplus_ns })
         })
-        .filter(|line| line.surplus_ns >= PART_OF_IT * surplus_ns)
+        .filter(|line| line.surplus_ns >= MIN_NAMED_SHARE * surplus_ns)
         .collect();
     lines.sort_by(|one, other| other.surplus_ns.total_cmp(&one.surplus_ns));
     lines.truncate(MAX_LINES);
@@ -137,11 +140,11 @@ pub fn is_of_one_line(ranks: &Ranks, found: &Uneven) -> bool {
         median(others.iter().map(|rank| value(rank))).unwrap_or(0.0)
     };
     let varies_ns = ranks.ranks.iter().map(|rank| rank.varies_ns).fold(0.0, f64::max);
-    first.surplus_ns >= OF_ONE_LINE * found.surplus_ns
-        && found.surplus_ns >= OF_ITERATION * slow.time_ns
-        && found.surplus_ns >= TIMES_VARIATION * varies_ns
-        && here(slow) >= TIMES_THEIRS * theirs(&here)
-        && elsewhere(slow) <= SAME_ELSEWHERE * theirs(&elsewhere)
+    first.surplus_ns >= MIN_LINE_SHARE * found.surplus_ns
+        && found.surplus_ns >= MIN_ITERATION_SHARE * slow.time_ns
+        && found.surplus_ns >= MIN_VARIATION_RATIO * varies_ns
+        && here(slow) >= MIN_LINE_RATIO * theirs(&here)
+        && elsewhere(slow) <= MAX_RATIO_ELSEWHERE * theirs(&elsewhere)
 }
 
 /// Returns the line with most time that no other rank runs.
