@@ -50,9 +50,13 @@ pub fn bottleneck(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bottleneck
     if !iteration_ns.is_finite() || iteration_ns <= 0.0 {
         return None;
     }
-    let off = recorded.replay_error.abs();
-    if off.is_nan() || off > TRUSTED_REPLAY {
-        return Some(Bottleneck { iteration_ns, untrusted: Some(off), ..Bottleneck::default() });
+    let replay_error = recorded.replay_error.abs();
+    if replay_error.is_nan() || replay_error > TRUSTED_REPLAY {
+        return Some(Bottleneck {
+            iteration_ns,
+            untrusted: Some(replay_error),
+            ..Bottleneck::default()
+        });
     }
     let causes = Causes::new(graph, roof);
     let mut evidence = causes.evidence(graph, schedule);
@@ -61,17 +65,18 @@ pub fn bottleneck(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bottleneck
     let mut savings = Vec::new();
     for cause in CAUSES.into_iter().filter(|cause| causes.has(*cause)) {
         let then_ns = causes.without(graph, |it| it == cause).ok()?;
-        let most_ns = causes.most_ns(graph, schedule, cause);
-        let saved_ns = (iteration_ns - then_ns).min(most_ns).max(0.0);
+        let max_saving_ns = causes.max_saving_ns(graph, schedule, cause);
+        let saved_ns = (iteration_ns - then_ns).min(max_saving_ns).max(0.0);
         savings.push((cause, saved_ns));
     }
     if causes.on_gpu {
         let then_ns = causes.without(graph, Cause::is_of_host).ok()?;
         // Removing more causes never takes longer; only a replay in an unsettled state shows that.
-        let least_ns = savings.iter().filter(|(cause, _)| cause.is_of_host()).map(|(_, ns)| *ns);
-        let least_ns = least_ns.fold(0.0, f64::max);
-        let most_ns = (iteration_ns - busy_ns).max(least_ns);
-        savings.push((Cause::Host, (iteration_ns - then_ns).clamp(least_ns, most_ns)));
+        let min_saving_ns =
+            savings.iter().filter(|(cause, _)| cause.is_of_host()).map(|(_, ns)| *ns);
+        let min_saving_ns = min_saving_ns.fold(0.0, f64::max);
+        let max_saving_ns = (iteration_ns - busy_ns).max(min_saving_ns);
+        savings.push((Cause::Host, (iteration_ns - then_ns).clamp(min_saving_ns, max_saving_ns)));
         evidence.add_host();
     }
     savings.retain(|(_, saved_ns)| *saved_ns >= MIN_SAVING_SHARE * iteration_ns);
@@ -162,7 +167,7 @@ impl Causes {
 
     /// Returns the maximum saving of a cause: the time in which no other GPU work runs, or for GPU
     /// work, the time in which it runs.
-    fn most_ns(&self, graph: &Graph, schedule: &Schedule, cause: Cause) -> f64 {
+    fn max_saving_ns(&self, graph: &Graph, schedule: &Schedule, cause: Cause) -> f64 {
         if !self.on_gpu {
             return schedule.iteration_ns;
         }
@@ -294,7 +299,7 @@ impl Kinds {
 
 /// The lines and operators of one cause.
 #[derive(Clone, Debug, Default)]
-struct Where {
+struct Contributors {
     time_ns: f64,
     lines: BTreeMap<(FileId, u32), f64>,
     operators: HashMap<String, f64>,
@@ -302,7 +307,7 @@ struct Where {
 
 /// The lines and operators of each cause.
 #[derive(Clone, Debug, Default)]
-struct Evidence(BTreeMap<Cause, Where>);
+struct Evidence(BTreeMap<Cause, Contributors>);
 
 impl Evidence {
     fn add(&mut self, graph: &Graph, cause: Cause, task: &Task, time_ns: f64) {
@@ -323,7 +328,7 @@ impl Evidence {
 
     /// Adds the combined host cause.
     fn add_host(&mut self) {
-        let mut host = Where::default();
+        let mut host = Contributors::default();
         for (_, part) in self.0.iter().filter(|(cause, _)| cause.is_of_host()) {
             host.time_ns += part.time_ns;
             for (line, time_ns) in &part.lines {

@@ -1,7 +1,8 @@
-//! The overhead of entering compiled graphs: Dynamo looks up the code it compiled for a function,
-//! which then prepares to run its first operator (`eval_frame_cpp.cpp`, `convert_frame.py` and
-//! `runtime_wrappers.py` of PyTorch, which name these ranges). After a graph break, this happens
-//! within another region, and the Python time since that region's last operator counts, too.
+//! The overhead of entering compiled graphs: Dynamo looks up the compiled code of a function, which
+//! runs several wrappers until its first operator (`eval_frame_cpp.cpp`, `convert_frame.py` and
+//! `runtime_wrappers.py` of PyTorch, which name these ranges). After a graph break, a region is
+//! entered from within another one, and the Python time since that region's last operator counts,
+//! too.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ pub(super) fn graph_entries(
         if thread.number != Some(operator.thread) {
             thread = Thread { number: Some(operator.thread), ..Thread::default() };
         }
-        thread.comes_to(operator.start_ns);
+        thread.advance_to(operator.start_ns);
         let name = trace.text(operator.name);
         if name.starts_with(LOOKUP) {
             thread.looked_up_since = Some(thread.since(operator.start_ns));
@@ -44,8 +45,8 @@ pub(super) fn graph_entries(
         let window = window_at(join.windows, operator.start_ns);
         if let (Some(region), Some(window)) = (region, window) {
             let from = looked_up_since.unwrap_or_else(|| thread.since(operator.start_ns));
-            let behind = trace.operators.get(at + 1..).unwrap_or_default().iter();
-            let mut within = behind
+            let later_operators = trace.operators.get(at + 1..).unwrap_or_default().iter();
+            let mut within = later_operators
                 .take_while(|it| it.thread == operator.thread && it.start_ns < operator.end_ns())
                 .filter(|it| {
                     !ENTRY_RANGES.iter().any(|name| trace.text(it.name).starts_with(name))
@@ -56,7 +57,7 @@ pub(super) fn graph_entries(
                 *sum += unprofiled_ns(pieces, scale, from, until);
             }
         }
-        thread.enters(operator, region.is_some());
+        thread.enter(operator, region.is_some());
     }
     let sum = |times: Vec<f64>| typical(&times).unwrap_or_else(|| times.iter().sum());
     found.into_iter().map(|(region, times)| (region, sum(times))).collect()
@@ -87,13 +88,13 @@ struct Thread {
 }
 
 impl Thread {
-    fn comes_to(&mut self, now: i64) {
+    fn advance_to(&mut self, now: i64) {
         while let Some((end, _)) = self.open.pop_if(|(end, _)| *end <= now) {
             self.ended = self.ended.max(end);
         }
     }
 
-    fn enters(&mut self, operator: &Operator, is_region: bool) {
+    fn enter(&mut self, operator: &Operator, is_region: bool) {
         self.open.push((operator.end_ns(), is_region));
         if is_region {
             self.ended = self.ended.max(operator.start_ns);
@@ -118,7 +119,7 @@ mod tests {
     use crate::fixture::{TraceBuilder, recording};
 
     #[test]
-    fn from_the_lookup_to_the_first_operator() {
+    fn time_counts_from_the_lookup_to_the_first_operator() {
         const US: i64 = 1_000;
         let mut trace = TraceBuilder::new();
         trace.op("TorchDynamo Cache Lookup", 10 * US, 20 * US);
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_break_since_the_last_operator_before_it() {
+    fn after_a_break_time_counts_from_the_last_operator() {
         const US: i64 = 1_000;
         let mut trace = TraceBuilder::new();
         trace.op("TorchDynamo Cache Lookup", 10 * US, 20 * US);

@@ -330,13 +330,13 @@ mod tests {
     }
 
     #[test]
-    fn without_blocks_the_peak_is_what_the_allocator_counted() {
+    fn without_blocks_the_peak_is_the_allocators() {
         let replay = without_events(Some(5_000));
         assert_eq!((replay.cost.peak_bytes, replay.unknown_bytes), (5_000, 5_000 - 1024));
     }
 
     #[test]
-    fn what_other_threads_allocate_counts_by_the_allocators_total() {
+    fn allocations_of_other_threads_count_in_the_allocators_total() {
         // (address, bytes, total after it): 4096 bytes are allocated without an event, and freed at
         // an unknown address.
         let events = [(7, 1024, 1024), (8, 1024, 6144), (9, -4096, 2048), (8, -1024, 1024)];
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_nobody_counts_is_unknown() {
+    fn uncounted_memory_is_unknown() {
         assert_eq!(without_events(None).cost, MemoryCost::default());
     }
 
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn allocations_stand_on_the_baseline() {
+    fn allocations_add_to_the_baseline() {
         check(&[(1, 100)], &[(2, 10), (3, 20), (2, -10), (4, 5)], 130, &[100, 10, 20]);
     }
 
@@ -383,23 +383,23 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_used_again() {
+    fn addresses_are_reused() {
         check(&[], &[(1, 10), (1, -10), (1, 30), (2, 5)], 35, &[30, 5]);
     }
 
     #[test]
-    fn frees_of_unknown_blocks_change_nothing() {
+    fn frees_of_unknown_blocks_are_ignored() {
         check(&[(1, 100)], &[(9, -5000), (2, 10)], 110, &[100, 10]);
     }
 
     #[test]
-    fn an_allocation_at_a_taken_address_means_an_unseen_free() {
+    fn an_allocation_at_an_address_in_use_implies_a_free() {
         check(&[(1, 100)], &[(1, 30), (2, 80)], 110, &[30, 80]);
         check(&[(1, 100)], &[(1, 30), (2, 40)], 100, &[100]);
     }
 
     #[test]
-    fn storages_that_are_shared_count_once() {
+    fn shared_storages_count_once() {
         check(&[(1, 100), (1, 100)], &[(2, 10)], 110, &[100, 10]);
     }
 

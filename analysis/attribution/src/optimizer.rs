@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_belongs_to_the_optimizer_that_explains_it() {
+    fn a_step_belongs_to_the_optimizer_that_matches_best() {
         let owners = [owner(&[(1, 8), (2, 16)]), owner(&[(3, 8), (4, 24)])];
         check(&[("[[8]]", 1.0), ("[[24]]", 1.0)], &owners, &[(3, 0.5), (4, 0.5)]);
     }
@@ -231,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_follows_the_elements() {
+    fn ambiguous_operators_follow_the_elements() {
         check(&[("[[]]", 1.0)], &[owner(&[(1, 8), (2, 24)])], &[(1, 0.25), (2, 0.75)]);
         check(&[], &[], &[]);
     }
 
     #[test]
-    fn strange_shapes_count_nothing() {
+    fn malformed_shapes_are_ignored() {
         for dims in ["", "[", "[[-1]]", "[[18446744073709551615, 9]]", "{}", "[[[\"a\"]]]"] {
             assert!(element_counts(dims).is_empty(), "{dims}");
         }

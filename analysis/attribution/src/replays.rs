@@ -138,7 +138,7 @@ fn captured_calls(trace: &Trace, (start_ns, end_ns): (i64, i64)) -> [Vec<usize>;
     let mut last: Option<&RuntimeCall> = None;
     for (_, index) in calls {
         let Some(call) = trace.runtime_calls.get(index) else { continue };
-        let Some(kind) = kind_made(trace.text(call.name)) else { continue };
+        let Some(kind) = kind_of_node(trace.text(call.name)) else { continue };
         let is_within = last.is_some_and(|outer| {
             outer.thread == call.thread && call.start_ns < outer.end_ns() && call.name != outer.name
         });
@@ -155,7 +155,7 @@ fn captured_calls(trace: &Trace, (start_ns, end_ns): (i64, i64)) -> [Vec<usize>;
 }
 
 /// Returns the kind of node that a call creates within a capture.
-fn kind_made(name: &str) -> Option<ActivityKind> {
+fn kind_of_node(name: &str) -> Option<ActivityKind> {
     if name.contains("Launch") && name.contains("Kernel") {
         Some(ActivityKind::Kernel)
     } else if name.contains("Memcpy") {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_capture_stays_at_the_replay() {
+    fn mismatched_replays_stay_on_the_replaying_line() {
         let profile = profile(&[(7, 100, 200), (8, 300, 100), (9, 400, 50)]);
         assert_eq!([21, 22, 31].map(|line| kernel_ns(&profile, line)), [0.0, 0.0, 350.0]);
         assert_eq!(profile.notes.len(), 1);

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn without_events_it_is_scaled() {
+    fn without_events_times_are_scaled() {
         check(&[cost(100.0, 0.0, 0.0), cost(300.0, 0.0, 0.0)], 200.0, &[50.0, 150.0]);
     }
 

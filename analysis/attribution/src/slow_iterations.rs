@@ -69,31 +69,32 @@ pub(super) fn line(
     // Splits times by iteration into that of the slow one and the mean of the others.
     let split = |times: &[f64]| {
         let places = sums_by_place(times.iter().copied(), period);
-        let of_slow = places.get(slow).copied().unwrap_or(0.0);
-        (of_slow, (places.iter().sum::<f64>() - of_slow) / f64::from(period - 1))
+        let slow_ns = places.get(slow).copied().unwrap_or(0.0);
+        (slow_ns, (places.iter().sum::<f64>() - slow_ns) / f64::from(period - 1))
     };
-    let whole_slow = places.get(slow).copied()?;
-    let whole_other = (places.iter().sum::<f64>() - whole_slow) / f64::from(period - 1);
+    let slow_iteration_ns = places.get(slow).copied()?;
+    let other_iteration_ns =
+        (places.iter().sum::<f64>() - slow_iteration_ns) / f64::from(period - 1);
     // By line: its time in slow iterations, and its mean time in the others.
     let mut found: BTreeMap<usize, (LineIndex, (f64, f64))> = BTreeMap::new();
     for (id, context, ..) in sums.by_context(contexts) {
-        let (of_slow, others) = split(sums.costs.by_iteration.of(id.0 as usize));
-        if of_slow == 0.0 && others == 0.0 {
+        let (slow_ns, others) = split(sums.costs.by_iteration.of(id.0 as usize));
+        if slow_ns == 0.0 && others == 0.0 {
             continue;
         }
         lines.each_on(&join.places.log.stacks, context.stacks(), usize::MAX, |line, _| {
             let (_, times) = found.entry(line.index()).or_insert((line, (0.0, 0.0)));
-            times.0 += of_slow;
+            times.0 += slow_ns;
             times.1 += others;
         });
     }
     let excess = |times: &(f64, f64)| times.0 - times.1;
-    let least = MIN_SHARE * (whole_slow - whole_other);
+    let min_excess = MIN_SHARE * (slow_iteration_ns - other_iteration_ns);
     let (line, _) = found
         .into_values()
         .filter(|(_, times)| {
-            let has_loop = times.1 > MAX_SHARE_OF_OTHERS * whole_other;
-            !has_loop && times.0 >= MIN_RATIO * times.1 && excess(times) >= least
+            let has_loop = times.1 > MAX_SHARE_OF_OTHERS * other_iteration_ns;
+            !has_loop && times.0 >= MIN_RATIO * times.1 && excess(times) >= min_excess
         })
         .map(|(line, times)| (line, excess(&times)))
         // The first of equal lines is the outermost: lines are numbered from the outermost frame.

@@ -118,7 +118,7 @@ pub fn recorded_iteration(recording: &Recording) -> Option<RecordedIteration> {
 
     let sources = manifest.map(sources_of).unwrap_or_default();
     let lines = Lines::new(&sources, &log.stacks);
-    let of_contexts: Vec<(Option<(FileId, u32)>, Phase)> = contexts
+    let context_of: Vec<(Option<(FileId, u32)>, Phase)> = contexts
         .iter()
         .map(|(_, context)| {
             let line = lines.innermost(&log.stacks, context.line);
@@ -127,7 +127,7 @@ pub fn recorded_iteration(recording: &Recording) -> Option<RecordedIteration> {
         })
         .collect();
     for (span, context) in draft.iteration.spans.iter_mut().zip(&draft.contexts) {
-        let known = context.and_then(|context| of_contexts.get(context.0 as usize));
+        let known = context.and_then(|context| context_of.get(context.0 as usize));
         if let Some((line, phase)) = known {
             // A phase has many lines.
             span.line = line.filter(|_| span.what != What::Phase);
@@ -330,16 +330,16 @@ impl Draft {
         for activity in &join.trace.activities {
             if activity.end_ns() > start_ns && activity.start_ns < end_ns {
                 let device = join.trace.details(activity).device.unwrap_or(0);
-                let stretches = busy.entry(device).or_default();
-                stretches.push((activity.start_ns, activity.end_ns()));
+                let intervals = busy.entry(device).or_default();
+                intervals.push((activity.start_ns, activity.end_ns()));
             }
         }
-        for (device, mut stretches) in busy.into_iter().take(MAX_TRACKS) {
-            stretches.sort_unstable();
-            stretches.push((end_ns, end_ns));
+        for (device, mut intervals) in busy.into_iter().take(MAX_TRACKS) {
+            intervals.sort_unstable();
+            intervals.push((end_ns, end_ns));
             self.iteration.tracks.push(Track::Idle { device });
             let mut idle_from = start_ns;
-            for (busy_from, busy_until) in stretches {
+            for (busy_from, busy_until) in intervals {
                 if idle_from < busy_from {
                     let host = longest_in(pieces, idle_from, busy_from);
                     self.add((idle_from, busy_from), 0, What::Idle, host);

@@ -112,15 +112,15 @@ impl<'a> Joined<'a> {
         let window = check(recording, steps)?;
         let trace = &recording.trace;
         let manifest = recording.manifest.as_ref();
-        let asked = StepOperators::new(trace, window);
+        let operators = StepOperators::new(trace, window);
         let mut graph = Graph::default();
-        graph.operators = asked.operators();
+        graph.operators = operators.operators();
         graph.loader_has_workers = loader_has_workers(trace);
         let mut builder = Builder {
             join,
             manifest,
             window,
-            asked,
+            operators,
             ranges: OwnRanges::new(trace, recording.lines.is_some()),
             rank_waits: RankWaits(waits),
             pieces,
@@ -146,13 +146,13 @@ impl<'a> Joined<'a> {
         let replayed = simulate::once(&graph, &busy_until_ns)?;
         let replay_error = replayed.iteration_ns / recorded_ns - 1.0;
         if graph.memory.is_known {
-            let of_blocks = peak(&graph, &replayed).unwrap_or(0.0);
-            graph.memory.unexplained = profile.memory.peak_bytes as f64 - of_blocks;
+            let block_peak = peak(&graph, &replayed).unwrap_or(0.0);
+            graph.memory.unexplained = profile.memory.peak_bytes as f64 - block_peak;
         }
         if trace.activities.is_empty() {
             // On a CPU each context takes its attributed time without the profiler.
-            let whole = steps.are_whole_periods();
-            let costs = Costs::new(join, contexts, pieces, launches, waits, whole);
+            let are_whole_periods = steps.are_whole_periods();
+            let costs = Costs::new(join, contexts, pieces, launches, waits, are_whole_periods);
             let scale = steps.scale(&costs, contexts);
             scale_host(&mut graph, &task_contexts, &costs, &scale);
         }
@@ -198,7 +198,7 @@ struct Builder<'a> {
     join: &'a Join<'a>,
     manifest: Option<&'a Manifest>,
     window: (i64, i64),
-    asked: StepOperators,
+    operators: StepOperators,
     ranges: OwnRanges,
     rank_waits: RankWaits<'a>,
     pieces: &'a [Piece],

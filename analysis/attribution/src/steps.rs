@@ -46,9 +46,9 @@ impl Steps {
         let trace = &recording.trace;
         let mut windows = trace_windows(trace);
         if windows.is_empty() {
-            windows.extend(whole(trace));
+            windows.extend(whole_trace(trace));
         }
-        Steps { measured: whole(trace), windows, ..Steps::default() }
+        Steps { measured: whole_trace(trace), windows, ..Steps::default() }
     }
 
     /// Returns the total nanoseconds of all windows.
@@ -185,7 +185,7 @@ fn named_steps(trace: &Trace) -> Vec<(i64, i64)> {
         .collect()
 }
 
-fn whole(trace: &Trace) -> Option<(i64, i64)> {
+fn whole_trace(trace: &Trace) -> Option<(i64, i64)> {
     let operators = trace.operators.iter().map(|operator| (operator.start_ns, operator.end_ns()));
     let calls = trace.runtime_calls.iter().map(|call| (call.start_ns, call.end_ns()));
     let activities = trace.activities.iter().map(|activity| (activity.start_ns, activity.end_ns()));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_windows_do_not_overflow() {
+    fn extreme_windows_do_not_overflow() {
         let steps = Steps { windows: vec![(i64::MIN, i64::MAX)], ..Steps::default() };
         assert!(steps.profiled_mean_ns().is_finite());
     }

@@ -1,4 +1,4 @@
-//! What attribution says about small hand-made recordings, line by line.
+//! Attribution of small handwritten recordings, line by line.
 
 mod gpu;
 mod iterations;
@@ -279,7 +279,7 @@ fn an_empty_trace_has_an_empty_profile() {
 }
 
 /// Arbitrary operators, nodes, kernels and allocations, with an arbitrary line log.
-fn hostile() -> impl Strategy<Value = Recording> {
+fn any_recording() -> impl Strategy<Value = Recording> {
     let time = prop_oneof![4 => 0..1000i64, 1 => any::<i64>()];
     let duration = prop_oneof![4 => 0..500i64, 1 => Just(i64::MAX)];
     let operator = (
@@ -358,7 +358,7 @@ fn hostile() -> impl Strategy<Value = Recording> {
 
 proptest! {
     #[test]
-    fn no_recording_is_too_strange(recording in hostile()) {
+    fn arbitrary_recordings_are_conserved(recording in any_recording()) {
         if let Ok(profile) = attribute(&recording) {
             let own: f64 = profile.lines.iter().flatten().map(|line| line.self_time.total()).sum();
             let untracked: f64 = profile.untracked.iter().map(|part| part.time_ns).sum();

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_beside_computation_is_hidden() {
+    fn communication_during_computation_is_hidden() {
         let found = Communication::of(vec![(0, 10), (20, 40), (30, 50)], vec![(5, 25), (45, 46)]);
         assert_eq!(found, Communication { total_ns: 40, exposed_ns: 29 });
         assert_eq!(found.hidden_ns(), 11);
@@ -45,7 +45,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_number_of_moments(
+        fn communication_counts_each_moment_once(
             communicating in prop::collection::vec((0i64..100, 0i64..30), 0..20),
             computing in prop::collection::vec((0i64..100, 0i64..30), 0..20),
         ) {

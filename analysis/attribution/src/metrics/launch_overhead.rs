@@ -48,7 +48,7 @@ mod tests {
     use ridgeline_recording::chrome_trace::Options;
 
     #[test]
-    fn calls_count_once_whatever_they_start() {
+    fn calls_count_once_whatever_they_launch() {
         let event = |category: &str, duration: u32| {
             format!(
                 r#"{{"ph": "X", "cat": "{category}", "name": "n", "pid": 1, "tid": 1, "ts": 1, "dur": {duration}}}"#

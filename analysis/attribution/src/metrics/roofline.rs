@@ -98,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn the_ridge_divides() {
+    fn the_ridge_separates_compute_from_memory() {
         check(&operator(5e9, 1e8, "[8] float"), Bound::Compute, 0.5);
         check(&operator(1e8, 5e8, "[8] float"), Bound::Memory, 0.5);
     }
 
     #[test]
-    fn the_type_chooses_the_roof() {
+    fn the_type_selects_the_peak() {
         check(&operator(80e9, 1e6, "[8] c10::Half"), Bound::Compute, 0.5);
         let mut product = operator(40e9, 1e6, "[8] float");
         product.kernels = vec![KernelCost {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_roof_there_are_rates_alone() {
+    fn without_a_roof_there_are_only_rates() {
         let achieved = achieved(&operator(5e9, 1e8, ""), None);
         assert_eq!(achieved.flops_per_second, Some(5e12));
         assert_eq!(achieved.bytes_per_second, Some(1e11));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_no_rate() {
+    fn without_time_there_is_no_rate() {
         assert_eq!(super::achieved(&OperatorCost::default(), Some(&ROOF)), Achieved::default());
     }
 }

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_tell_the_instruction() {
+    fn names_with_an_instruction_use_tensor_cores() {
         for name in [
             "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn",
             "volta_fp16_s884cudnn_fp16_256x64_relu_nhwc_tn_v1",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn products_beside_tensor_cores() {
+    fn matrix_multiplications_without_tensor_cores() {
         for name in [
             "volta_sgemm_128x64_nt",
             "ampere_sgemm_32x32_sliced1x4_tn",
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn names_that_do_not_tell() {
+    fn names_without_an_instruction_are_unknown() {
         check("triton_mm", Some(ProductUnit::Unknown));
         check("Cijk_Ailk_Bljk_SB_MT64x64x8_SE_K1", Some(ProductUnit::Unknown));
         check("my_fused_gemm_kernel", Some(ProductUnit::Unknown));
     }
 
     #[test]
-    fn what_is_no_product() {
+    fn other_kernels_have_no_unit() {
         for name in [
             "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
             "void cudnn::ops::nchwToNhwcKernel<float>",

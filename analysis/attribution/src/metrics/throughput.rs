@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_slow_iteration_is_no_spread() {
+    fn one_slow_iteration_does_not_change_the_spread() {
         let iteration = IterationCost {
             time_ns: 1e9,
             timed_ns: vec![1e9, 1e9, 5e9],

@@ -38,7 +38,9 @@ impl Builder<'_> {
         let trace = self.join.trace;
         let mut items: Vec<(i64, i64, u32)> = (0_u32..)
             .zip(&trace.operators)
-            .filter(|(index, operator)| is_host(operator.thread) && self.asked.is_outermost(*index))
+            .filter(|(index, operator)| {
+                is_host(operator.thread) && self.operators.is_outermost(*index)
+            })
             .map(|(index, operator)| (operator.start_ns, operator.end_ns(), index))
             .collect();
         items.sort_unstable();
@@ -71,7 +73,7 @@ impl Builder<'_> {
             sweep.next_call += 1;
             let start_ns = call.start_ns.max(now);
             let end_ns = call.end_ns.min(to).max(start_ns);
-            self.stretch(sweep, contexts, (now, start_ns), operator);
+            self.add_interval(sweep, contexts, (now, start_ns), operator);
             let context = match operator {
                 Some(operator) => Some(contexts.of_operator(operator)),
                 None => self.launches.contexts.get(call.index).copied(),
@@ -82,11 +84,11 @@ impl Builder<'_> {
             self.set_task_of(call.index, id, end_ns);
             now = end_ns;
         }
-        self.stretch(sweep, contexts, (now, to), operator);
+        self.add_interval(sweep, contexts, (now, to), operator);
     }
 
     /// Adds an interval without calls: a part of an operator, or gaps of one context each.
-    fn stretch(
+    fn add_interval(
         &mut self,
         sweep: &mut HostSweep<'_>,
         contexts: &mut Contexts<'_>,
@@ -144,7 +146,7 @@ impl Builder<'_> {
         context: Option<ContextId>,
     ) -> TaskId {
         let mut task = Task::new(kind, end_ns.saturating_sub(start_ns) as f64, Phase::Other);
-        task.operator = operator.and_then(|operator| self.asked.signature(operator));
+        task.operator = operator.and_then(|operator| self.operators.signature(operator));
         task.call = operator;
         self.describe(&mut task, contexts, context);
         task.phase = self.ranges.phase_at(start_ns, task.phase);

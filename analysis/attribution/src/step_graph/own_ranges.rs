@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closure_is_no_update() {
+    fn a_closure_is_not_part_of_the_update() {
         let ranges = |has_marks| OwnRanges {
             has_marks,
             updates: vec![(100, 200)],

@@ -77,7 +77,7 @@ fn a_host_that_launches_and_waits() {
 }
 
 #[test]
-fn the_recorder_s_wait_at_the_end_is_no_part_of_the_iteration() {
+fn the_recorders_final_wait_is_excluded() {
     let waits = |recorder: Vec<(i64, i64)>| {
         let main = ThreadLines { tid: 1, main: true, recorder, ..ThreadLines::default() };
         let events = vec![
@@ -101,7 +101,7 @@ fn the_recorder_s_wait_at_the_end_is_no_part_of_the_iteration() {
 }
 
 #[test]
-fn a_blocking_copy_makes_the_host_wait_for_the_kernels_before_it() {
+fn a_blocking_copy_waits_for_earlier_kernels() {
     for (copies, name) in [
         ("cudaMemcpyAsync", "Memcpy DtoH (Device -> Pageable)"),
         ("hipMemcpyWithStream", "CopyDeviceToHost"),
@@ -121,7 +121,7 @@ fn a_blocking_copy_makes_the_host_wait_for_the_kernels_before_it() {
 }
 
 #[test]
-fn without_waiting_the_slower_one_counts() {
+fn without_waits_the_slower_resource_counts() {
     let events = vec![
         call("cudaLaunchKernel", 100, 10, 1),
         kernel(7, 112, 600, 1),
@@ -136,7 +136,7 @@ fn without_waiting_the_slower_one_counts() {
 }
 
 #[test]
-fn a_stream_that_was_told_to_wait_waits() {
+fn stream_waits_are_dependencies() {
     let recorded = recorded(
         1000,
         vec![
@@ -153,7 +153,7 @@ fn a_stream_that_was_told_to_wait_waits() {
 }
 
 #[test]
-fn streams_that_know_nothing_of_each_other_run_at_once() {
+fn independent_streams_run_concurrently() {
     let recorded = recorded(
         1000,
         vec![
@@ -188,14 +188,14 @@ fn an_operator_keeps_its_shapes_on_the_host_and_on_the_gpu() {
 }
 
 #[test]
-fn a_recording_of_nothing_has_no_graph() {
+fn an_empty_recording_has_no_graph() {
     let recording = Recording::default();
     let found = step_graph(&recording, &Profile::default());
     assert_eq!(found.unwrap_err(), NoGraph::NoIteration);
 }
 
 #[test]
-fn loading_and_updating_are_known_by_pytorch_s_own_ranges() {
+fn loading_and_updates_come_from_pytorchs_annotations() {
     let loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
     let recorded = recorded(
         1000,
