@@ -2,7 +2,7 @@
 //! bandwidth: by the roofline of its operator (Williams, Waterman and Patterson, CACM 2009), else
 //! by its name.
 
-use crate::metrics::tensor_cores::product_unit;
+use crate::metrics::tensor_cores::matmul_unit;
 use ridgeline_graph::graph::{Graph, Task, TaskKind};
 use ridgeline_operators::op_cost::{self, Work};
 use ridgeline_operators::product_kernel::{ProductType, product_of};
@@ -47,7 +47,7 @@ struct Name {
 
 impl Name {
     fn of(name: &str) -> Name {
-        Name { is_product: product_unit(name).is_some(), moves: moves(name) }
+        Name { is_product: matmul_unit(name).is_some(), moves: moves(name) }
     }
 }
 

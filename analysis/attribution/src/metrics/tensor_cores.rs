@@ -9,7 +9,7 @@ use ridgeline_operators::product_kernel::product_type;
 
 /// The unit that a matrix-multiplication kernel uses, as far as its name reveals it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProductUnit {
+pub enum MatmulUnit {
     /// Tensor cores.
     TensorCores,
     /// No tensor cores.
@@ -23,7 +23,7 @@ pub enum ProductUnit {
 const MAX_INSPECTED_CHARS: usize = 400;
 
 /// Returns the unit of a matrix-multiplication kernel; `None` if its name is not that of one.
-pub fn product_unit(kernel: &str) -> Option<ProductUnit> {
+pub fn matmul_unit(kernel: &str) -> Option<MatmulUnit> {
     let name: String =
         kernel.chars().take(MAX_INSPECTED_CHARS).collect::<String>().to_ascii_lowercase();
     let has = |marks: &[&str]| marks.iter().any(|mark| name.contains(mark));
@@ -46,13 +46,13 @@ pub fn product_unit(kernel: &str) -> Option<ProductUnit> {
         return None;
     }
     Some(if has(&OTHER) || is_simt_attention(&name) {
-        ProductUnit::Other
+        MatmulUnit::Other
     } else if has(&TENSOR_CORES) || has_matrix_instruction(&name) {
-        ProductUnit::TensorCores
+        MatmulUnit::TensorCores
     } else if has(&PLAIN) {
-        ProductUnit::Other
+        MatmulUnit::Other
     } else {
-        ProductUnit::Unknown
+        MatmulUnit::Unknown
     })
 }
 
@@ -127,8 +127,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(kernel: &str, expected: Option<ProductUnit>) {
-        assert_eq!(product_unit(kernel), expected, "{kernel}");
+    fn check(kernel: &str, expected: Option<MatmulUnit>) {
+        assert_eq!(matmul_unit(kernel), expected, "{kernel}");
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
             "Cijk_Ailk_Bljk_HSS_BH_MT128x128x32_MI32x32x8x1_SN",
             "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_16dp256b_rM_TN",
         ] {
-            check(name, Some(ProductUnit::TensorCores));
+            check(name, Some(MatmulUnit::TensorCores));
         }
     }
 
@@ -169,15 +169,15 @@ mod tests {
             "void wgrad_alg0_engine<float, 128, 6, 8, 3, 3, 5, false, 512>",
             "fmha_cutlassF_f32_aligned_64x64_rf_sm75",
         ] {
-            check(name, Some(ProductUnit::Other));
+            check(name, Some(MatmulUnit::Other));
         }
     }
 
     #[test]
     fn names_without_an_instruction_are_unknown() {
-        check("triton_mm", Some(ProductUnit::Unknown));
-        check("Cijk_Ailk_Bljk_SB_MT64x64x8_SE_K1", Some(ProductUnit::Unknown));
-        check("my_fused_gemm_kernel", Some(ProductUnit::Unknown));
+        check("triton_mm", Some(MatmulUnit::Unknown));
+        check("Cijk_Ailk_Bljk_SB_MT64x64x8_SE_K1", Some(MatmulUnit::Unknown));
+        check("my_fused_gemm_kernel", Some(MatmulUnit::Unknown));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::metrics::tensor_cores::{ProductUnit, product_unit};
+use crate::metrics::tensor_cores::{MatmulUnit, matmul_unit};
 use ridgeline_graph::graph::{Graph, LONG_DISPATCH_NS, Resource, Task, TaskKind};
 use ridgeline_graph::recorded::Recorded;
 use ridgeline_graph::uploads::is_upload;
@@ -86,7 +86,7 @@ fn add_to_parents(modules: &mut [Utilization], costs: &[ModuleCost]) {
 #[derive(Clone, Copy, Default)]
 struct Name {
     /// The unit of a matrix multiplication.
-    unit: Option<ProductUnit>,
+    unit: Option<MatmulUnit>,
     /// Occupancy, 0 to 1, if the profile has it.
     occupancy: Option<f64>,
 }
@@ -99,7 +99,7 @@ fn names(graph: &Graph, profile: &Profile) -> Vec<Name> {
         .filter_map(|kernel| Some((kernel.name.as_str(), kernel.occupancy?)))
         .collect();
     let of = |name: &String| Name {
-        unit: product_unit(name),
+        unit: matmul_unit(name),
         occupancy: occupancies.get(name.as_str()).copied(),
     };
     graph.names.iter().map(of).collect()
@@ -135,9 +135,9 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
             let name = task.name.and_then(|name| names.get(name as usize).copied());
             let name = name.unwrap_or_default();
             match name.unit {
-                Some(ProductUnit::TensorCores) => part.tensor_core_ns = time_ns,
-                Some(ProductUnit::Other) => part.other_product_ns = time_ns,
-                Some(ProductUnit::Unknown) => part.unknown_product_ns = time_ns,
+                Some(MatmulUnit::TensorCores) => part.tensor_core_ns = time_ns,
+                Some(MatmulUnit::Other) => part.other_product_ns = time_ns,
+                Some(MatmulUnit::Unknown) => part.unknown_product_ns = time_ns,
                 None => {}
             }
             if let Some(occupancy) = name.occupancy {
