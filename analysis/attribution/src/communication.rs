@@ -56,7 +56,7 @@ impl Communication {
         };
         if found.on_gpu {
             found.on_gpu(join, launches, &on_gpu, &communicates);
-            found.operations = on_gpu.into_iter().map(|(_, stretch)| stretch).collect();
+            found.operations = on_gpu.into_iter().map(|(_, interval)| interval).collect();
         } else {
             found.operations = host_operations(join);
             found.on_host(join, pieces);
@@ -85,8 +85,8 @@ impl Communication {
             .filter(|(activity, is_one)| activity.kind == ActivityKind::Kernel && !**is_one)
             .map(|(kernel, _)| (kernel.start_ns, kernel.end_ns()));
         let computing = merged(computing.collect());
-        for &(index, stretch) in operations {
-            let exposed = without(stretch, &computing);
+        for &(index, interval) in operations {
+            let exposed = without(interval, &computing);
             self.exposed.entry(launches.context(index)).or_default().extend(exposed);
         }
     }
@@ -177,8 +177,8 @@ fn gpu_operations(join: &Join<'_>, communicates: &[bool]) -> Vec<(usize, Interva
     let activities = join.trace.activities.iter().enumerate().zip(communicates);
     let kernels = activities.filter(|(_, is_one)| **is_one).map(|(activity, _)| activity);
     let within = kernels.flat_map(|(index, kernel)| {
-        let stretch = (kernel.start_ns, kernel.end_ns());
-        clipped(stretch, join.windows).into_iter().map(move |part| (index, part))
+        let interval = (kernel.start_ns, kernel.end_ns());
+        clipped(interval, join.windows).into_iter().map(move |part| (index, part))
     });
     within.collect()
 }

@@ -285,8 +285,9 @@ fn builds_the_loss(nodes: &Nodes, parents: &[Option<u32>]) -> Vec<bool> {
     builds
 }
 
-/// Returns for each stack whether the training loop is on its `for` line. Calls from there belong to
-/// the loader, even if it is the user's own generator, which no hook of PyTorch's loader detects.
+/// Returns for each stack whether the training loop is on its `for` line. Calls from there belong
+/// to the loader, even if it is the user's own generator, which no hook of PyTorch's loader
+/// detects.
 fn fetches(stacks: &Stacks, manifest: Option<&Manifest>) -> Vec<bool> {
     let mut fetches = vec![false; stacks.len()];
     let Some((manifest, place)) = manifest.and_then(|m| Some((m, m.training_loop?))) else {

@@ -66,7 +66,7 @@ impl Costs {
         };
         let busy = Busy::new(trace, windows);
         costs.by_iteration = ByIteration::new(contexts.len(), windows.len());
-        costs.add_host(windows, pieces, &busy.stretches);
+        costs.add_host(windows, pieces, &busy.intervals);
         costs.add_waits(pieces, waits);
         costs.add_device(join, launches, &busy.parts);
         for (index, cost) in costs.contexts.iter_mut().enumerate() {

@@ -81,7 +81,7 @@ impl Launches {
 #[derive(Debug, Default)]
 pub(super) struct Busy {
     /// The intervals, sorted and without overlaps.
-    pub stretches: Vec<(i64, i64)>,
+    pub intervals: Vec<(i64, i64)>,
     /// By activity: its equal part of the instants at which it ran, within the windows, in
     /// nanoseconds. The sum equals that of the intervals.
     pub parts: Vec<f64>,
@@ -107,7 +107,7 @@ impl Busy {
         }
         // Ends come before starts, so consecutive activities do not overlap.
         changes.sort_unstable();
-        let mut busy = Busy { stretches: Vec::new(), parts: vec![0.0; trace.activities.len()] };
+        let mut busy = Busy { intervals: Vec::new(), parts: vec![0.0; trace.activities.len()] };
         // The integral over time of one over the number of running activities. An activity gets its
         // growth while the activity runs.
         let mut integral = 0.0;
@@ -116,9 +116,9 @@ impl Busy {
         for (time_ns, starts, index) in changes {
             if running > 0 && time_ns > now {
                 integral += time_ns.saturating_sub(now) as f64 / f64::from(running);
-                match busy.stretches.last_mut().filter(|(_, end_ns)| *end_ns == now) {
+                match busy.intervals.last_mut().filter(|(_, end_ns)| *end_ns == now) {
                     Some((_, end_ns)) => *end_ns = time_ns,
-                    None => busy.stretches.push((now, time_ns)),
+                    None => busy.intervals.push((now, time_ns)),
                 }
             }
             now = time_ns;

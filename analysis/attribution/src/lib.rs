@@ -100,7 +100,7 @@ pub fn attribute(recording: &Recording) -> Result<Profile, AttributionError> {
 }
 
 /// Like [`attribute`], but also returns the graph of the iteration, which is faster than a separate
-/// [`step_graph`]. For `eager`, see [`attribute_compiled`].
+/// [`step_graph()`]. For `eager`, see [`attribute_compiled`].
 ///
 /// # Errors
 /// Those of [`attribute`], for either recording.

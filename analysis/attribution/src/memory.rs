@@ -280,12 +280,12 @@ fn since(start_ns: i64, time_ns: i64) -> u64 {
 /// Returns at most [`CURVE_POINTS`] points of the curve: the maximum of each interval, so no spike
 /// is lost, and the peak itself.
 fn thinned(curve: &[(i64, u64)], peak_at_ns: i64, start_ns: i64) -> Vec<(u64, u64)> {
-    let stretch = curve.len().div_ceil(CURVE_POINTS).max(1);
+    let chunk_len = curve.len().div_ceil(CURVE_POINTS).max(1);
     let highest = |points: &[(i64, u64)]| {
         // Keeps the first maximum, which is the peak if the interval contains it.
         points.iter().copied().reduce(|best, point| if point.1 > best.1 { point } else { best })
     };
-    let points = curve.chunks(stretch).filter_map(highest);
+    let points = curve.chunks(chunk_len).filter_map(highest);
     debug_assert!(curve.iter().any(|point| point.0 == peak_at_ns));
     points.map(|(time_ns, bytes)| (since(start_ns, time_ns), bytes)).collect()
 }

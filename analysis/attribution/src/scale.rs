@@ -24,7 +24,7 @@ const MAX_LINE_EVENT_NS: f64 = 320.0;
 /// The maximum ratio by which a phase may take longer without the profiler, by chance.
 const MAX_SLOWDOWN: f64 = 1.25;
 
-/// The relative variation of waits for other ranks between iterations, relative to that of
+/// The ratio of the relative variation of waits for other ranks between iterations to that of
 /// computing. With two CPU ranks that exchange 120 small gradients with gloo, the standard
 /// deviation of an iteration's waits is 0.34 of their median, and that of its backward pass 0.05
 /// (torch 2.15); recording makes computing vary more.

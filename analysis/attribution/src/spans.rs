@@ -182,8 +182,8 @@ impl Draft {
             return;
         }
         self.iteration.tracks.push(Track::Phases);
-        for stretch in pieces.chunk_by(|a, b| a.end_ns == b.start_ns && of(a) == of(b)) {
-            if let (Some(first), Some(last)) = (stretch.first(), stretch.last()) {
+        for run in pieces.chunk_by(|a, b| a.end_ns == b.start_ns && of(a) == of(b)) {
+            if let (Some(first), Some(last)) = (run.first(), run.last()) {
                 let context = Some(first.context);
                 self.add((first.start_ns, last.end_ns), 0, What::Phase, context);
             }

@@ -156,8 +156,8 @@ mod tests {
         );
     }
 
-    /// `scipy.stats.mannwhitneyu(after, before, method="exact", alternative=...)`, and the tables of
-    /// the paper: with 3 and 3 values one of 20 ways is the extreme one.
+    /// `scipy.stats.mannwhitneyu(after, before, method="exact", alternative=...)`, and the tables
+    /// of the paper: with 3 and 3 values one of 20 ways is the extreme one.
     #[test]
     fn p_values_match_scipy_and_the_paper() {
         check(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0], 1.0 / 20.0, 1.0);

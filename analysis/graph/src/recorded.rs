@@ -86,8 +86,8 @@ pub fn calibrated(
 ///
 /// If the GPU is the bottleneck, every host factor up to some maximum fits; the result is at most 1
 /// then, because profiling does not make a host faster. With a GPU the factor is at least
-/// [`LEAST_HOST`]: if the iteration still takes too long, the profiler slowed down the GPU's work,
-/// too.
+/// [`MIN_HOST_PARTS`]: if the iteration still takes too long, the profiler slowed down the GPU's
+/// work, too.
 fn fitting_host_factor(
     graph: &Graph,
     recorded_ns: f64,

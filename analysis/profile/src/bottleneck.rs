@@ -71,7 +71,8 @@ pub struct Saving {
     pub time_ns: f64,
     /// The lines that account for most of the saving, with nanoseconds; at most [`MAX_EVIDENCE`].
     pub lines: Vec<((FileId, u32), f64)>,
-    /// The operators that account for most of the saving, with nanoseconds; at most [`MAX_EVIDENCE`].
+    /// The operators that account for most of the saving, with nanoseconds; at most
+    /// [`MAX_EVIDENCE`].
     pub operators: Vec<(String, f64)>,
 }
 

@@ -34,7 +34,8 @@ pub struct IterationCost {
     pub slow: Option<SlowIterations>,
     /// `time_ns` by phase; the sum equals `time_ns`.
     pub phases: PhaseTimes,
-    /// The time of each phase in each profiled iteration, like [`Sample`] for a line.
+    /// The time of each phase in each profiled iteration, like [`Sample`](super::Sample) for a
+    /// line.
     pub phase_samples: Vec<PhaseTimes>,
     /// Samples in a batch.
     pub batch_size: Option<u64>,

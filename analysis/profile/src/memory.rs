@@ -119,7 +119,8 @@ pub struct MemoryCost {
     /// The phase of the peak, if it is known.
     pub peak_phase: Option<Phase>,
     /// Duration of the iteration whose memory this is, in nanoseconds. It was profiled, so it is
-    /// longer than [`IterationCost::time_ns`]; `curve` and `peak_at_ns` use its time.
+    /// longer than [`IterationCost::time_ns`](super::IterationCost::time_ns); `curve` and
+    /// `peak_at_ns` use its time.
     pub recorded_ns: u64,
     /// Memory at the peak by time of allocation; the sum equals `peak_bytes`.
     pub made: MemoryByAge,

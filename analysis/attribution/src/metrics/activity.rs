@@ -116,12 +116,12 @@ pub fn activity_facts(trace: &Trace, calls: &[Option<usize>]) -> Option<Activity
     let span_ns = last_end_ns.abs_diff(first_start_ns);
     let busy_ns = union_where(&|_, _| true);
     let compute_ns = union_where(&|activity, communicating| is_kernel(activity) && !communicating);
-    let stretches = |communicates: bool| -> Vec<(i64, i64)> {
+    let intervals = |communicates: bool| -> Vec<(i64, i64)> {
         let all = activities.iter().zip(&communicating);
         let chosen = all.filter(|(activity, of)| is_kernel(activity) && **of == communicates);
         chosen.map(|(activity, _)| (activity.start_ns, activity.end_ns())).collect()
     };
-    let communication = Communication::of(stretches(true), stretches(false));
+    let communication = Communication::of(intervals(true), intervals(false));
     let copies = activities.iter().filter(|activity| activity.kind == ActivityKind::Memcpy);
     let mut names = totals(trace, activities.iter());
     names.sort_by_key(|total| std::cmp::Reverse(total.total_ns));

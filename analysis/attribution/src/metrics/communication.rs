@@ -49,10 +49,10 @@ mod tests {
             communicating in prop::collection::vec((0i64..100, 0i64..30), 0..20),
             computing in prop::collection::vec((0i64..100, 0i64..30), 0..20),
         ) {
-            let stretches = |of: Vec<(i64, i64)>| -> Vec<(i64, i64)> {
+            let intervals = |of: Vec<(i64, i64)>| -> Vec<(i64, i64)> {
                 of.into_iter().map(|(start, length)| (start, start + length)).collect()
             };
-            let (communicating, computing) = (stretches(communicating), stretches(computing));
+            let (communicating, computing) = (intervals(communicating), intervals(computing));
             let at = |of: &[(i64, i64)], moment| of.iter().any(|(a, b)| (*a..*b).contains(&moment));
             let count = |wanted: &dyn Fn(i64) -> bool| (0..200).filter(|it| wanted(*it)).count();
             let total = count(&|moment| at(&communicating, moment));

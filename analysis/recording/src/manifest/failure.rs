@@ -105,7 +105,8 @@ pub struct OutOfMemory {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct HeldKind {
-    /// A name of [`BlockKind`](super::BlockKind), or `activation`, `temporary`, `awaiting_free` or `unattributed`.
+    /// A name of [`BlockKind`](super::BlockKind), or `activation`, `temporary`, `awaiting_free` or
+    /// `unattributed`.
     #[serde(deserialize_with = "text")]
     pub kind: String,
     /// Size in bytes.
