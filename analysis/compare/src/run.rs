@@ -83,7 +83,7 @@ pub struct Run {
 pub struct RunText {
     /// Path as in [`FileFacts::path`].
     pub path: String,
-    /// Checksum of every line from `source::fingerprint`, serialized as eight hexadecimal digits
+    /// Checksum of every line from `python::fingerprint`, serialized as eight hexadecimal digits
     /// each.
     #[serde(with = "digits")]
     pub checksums: Vec<u32>,
@@ -99,7 +99,7 @@ pub struct RunLine {
     pub line: u32,
     /// The enclosing function or class.
     pub scope: String,
-    /// Checksum from `source::fingerprint`; 0 if unknown.
+    /// Checksum from `python::fingerprint`; 0 if unknown.
     pub checksum: u32,
     /// Total nanoseconds, calls included.
     pub total_ns: u64,

@@ -1,5 +1,5 @@
 //! [`Bottleneck`]: the time an iteration would save if one cause of its time were free.
-//! `diagnose::bottleneck` computes it from the iteration's graph.
+//! `attribution::bottleneck` computes it from the iteration's graph.
 
 use super::FileId;
 

@@ -72,7 +72,7 @@ pub struct FileFacts {
     /// Path relative to the project's root, separated by `/`. Libraries that count as user code are
     /// under `site-packages/`.
     pub path: String,
-    /// One checksum per line of the text that ran (see `source::fingerprint`), to map costs to the
+    /// One checksum per line of the text that ran (see `python::fingerprint`), to map costs to the
     /// current text. Empty if unknown.
     pub fingerprint: Vec<u32>,
 }

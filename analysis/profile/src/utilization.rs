@@ -1,5 +1,5 @@
-//! [`Utilization`]: how well a part of an iteration uses its device. `metrics::utilization`
-//! computes it from the iteration's graph.
+//! [`Utilization`]: how well a part of an iteration uses its device.
+//! `attribution::metrics::utilization` computes it from the iteration's graph.
 
 use super::Roof;
 

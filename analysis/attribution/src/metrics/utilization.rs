@@ -2,7 +2,7 @@
 //! peaks, tensor core use, and what else keeps it from computing.
 //!
 //! It is computed from the graph of the iteration, whose times are those without the profiler.
-//! Operations are those that operators require (`predict::op_cost`), not those that a kernel
+//! Operations are those that operators require (`operators::op_cost`), not those that a kernel
 //! executes: a Winograd convolution can exceed 100%.
 
 #[cfg(test)]
