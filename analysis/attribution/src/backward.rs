@@ -1,20 +1,20 @@
-//! Which forward operator each autograd node belongs to.
+//! Finds the forward operator of each autograd node.
 //!
-//! Autograd numbers the nodes of a thread as forward operators make them, and an operator bears the
-//! number that the next node will get. So several forward operators bear a node's number (one that
-//! makes no node, and a composite one around the one that does), and the *latest* is the one that
-//! made it. `AccumulateGrad` has no number: autograd runs it right after the node that made its
-//! gradient (true of 214 of 214). Names of phases play no part, because frameworks run
+//! Autograd numbers the nodes of a thread as forward operators create them, and an operator records
+//! the number that the next node will get. So several forward operators have a node's number (one
+//! that creates no node, and a composite operator around the one that does), and the *latest* one
+//! created it. `AccumulateGrad` has no number: autograd runs it right after the node that computed
+//! its gradient (true for 214 of 214). Phase annotations are not used, because frameworks run
 //! forward passes within `optimizer.step(closure)`.
 
 use std::collections::HashMap;
 
 use ridgeline_recording::trace::{Operator, ThreadId, Trace};
 
-/// What autograd's engine calls the range around a node.
+/// The prefix of the engine's range around a node.
 pub(super) const ENGINE_PREFIX: &str = "autograd::engine::evaluate_function: ";
 
-/// Threads that are considered for one number. A training loop has a handful.
+/// The maximum number of threads considered per sequence number. A training loop has a handful.
 const THREADS_PER_NUMBER: usize = 64;
 
 /// A node that autograd ran.
@@ -22,27 +22,27 @@ const THREADS_PER_NUMBER: usize = 64;
 pub(super) struct Node {
     /// Its outermost operator.
     pub operator: u32,
-    /// The forward operator that made it.
+    /// The forward operator that created it.
     pub forward: Option<u32>,
-    /// It adds to a parameter's `.grad`.
+    /// Whether it accumulates into a parameter's `.grad`.
     pub accumulates: bool,
 }
 
 /// All nodes of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    /// In the order of their operators.
+    /// The nodes, in the order of their operators.
     pub nodes: Vec<Node>,
-    /// By operator: the innermost node within which it ran.
+    /// By operator: the innermost node that it ran within.
     pub of_operator: Vec<Option<u32>>,
-    /// By operator: it made a node that ran.
+    /// By operator: whether it created a node that ran.
     pub made_a_node: Vec<bool>,
-    /// By autograd's number of a forward thread, from 1: the trace's thread.
+    /// The trace's thread by autograd's number of a forward thread, from 1.
     pub forward_threads: HashMap<u64, ThreadId>,
 }
 
 impl Nodes {
-    /// The node within which an operator ran.
+    /// Returns the node that an operator ran within.
     pub(crate) fn of(&self, operator: u32) -> Option<Node> {
         let index = (*self.of_operator.get(operator as usize)?)?;
         self.nodes.get(index as usize).copied()
@@ -50,7 +50,7 @@ impl Nodes {
 }
 
 /// Finds the nodes and their forward operators. `parents` is [`super::correlate::parents`] of the
-/// trace; `main` is preferred where two threads could have run the forward pass.
+/// trace; `main` is preferred if two threads could have run the forward pass.
 pub(super) fn nodes(trace: &Trace, parents: &[Option<u32>], main: Option<ThreadId>) -> Nodes {
     let mut found = find_nodes(trace, parents);
     let numbered = Numbered::new(trace, &found);
@@ -69,7 +69,7 @@ pub(super) fn nodes(trace: &Trace, parents: &[Option<u32>], main: Option<ThreadI
 
 fn find_nodes(trace: &Trace, parents: &[Option<u32>]) -> Nodes {
     let mut nodes = Nodes { of_operator: Vec::with_capacity(parents.len()), ..Nodes::default() };
-    // Names repeat, so what a name says is asked once.
+    // Names repeat, so each is classified once.
     let mut kinds: HashMap<_, (bool, bool)> = HashMap::new();
     for (index, (operator, parent)) in trace.operators.iter().zip(parents).enumerate() {
         let (engine, accumulates) = *kinds.entry(operator.name).or_insert_with(|| {
@@ -126,7 +126,7 @@ impl Numbered {
         Numbered { sorted, threads }
     }
 
-    /// The latest operator on a thread that bears a number and began before a time.
+    /// Returns the latest operator on a thread with a sequence number that began before a time.
     fn latest(&self, thread: ThreadId, number: u64, before_ns: i64) -> Option<u32> {
         let index = self.sorted.partition_point(|&(a_thread, a_number, start_ns, _)| {
             (a_thread, a_number, start_ns) < (thread, number, before_ns)
@@ -136,8 +136,8 @@ impl Numbered {
     }
 }
 
-/// The trace does not say which thread autograd's numbers mean, so each number goes to the thread
-/// that explains most nodes that name it.
+/// Maps autograd's thread numbers to threads. The trace does not contain this mapping, so each
+/// number is mapped to the thread that explains most of its nodes.
 fn forward_threads(
     trace: &Trace,
     nodes: &[Node],
@@ -168,7 +168,7 @@ fn forward_threads(
 }
 
 fn link(trace: &Trace, parents: &[Option<u32>], found: &mut Nodes, numbered: &Numbered) {
-    // The node before, among those within the same operator: a backward pass within a node of
+    // The previous node among those within the same operator: a backward pass within a node of
     // another backward pass has its own order.
     let mut before: HashMap<(ThreadId, Option<u32>), Option<u32>> = HashMap::new();
     for node in &mut found.nodes {
@@ -192,7 +192,7 @@ mod tests {
     use crate::correlate;
     use crate::fixture::TraceBuilder;
 
-    /// The forward operator's name of the node with this name.
+    /// Checks the name of the forward operator of the node with this name.
     #[track_caller]
     fn check(builder: TraceBuilder, node: &str, expected: Option<&str>) {
         let trace = builder.trace();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_operator_with_the_number_made_the_node() {
+    fn the_latest_operator_with_the_number_created_the_node() {
         let mut trace = TraceBuilder::new();
         trace.op("aten::add_", 0, 5).sequence(28);
         trace.op("aten::batch_norm", 10, 50).sequence(28);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_return_later_belong_to_later_nodes() {
+    fn reused_numbers_belong_to_later_nodes() {
         let mut trace = TraceBuilder::new();
         trace.op("aten::mm", 0, 5).sequence(1);
         trace.node("MmBackward0", 10, 5).sequence(1).forward_thread(1);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn accumulation_belongs_to_the_node_before_it() {
+    fn accumulation_belongs_to_the_previous_node() {
         let mut trace = TraceBuilder::new();
         trace.op("aten::mm", 0, 5).sequence(1);
         trace.op("aten::relu", 6, 5).sequence(2);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_operator_was_not_recorded_has_none_and_passes_none_on() {
+    fn a_node_without_a_recorded_operator_has_none() {
         let mut trace = TraceBuilder::new();
         trace.op("aten::mm", 0, 5).sequence(1);
         trace.node("MmBackward0", 10, 5).sequence(1).forward_thread(1);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_count_for_themselves() {
+    fn sequence_numbers_are_per_thread() {
         let mut trace = TraceBuilder::new();
         trace.op("aten::mm", 0, 5).sequence(1);
         trace.op("aten::add", 6, 5).sequence(2);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_made_within_a_node_is_its_forward_operator() {
+    fn a_node_can_be_the_forward_operator_of_another() {
         let mut trace = TraceBuilder::new();
         trace.op("aten::pow", 0, 5).sequence(1);
         trace.node("PowBackward0", 10, 20).sequence(1).forward_thread(1);

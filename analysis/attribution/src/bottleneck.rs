@@ -1,34 +1,34 @@
-//! The bottleneck of an iteration, as a counterfactual: how much shorter would it be if launches, host
-//! code, synchronization, data loading, copies, communication, memory bandwidth or arithmetic cost
-//! nothing, one at a time?
+//! The bottleneck of an iteration, as a counterfactual: how much shorter would it be if launches,
+//! host code, synchronization, data loading, copies, communication, memory bandwidth or arithmetic
+//! were free, one at a time?
 //!
-//! Each answer is a replay of the iteration's graph in which the tasks and waits of one cause take no
-//! time. A GPU does its work in any case, so what is no work of the GPU's saves at most the time in
-//! which the GPU is idle. Replays of several streams could let kernels overlap that shared one GPU;
-//! that limit holds there, too.
+//! Each answer is a replay of the iteration's graph in which the tasks and waits of one cause take
+//! no time. The GPU's work remains in any case, so causes that are not GPU work save at most the
+//! GPU's idle time. That limit also holds for replays of several streams, which could otherwise
+//! overlap kernels that shared one GPU.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::kernel_bound::KernelBounds;
-use ridgeline_graph::critical_path::{Stretch, critical_path};
+use ridgeline_graph::critical_path::{Segment, critical_path};
 use ridgeline_graph::graph::{Edge, Graph, LONG_DISPATCH_NS, Resource, Task, TaskId, TaskKind};
 use ridgeline_graph::recorded::Recorded;
 use ridgeline_graph::recorded::TRUSTED_REPLAY;
 use ridgeline_graph::simulate::{self, Schedule, SimulationError};
 use ridgeline_graph::uploads::is_upload;
-use ridgeline_profile::bottleneck::{Bottleneck, Cause, EVIDENCE, Saving};
+use ridgeline_profile::bottleneck::{Bottleneck, Cause, MAX_EVIDENCE, Saving};
 use ridgeline_profile::{FileId, Phase, Roof};
 
-/// An operator that launches nothing is PyTorch's own work around kernels (`view`, `empty`), unless it
-/// takes so long that it must compute on the host, in nanoseconds.
+/// The maximum nanoseconds of an operator that launches nothing and is still PyTorch's overhead
+/// (`view`, `empty`). Longer ones must compute on the host.
 const LONG_OPERATOR_NS: f64 = 50_000.0;
-/// From a launch to the start of its kernel on an idle GPU, at most, in nanoseconds. A kernel that
-/// comes later waited for something that the recording does not show. The sample traces have 1 to 14 µs.
+/// The maximum nanoseconds from a launch to the start of its kernel on an idle GPU. A later kernel
+/// waited for something that was not recorded. The sample traces have 1 to 14 µs.
 const LAUNCH_DELAY_NS: f64 = 20_000.0;
-/// Less of an iteration is within the error of the replay.
-const LEAST_SAVING: f64 = 1e-3;
+/// The smallest reported share; less is within the error of the replay.
+const MIN_SAVING_SHARE: f64 = 1e-3;
 
-/// Every cause by itself; which of them an iteration has depends on what ran it.
+/// All single causes; which of them apply depends on the device.
 const CAUSES: [Cause; 10] = [
     Cause::Compute,
     Cause::MemoryBandwidth,
@@ -42,17 +42,21 @@ const CAUSES: [Cause; 10] = [
     Cause::HostCode,
 ];
 
-/// The bottleneck of an iteration; `roof` is that of the GPU that ran it. Nothing where the iteration
-/// takes no time.
+/// Computes the bottleneck of an iteration; `roof` is that of the GPU that ran it. Returns `None`
+/// if the iteration takes no time.
 pub fn bottleneck(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bottleneck> {
     let (graph, schedule) = (&recorded.graph, &recorded.schedule);
     let iteration_ns = schedule.iteration_ns;
     if !iteration_ns.is_finite() || iteration_ns <= 0.0 {
         return None;
     }
-    let off = recorded.replay_error.abs();
-    if off.is_nan() || off > TRUSTED_REPLAY {
-        return Some(Bottleneck { iteration_ns, untrusted: Some(off), ..Bottleneck::default() });
+    let replay_error = recorded.replay_error.abs();
+    if replay_error.is_nan() || replay_error > TRUSTED_REPLAY {
+        return Some(Bottleneck {
+            iteration_ns,
+            untrusted: Some(replay_error),
+            ..Bottleneck::default()
+        });
     }
     let causes = Causes::new(graph, roof);
     let mut evidence = causes.evidence(graph, schedule);
@@ -61,20 +65,21 @@ pub fn bottleneck(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bottleneck
     let mut savings = Vec::new();
     for cause in CAUSES.into_iter().filter(|cause| causes.has(*cause)) {
         let then_ns = causes.without(graph, |it| it == cause).ok()?;
-        let most_ns = causes.most_ns(graph, schedule, cause);
-        let saved_ns = (iteration_ns - then_ns).min(most_ns).max(0.0);
+        let max_saving_ns = causes.max_saving_ns(graph, schedule, cause);
+        let saved_ns = (iteration_ns - then_ns).min(max_saving_ns).max(0.0);
         savings.push((cause, saved_ns));
     }
     if causes.on_gpu {
         let then_ns = causes.without(graph, Cause::is_of_host).ok()?;
-        // Removing more never takes longer; only a replay that has not settled says so.
-        let least_ns = savings.iter().filter(|(cause, _)| cause.is_of_host()).map(|(_, ns)| *ns);
-        let least_ns = least_ns.fold(0.0, f64::max);
-        let most_ns = (iteration_ns - busy_ns).max(least_ns);
-        savings.push((Cause::Host, (iteration_ns - then_ns).clamp(least_ns, most_ns)));
+        // Removing more causes never takes longer; only a replay in an unsettled state shows that.
+        let min_saving_ns =
+            savings.iter().filter(|(cause, _)| cause.is_of_host()).map(|(_, ns)| *ns);
+        let min_saving_ns = min_saving_ns.fold(0.0, f64::max);
+        let max_saving_ns = (iteration_ns - busy_ns).max(min_saving_ns);
+        savings.push((Cause::Host, (iteration_ns - then_ns).clamp(min_saving_ns, max_saving_ns)));
         evidence.add_host();
     }
-    savings.retain(|(_, saved_ns)| *saved_ns >= LEAST_SAVING * iteration_ns);
+    savings.retain(|(_, saved_ns)| *saved_ns >= MIN_SAVING_SHARE * iteration_ns);
     savings.sort_by(|a, b| {
         let is_host = |cause: Cause| cause == Cause::Host;
         is_host(a.0).cmp(&is_host(b.0)).then(b.1.total_cmp(&a.1))
@@ -89,7 +94,7 @@ pub fn bottleneck(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bottleneck
     })
 }
 
-/// What a wait of the host for a GPU is part of; nothing where it is none.
+/// Returns the cause of a host wait for a GPU; `None` if the edge is not one.
 fn waits_for(graph: &Graph, edge: &Edge) -> Option<Cause> {
     let (from, to) = (graph.task(edge.from)?, graph.task(edge.to)?);
     match (from.kind.is_host(), to.kind) {
@@ -99,10 +104,10 @@ fn waits_for(graph: &Graph, edge: &Edge) -> Option<Cause> {
     }
 }
 
-/// What each task is part of.
+/// The cause of each task.
 struct Causes {
     on_gpu: bool,
-    /// By task; nothing of what the recording does not explain.
+    /// By task; `None` if the recording does not explain it.
     of_tasks: Vec<Option<Cause>>,
     /// Whether the host waits for a GPU.
     has_waits: bool,
@@ -126,7 +131,7 @@ impl Causes {
         (of_waits && self.has_waits) || self.of_tasks.contains(&Some(cause))
     }
 
-    /// How long the iteration takes if some causes cost nothing.
+    /// Returns the nanoseconds of the iteration if some causes are free.
     fn without(
         &self,
         graph: &Graph,
@@ -148,7 +153,7 @@ impl Causes {
             let (Some(from), Some(to)) = (task(edge.from), task(edge.to)) else {
                 return edge.lag_ns;
             };
-            // A kernel that begins while its launch still runs does not begin before that.
+            // A kernel that begins while its launch still runs must not begin before the launch.
             let lag_ns = if is_free_task(edge.from) { edge.lag_ns.max(0.0) } else { edge.lag_ns };
             let is_launch = from.kind == TaskKind::Launch && !to.kind.is_host();
             if is_launch && lag_ns > 0.0 && is_free(delay_of(to)) {
@@ -160,9 +165,9 @@ impl Causes {
         Ok(simulate::steady(&free)?.iteration_ns)
     }
 
-    /// The most that a cause can save: the time in which no other work of the GPU's runs, or of the
-    /// GPU's own work, the time in which it runs.
-    fn most_ns(&self, graph: &Graph, schedule: &Schedule, cause: Cause) -> f64 {
+    /// Returns the maximum saving of a cause: the time in which no other GPU work runs, or for GPU
+    /// work, the time in which it runs.
+    fn max_saving_ns(&self, graph: &Graph, schedule: &Schedule, cause: Cause) -> f64 {
         if !self.on_gpu {
             return schedule.iteration_ns;
         }
@@ -178,14 +183,14 @@ impl Causes {
         }
     }
 
-    /// The time in which at least one of some tasks runs, in nanoseconds.
+    /// Returns the nanoseconds in which at least one of the matching tasks runs.
     fn busy_ns(
         &self,
         graph: &Graph,
         schedule: &Schedule,
         counts: impl Fn(&Task, Option<Cause>) -> bool,
     ) -> f64 {
-        let mut stretches: Vec<(f64, f64)> = graph
+        let mut intervals: Vec<(f64, f64)> = graph
             .iter()
             .filter(|(id, task)| counts(task, self.of(*id)))
             .filter_map(|(id, _)| {
@@ -193,20 +198,20 @@ impl Causes {
                 Some((start_ns, *schedule.end_ns.get(id.index())?))
             })
             .collect();
-        stretches.sort_by(|a, b| a.0.total_cmp(&b.0));
+        intervals.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (mut sum_ns, mut covered_ns) = (0.0, f64::NEG_INFINITY);
-        for (start_ns, end_ns) in stretches {
+        for (start_ns, end_ns) in intervals {
             sum_ns += (end_ns - start_ns.max(covered_ns)).max(0.0);
             covered_ns = covered_ns.max(end_ns);
         }
         sum_ns.min(schedule.iteration_ns)
     }
 
-    /// Where the time of each cause is: on the critical path, because nothing else makes the iteration
-    /// longer.
+    /// Collects the time of each cause on the critical path, because only tasks on it make the
+    /// iteration longer.
     fn evidence(&self, graph: &Graph, schedule: &Schedule) -> Evidence {
         let mut evidence = Evidence::default();
-        for Stretch { task: id, time_ns, is_delay } in critical_path(graph, schedule) {
+        for Segment { task: id, time_ns, is_delay } in critical_path(graph, schedule) {
             let Some(task) = graph.task(id) else { continue };
             let cause = match is_delay && !task.kind.is_host() {
                 true => Some(delay_of(task)),
@@ -232,16 +237,16 @@ impl Causes {
     }
 }
 
-/// What the delay before a task of a GPU is part of.
+/// Returns the cause of the delay before a GPU task.
 fn delay_of(task: &Task) -> Cause {
     if task.kind == TaskKind::HostCopy { Cause::HostCopies } else { Cause::Launches }
 }
 
-/// What tells the causes of tasks.
+/// Classifies tasks by cause.
 struct Kinds {
     on_gpu: bool,
     kernels: KernelBounds,
-    /// Calls of operators that launch something.
+    /// Operator calls that launch GPU work.
     launching: HashSet<u32>,
     /// Launches of copies between host and GPU, and waits for uploads.
     copying: HashSet<TaskId>,
@@ -281,7 +286,7 @@ impl Kinds {
             TaskKind::HostGap if task.is_in_operator && self.on_gpu => Cause::Launches,
             TaskKind::HostGap if task.is_in_operator => Cause::Operators,
             TaskKind::HostGap => match graph.resources().get(task.resource.0 as usize) {
-                // Of other threads the recording shows only when they called.
+                // The recording has only the launch times of other threads.
                 Some(Resource::OtherThread(_)) => return None,
                 _ => Cause::HostCode,
             },
@@ -292,17 +297,17 @@ impl Kinds {
     }
 }
 
-/// Where the time of one cause is.
+/// The lines and operators of one cause.
 #[derive(Clone, Debug, Default)]
-struct Where {
+struct Contributors {
     time_ns: f64,
     lines: BTreeMap<(FileId, u32), f64>,
     operators: HashMap<String, f64>,
 }
 
-/// Where the time of each cause is.
+/// The lines and operators of each cause.
 #[derive(Clone, Debug, Default)]
-struct Evidence(BTreeMap<Cause, Where>);
+struct Evidence(BTreeMap<Cause, Contributors>);
 
 impl Evidence {
     fn add(&mut self, graph: &Graph, cause: Cause, task: &Task, time_ns: f64) {
@@ -321,9 +326,9 @@ impl Evidence {
         }
     }
 
-    /// Adds the host as a whole.
+    /// Adds the combined host cause.
     fn add_host(&mut self) {
-        let mut host = Where::default();
+        let mut host = Contributors::default();
         for (_, part) in self.0.iter().filter(|(cause, _)| cause.is_of_host()) {
             host.time_ns += part.time_ns;
             for (line, time_ns) in &part.lines {
@@ -336,13 +341,13 @@ impl Evidence {
         self.0.insert(Cause::Host, host);
     }
 
-    /// A saving with the lines and operators that account for most of it.
+    /// Returns a saving with the lines and operators that account for most of it.
     fn saving(&self, cause: Cause, saved_ns: f64, iteration_ns: f64) -> Saving {
         let share = saved_ns / iteration_ns;
         let mut saving =
             Saving { cause, share, time_ns: saved_ns, lines: Vec::new(), operators: Vec::new() };
         if let Some(found) = self.0.get(&cause) {
-            // What is saved is at most what there is: each place has its part of it.
+            // The saving is at most the total time: each place gets its share.
             let part = (saved_ns / found.time_ns).min(1.0);
             saving.lines = most(found.lines.iter().map(|(line, ns)| (*line, ns * part)));
             let operators = found.operators.iter();
@@ -352,12 +357,12 @@ impl Evidence {
     }
 }
 
-/// The largest, at most [`EVIDENCE`].
+/// Returns the largest entries, at most [`MAX_EVIDENCE`].
 fn most<K: Ord>(times: impl IntoIterator<Item = (K, f64)>) -> Vec<(K, f64)> {
     let times = times.into_iter().filter(|(_, time_ns)| *time_ns > 0.0);
     let mut times: Vec<(K, f64)> = times.collect();
     times.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    times.truncate(EVIDENCE);
+    times.truncate(MAX_EVIDENCE);
     times
 }
 

@@ -1,9 +1,10 @@
-//! Compiled functions: their measured total, split over their lines by the shares of an eager pass.
+//! Compiled functions: their measured total, divided among their lines by the shares of an eager
+//! pass.
 //!
-//! `torch.compile` runs a function's operators without its frames, so what they cost stands on the
-//! line that calls the function. The same program without compilation (`TORCHDYNAMO_DISABLE=1`)
-//! has the frames; of each call line it says how the time below divides. The total stays the
-//! measured one, the lines within are marked as estimated.
+//! `torch.compile` runs a function's operators without its frames, so their cost is on the line
+//! that calls the function. The same program without compilation (`TORCHDYNAMO_DISABLE=1`) has the
+//! frames; for each calling line, it shows how the time below divides. The total remains the
+//! measured one, and the lines within are marked as estimated.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,10 +17,11 @@ use ridgeline_profile::{FileFacts, Phase, Provenance};
 use ridgeline_recording::line_log::{Marker, MarkerId, StackId};
 use ridgeline_recording::manifest::{Manifest, Region};
 
-/// A line of the eager pass: its file's path and its number.
+/// A line of the eager pass: file path and line number.
 type Place = (String, u32);
 
-/// How an eager pass divides the time below each line that calls a compiled function.
+/// The shares of lines, in an eager pass, of the time below each line that calls a compiled
+/// function.
 #[derive(Debug, Default)]
 pub(super) struct EagerShares {
     by_call: HashMap<(Place, Phase), Vec<Share>>,
@@ -30,17 +32,17 @@ pub(super) struct EagerShares {
 /// A part of the time below a call.
 #[derive(Debug)]
 struct Share {
-    /// Of all below the call, 0 to 1.
+    /// Share of all time below the call, 0 to 1.
     share: f64,
-    /// From the innermost line to the compiled function's own, with their functions.
+    /// The lines from the innermost to that of the compiled function, with their functions.
     lines: Vec<(Place, String)>,
-    /// Paths of the modules around, the one first that the innermost line ran in.
+    /// Paths of the enclosing modules, starting with the one of the innermost line.
     modules: Vec<String>,
 }
 
 impl EagerShares {
-    /// Reads the shares off an eager pass. `regions` are the functions that the other run compiled,
-    /// with paths of files instead of indices.
+    /// Computes the shares of an eager pass. `regions` are the functions that the other run
+    /// compiled, with file paths instead of indices.
     pub(crate) fn new(
         join: &Join<'_>,
         contexts: &Contexts<'_>,
@@ -68,7 +70,7 @@ impl EagerShares {
         for (_, context, cost, factor) in sums.by_context(contexts) {
             let frames: Vec<_> =
                 join.places.log.stacks.walk(context.line).map(|(_, frame)| frame).collect();
-            // The outermost compiled frame is the one that was called from outside.
+            // The outermost compiled frame is the one called from outside.
             let outermost = frames.iter().rposition(|frame| compiled.contains(&frame.code));
             let Some((within, caller)) =
                 outermost.and_then(|index| Some((frames.get(..=index)?, frames.get(index + 1)?)))
@@ -103,7 +105,7 @@ impl EagerShares {
         EagerShares { by_call, files: sources.files.clone() }
     }
 
-    /// Adds the files that only the eager pass knows: a compiled run never enters them.
+    /// Adds the files that only the eager pass has: a compiled run never enters them.
     pub(crate) fn add_files(&self, sources: &mut Sources) {
         for file in &self.files {
             if !sources.files.iter().any(|known| known.path == file.path) {
@@ -112,8 +114,8 @@ impl EagerShares {
         }
     }
 
-    /// The shares by the indices of this recording's files and modules. What it does not have is
-    /// left out.
+    /// Converts the shares to indices of this recording's files and modules. Unknown ones are
+    /// omitted.
     pub(crate) fn resolve(&self, sources: &Sources, modules: &Modules) -> Shares {
         let file_of: HashMap<&str, u32> = (0_u32..)
             .zip(&sources.files)
@@ -144,7 +146,7 @@ impl EagerShares {
     }
 }
 
-/// [`EagerShares`] by indices: below each line, given as file and number, and in each phase.
+/// [`EagerShares`] by index: below each line, given as file and number, and in each phase.
 #[derive(Debug)]
 pub(super) struct Shares(HashMap<((u32, u32), Phase), Vec<ResolvedShare>>);
 
@@ -156,8 +158,8 @@ struct ResolvedShare {
 }
 
 impl Shares {
-    /// Moves the time of compiled operators from the lines that call them to the lines within. How far
-    /// the iterations of those lay apart is not known any more.
+    /// Moves the time of compiled operators from the lines that call them to the lines within,
+    /// whose samples are discarded because the spread of the iterations is no longer known.
     pub(crate) fn split(
         &self,
         join: &Join<'_>,
@@ -183,7 +185,7 @@ impl Shares {
                 if let Some(cost) = lines.cost_mut(call) {
                     cost.samples.clear();
                     let own_ns = cost.self_time.get_mut(phase);
-                    // All shares together take away what was there, but for rounding.
+                    // All shares together remove the whole time, up to rounding.
                     *own_ns = (*own_ns - part_ns).max(0.0);
                 }
                 if let Some(cost) = lines.cost_mut(own) {
@@ -219,17 +221,17 @@ impl Shares {
     }
 }
 
-/// Where compiled operators ran.
+/// The place of compiled operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct CompiledPlace {
-    /// Its innermost line calls the compiled function.
+    /// The stack whose innermost line calls the compiled function.
     line: StackId,
     phase: Phase,
-    /// The modules around, as [`super::contexts::Context::markers`] orders them.
+    /// The enclosing modules, in the order of [`super::contexts::Context::markers`].
     markers: [MarkerId; 2],
 }
 
-/// Nanoseconds of an iteration that compiled operators took.
+/// Returns the nanoseconds per iteration of compiled operators, by place.
 fn compiled_time(
     join: &Join<'_>,
     contexts: &Contexts<'_>,
@@ -246,7 +248,7 @@ fn compiled_time(
                 phase: context.phase,
                 markers: context.markers(),
             };
-            *times.entry(place).or_default() += sums.of_operator(index, id);
+            *times.entry(place).or_default() += sums.shown_operator_ns(index, id);
         }
     }
     let mut times: Vec<(CompiledPlace, f64)> = times.into_iter().collect();
@@ -254,7 +256,8 @@ fn compiled_time(
     times
 }
 
-/// By operator: whether it runs within a compiled function, or is the derivative of one that does.
+/// Returns whether each operator runs within a compiled function, or is the derivative of one that
+/// does.
 fn compiled_operators(join: &Join<'_>) -> Vec<bool> {
     let operators = &join.trace.operators;
     let mut compiled = vec![false; operators.len()];

@@ -1,9 +1,9 @@
-//! To whom a moment belongs: which stacks, which modules, which phase.
+//! The contexts that moments are attributed to: stacks, modules and phase.
 //!
-//! Work that autograd does has two stacks: the one on which it runs (`loss.backward()` is on it)
-//! and the one of the forward operator that it is the derivative of. Its cost is part of both, and
-//! its own line is the forward one, unless the user's own code runs within the node (a custom
-//! function's `backward`, a hook, a checkpoint's second forward pass): then it is that code's.
+//! Autograd's work has two stacks: the one on which it runs (`loss.backward()` is on it) and that
+//! of the forward operator whose derivative it is. Its total cost belongs to both. Its self cost
+//! belongs to the forward line, unless user code runs within the node (a custom function's
+//! `backward`, a hook, the second forward pass of a checkpoint): then it belongs to that code.
 
 use std::collections::HashMap;
 
@@ -19,32 +19,31 @@ use ridgeline_recording::trace::ThreadId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ContextId(pub u32);
 
-/// What moments have in common that cost the same lines, modules and phase.
+/// What moments that are attributed to the same lines, modules and phase have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Context {
-    /// Of the thread that works.
+    /// Stack of the working thread.
     pub own: StackId,
-    /// Of the thread that waits for it: on a GPU autograd works on a thread of its own.
+    /// Stack of the thread that waits for it: on a GPU, autograd works on another thread.
     pub caller: StackId,
-    /// Of the forward operator, for work of autograd.
+    /// Stack of the forward operator, for autograd's work.
     pub forward: StackId,
-    /// Which of the three says the line that the cost is its own.
+    /// The one of the three stacks whose line gets the self cost.
     pub line: StackId,
-    /// Around the thread that works.
+    /// Modules and phases around the working thread.
     pub marker: MarkerId,
-    /// Around the forward operator.
+    /// Modules and phases around the forward operator.
     pub forward_marker: MarkerId,
-    /// The part of the iteration.
     pub phase: Phase,
 }
 
 impl Context {
-    /// The stacks of which every line takes part in the cost.
+    /// Returns the stacks whose lines all get the total cost.
     pub(crate) fn stacks(&self) -> [StackId; 3] {
         [self.own, self.caller, self.forward]
     }
 
-    /// The markers around it, those first that are around what its line belongs to.
+    /// Returns the markers around it, starting with those around its own line.
     pub(crate) fn markers(&self) -> [MarkerId; 2] {
         if self.line == self.own || self.forward_marker == MarkerId::NONE {
             [self.marker, self.forward_marker]
@@ -54,18 +53,18 @@ impl Context {
     }
 }
 
-/// All contexts of a recording, and of each operator which one it has.
+/// All contexts of a recording, and the context of each operator.
 pub(super) struct Contexts<'a> {
     join: &'a Join<'a>,
-    /// By node: the stack and the marker of its forward operator, and of those who wait for it.
+    /// By node: the places of the node, of its waiting caller and of its forward operator.
     node_places: Vec<NodePlace>,
-    /// By thread: the engine of autograd runs nodes on it.
+    /// By thread: whether autograd's engine runs nodes on it.
     runs_nodes: Vec<bool>,
-    /// By operator: an operator within it, or itself, made a node that ran.
+    /// By operator: whether it, or an operator around or within it, created a node that ran.
     builds_the_loss: Vec<bool>,
     phases: Vec<Option<Phase>>,
     forward_unless_marked: bool,
-    /// By stack: the training loop fetches its next batch.
+    /// By stack: whether the training loop fetches its next batch.
     fetches: Vec<bool>,
     all: Vec<Context>,
     ids: HashMap<Context, ContextId>,
@@ -79,7 +78,8 @@ struct NodePlace {
 }
 
 impl<'a> Contexts<'a> {
-    /// Without a line log, operators outside of everything that is marked are forward ones.
+    /// `forward_unless_marked`: whether operators outside of all markers belong to the forward
+    /// pass, as they do without a line log.
     pub(crate) fn new(
         join: &'a Join<'a>,
         manifest: Option<&Manifest>,
@@ -100,8 +100,8 @@ impl<'a> Contexts<'a> {
         contexts
     }
 
-    /// In order of time, because the forward operator of a node can have run within an earlier
-    /// node (second derivatives): then its line is what that node's is.
+    /// Places the nodes in order of time, because the forward operator of a node can have run
+    /// within an earlier node (second derivatives), whose line it gets then.
     fn place_nodes(&mut self) {
         let mut order: Vec<(i64, u32, usize)> = self
             .join
@@ -142,7 +142,7 @@ impl<'a> Contexts<'a> {
         }
     }
 
-    /// The stack of the thread that waits for autograd's thread.
+    /// Returns the stack of the thread that waits for autograd's thread.
     fn caller_of(&self, thread: ThreadId, forward: Option<u64>, time_ns: i64) -> StackId {
         forward
             .and_then(|forward| self.join.nodes.forward_threads.get(&forward).copied())
@@ -151,9 +151,9 @@ impl<'a> Contexts<'a> {
             .map_or(StackId::EMPTY, |waiting| self.join.places.at(waiting, time_ns).stack)
     }
 
-    /// The stack that waits for an operator which autograd's thread runs outside of every node: a
-    /// callback at the end of the backward pass (`queue_callback`), in which DDP waits for its
-    /// buckets and FSDP reduces the gradients of its root.
+    /// Returns the stack that waits for an operator that autograd's thread runs outside of every
+    /// node: a callback at the end of the backward pass (`queue_callback`), in which DDP waits for
+    /// its buckets and FSDP reduces the gradients of its root.
     fn caller_after_nodes(&self, operator: u32) -> Option<StackId> {
         let ran = self.join.trace.operators.get(operator as usize)?;
         if !self.runs_nodes.get(ran.thread.index()).copied().unwrap_or(false) {
@@ -163,13 +163,13 @@ impl<'a> Contexts<'a> {
         (caller != StackId::EMPTY).then_some(caller)
     }
 
-    /// The context of an operator.
+    /// Returns the context of an operator.
     pub(crate) fn of_operator(&mut self, operator: u32) -> ContextId {
         let context = self.describe(Some(operator), self.join.place_of(operator));
         self.intern(context)
     }
 
-    /// The context of a moment: the innermost operator of the thread, and where the thread stands.
+    /// Returns the context of a moment, from the thread's innermost operator and place.
     pub(crate) fn of_moment(&mut self, operator: Option<u32>, place: Place) -> ContextId {
         let context = self.describe(operator, place);
         self.intern(context)
@@ -221,7 +221,7 @@ impl<'a> Contexts<'a> {
             return Phase::Data;
         }
         let Some(operator) = operator else { return Phase::Other };
-        // A loss outside of every module is part of the forward pass all the same.
+        // A loss outside of every module is still part of the forward pass.
         let forward = self.forward_unless_marked
             || self.builds_the_loss.get(operator as usize).copied().unwrap_or(false);
         if forward { Phase::Forward } else { Phase::Other }
@@ -237,17 +237,17 @@ impl<'a> Contexts<'a> {
         id
     }
 
-    /// A context by its id.
+    /// Returns a context by id.
     pub(crate) fn get(&self, id: ContextId) -> Option<Context> {
         self.all.get(id.0 as usize).copied()
     }
 
-    /// How many contexts there are.
+    /// Returns the number of contexts.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// All of them, by id.
+    /// Iterates over all contexts, by id.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ContextId, &Context)> {
         (0u32..).map(ContextId).zip(&self.all)
     }
@@ -264,12 +264,12 @@ fn runs_nodes(join: &Join<'_>) -> Vec<bool> {
     runs
 }
 
-/// By operator: whether it, or an operator around or within it, made a node that ran. The whole
-/// tree of such an operator is part of the forward pass.
+/// Returns whether each operator, or an operator around or within it, created a node that ran. The
+/// whole tree of such an operator is part of the forward pass.
 fn builds_the_loss(nodes: &Nodes, parents: &[Option<u32>]) -> Vec<bool> {
     let mut builds = nodes.made_a_node.clone();
-    // Children come after their parents, so one pass backward reaches the outermost operator and
-    // one forward everything within it.
+    // Children come after their parents, so one backward pass reaches the outermost operator and
+    // one forward pass everything within it.
     for (index, parent) in parents.iter().enumerate().rev() {
         let made = builds.get(index).copied().unwrap_or(false);
         if let Some(parent) = parent.filter(|_| made).and_then(|p| builds.get_mut(p as usize)) {
@@ -285,14 +285,15 @@ fn builds_the_loss(nodes: &Nodes, parents: &[Option<u32>]) -> Vec<bool> {
     builds
 }
 
-/// By stack: whether the training loop stands on its `for` line. What runs from there is the loader,
-/// also where that is the user's own generator, which no hook of torch's loader tells.
+/// Returns for each stack whether the training loop is on its `for` line. Calls from there belong
+/// to the loader, even if it is the user's own generator, which no hook of PyTorch's loader
+/// detects.
 fn fetches(stacks: &Stacks, manifest: Option<&Manifest>) -> Vec<bool> {
     let mut fetches = vec![false; stacks.len()];
     let Some((manifest, place)) = manifest.and_then(|m| Some((m, m.training_loop?))) else {
         return fetches;
     };
-    // A provider's loop is Ridgeline's own; the place stands for it and fetches nothing.
+    // The loop of a provider is Ridgeline's; its place is a placeholder and fetches nothing.
     if manifest.iterations.found_by.as_deref() == Some("provider") {
         return fetches;
     }
@@ -307,9 +308,9 @@ fn fetches(stacks: &Stacks, manifest: Option<&Manifest>) -> Vec<bool> {
     fetches
 }
 
-/// By marker: the phase that holds there. The innermost phase or module holds, because frameworks
-/// run forward passes within `optimizer.step(closure)`; except that the loader's transforms may be
-/// modules, which does not make loading a forward pass.
+/// Returns the phase of each marker. The innermost phase or module counts, because frameworks run
+/// forward passes within `optimizer.step(closure)`. The exception is loading: the loader's
+/// transforms may be modules, which does not make loading a forward pass.
 fn phases(markers: &Markers) -> Vec<Option<Phase>> {
     let mut phases: Vec<Option<Phase>> = vec![None];
     for (outer, marker) in markers.iter() {

@@ -1,26 +1,26 @@
-//! Where each operator ran: within which operator, and at which place of the user's program.
+//! Finds the parent of each operator, and its place in the user's program.
 //!
-//! The profiler and the line log use one clock, so the place of an operator is the place at which
-//! its thread stood when it began. On 2,932 of 2,932 operators that was the stack that walking the
-//! frames gave.
+//! The profiler and the line log use the same clock, so the place of an operator is that of its
+//! thread when it began. For 2,932 of 2,932 operators it was the same stack as from walking the
+//! frames.
 
 use std::collections::HashMap;
 
 use ridgeline_recording::line_log::{LineLog, MarkerId, Moment, StackId, ThreadLines};
 use ridgeline_recording::trace::{Operator, ThreadId, Trace};
 
-/// Where a thread stands in the user's program.
+/// The place of a thread in the user's program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub stack: StackId,
     pub marker: MarkerId,
 }
 
-/// The line log, found by the trace's threads.
+/// The line log by threads of the trace.
 #[derive(Debug)]
 pub(super) struct Places<'a> {
     pub log: &'a LineLog,
-    /// By thread of the trace: its thread of the line log.
+    /// By thread of the trace: the thread of the line log.
     threads: Vec<Option<&'a ThreadLines>>,
     /// The thread that runs the training loop.
     pub main: Option<ThreadId>,
@@ -44,12 +44,12 @@ impl<'a> Places<'a> {
         Places { log, threads, main }
     }
 
-    /// What the line log says of a thread, in order of time.
+    /// Returns the moments of a thread, in order of time.
     pub(crate) fn moments(&self, thread: ThreadId) -> &'a [Moment] {
         self.thread(thread).map_or(&[], |lines| &lines.moments)
     }
 
-    /// When the recorder ran on a thread, in order of time.
+    /// Returns the intervals in which the recorder ran on a thread, in order of time.
     pub(crate) fn recorder(&self, thread: ThreadId) -> &'a [(i64, i64)] {
         self.thread(thread).map_or(&[], |lines| &lines.recorder)
     }
@@ -58,7 +58,7 @@ impl<'a> Places<'a> {
         self.threads.get(thread.index()).copied().flatten()
     }
 
-    /// Where a thread stood at a time.
+    /// Returns the place of a thread at a time.
     pub(crate) fn at(&self, thread: ThreadId, time_ns: i64) -> Place {
         let moments = self.moments(thread);
         moments
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-/// For each operator the operator within which it ran.
+/// Returns for each operator the operator that called it.
 pub(super) fn parents(operators: &[Operator]) -> Vec<Option<u32>> {
     let mut running: Vec<u32> = Vec::new();
     let mut parents = Vec::with_capacity(operators.len());
@@ -95,7 +95,7 @@ pub(super) fn parents(operators: &[Operator]) -> Vec<Option<u32>> {
     parents
 }
 
-/// For each operator where its thread stood when it began.
+/// Returns for each operator the place of its thread when it began.
 pub(super) fn places(operators: &[Operator], places: &Places<'_>) -> Vec<Place> {
     let mut found = Vec::with_capacity(operators.len());
     let mut thread = None;

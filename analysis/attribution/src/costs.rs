@@ -1,60 +1,60 @@
-//! The cost of each context: what the iterations' instants add up to.
+//! The cost of each context: the sum over the instants of the iterations.
 
 use super::contexts::{ContextId, Contexts};
 use super::device::{Busy, Launches};
 use super::join::Join;
 use super::timeline::Piece;
-use ridgeline_base::intervals::Stretch;
+use ridgeline_base::intervals::Interval;
 
-/// What one context costs, summed over the profiled iterations.
+/// The cost of one context, summed over the profiled iterations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Cost {
-    /// Nanoseconds of the iterations that are this context's, on the host or on a GPU.
+    /// Nanoseconds of the iterations attributed to the context, on the host or a GPU.
     pub time_ns: f64,
-    /// The same as if every iteration had been the typical one (see [`typical`]). Of whole periods, the same.
+    /// The same if every iteration were the typical one (see [`typical`]). For whole periods, equal
+    /// to `time_ns`.
     pub typical_ns: f64,
-    /// Of those, nanoseconds of the host: all of it on a CPU, the GPU's idle time on a GPU.
+    /// The host's part of `time_ns`: all of it on a CPU, the GPU's idle time on a GPU.
     pub host_ns: f64,
-    /// Operators that the profiler recorded in the host's part.
+    /// Number of operators recorded in the host's part.
     pub operators: f64,
-    /// Line events that the line clock recorded in the host's part.
+    /// Number of line events recorded in the host's part.
     pub line_events: f64,
-    /// Nanoseconds of the host's part that were the recorder's own.
+    /// Nanoseconds of the recorder in the host's part.
     pub recorder_ns: f64,
-    /// Nanoseconds of the host's part that went by while it waited for other ranks.
+    /// Nanoseconds of waits for other ranks in the host's part.
     pub waited_ns: f64,
-    /// Nanoseconds of kernels and copies that it launched, each at its full length.
+    /// Sum of the full durations of kernels and copies that it launched, in nanoseconds.
     pub kernel_ns: f64,
-    /// Nanoseconds of the host within calls that launch.
+    /// Host nanoseconds in launch calls.
     pub launch_ns: f64,
 }
 
 /// Costs by context and by operator.
 #[derive(Debug, Default)]
 pub(super) struct Costs {
-    /// By context.
     pub contexts: Vec<Cost>,
-    /// The same by iteration.
+    /// Times by context and iteration.
     pub by_iteration: ByIteration,
-    /// By operator that is shown: nanoseconds of the host's part.
+    /// By shown operator: nanoseconds of the host's part.
     pub operators: Vec<f64>,
-    /// By operator that is shown: nanoseconds of the GPU's part.
+    /// By shown operator: nanoseconds of the GPU's part.
     pub device_of_operators: Vec<f64>,
-    /// Nanoseconds of the windows that belong to kernels which were launched before the recording.
+    /// Nanoseconds of kernels launched before the recording.
     pub leaked_ns: f64,
-    /// Nanoseconds of the windows that no thread explains: the trace has no thread for the loop.
+    /// Nanoseconds of the windows without a thread: the trace has no thread for the loop.
     pub unexplained_ns: f64,
 }
 
 impl Costs {
-    /// Adds up the pieces of the host's time, of which it waits for other ranks in `waits`, and the
-    /// activities of GPUs. Of whole periods, no iteration is typical: each counts.
+    /// Adds up the pieces of host time, with waits for other ranks in `waits`, and the GPU
+    /// activities. In whole periods there is no typical iteration: each one counts.
     pub(crate) fn new(
         join: &Join<'_>,
         contexts: &Contexts<'_>,
         pieces: &[Piece],
         launches: &Launches,
-        waits: &[Stretch],
+        waits: &[Interval],
         are_whole_periods: bool,
     ) -> Costs {
         let (trace, windows) = (join.trace, join.windows);
@@ -66,7 +66,7 @@ impl Costs {
         };
         let busy = Busy::new(trace, windows);
         costs.by_iteration = ByIteration::new(contexts.len(), windows.len());
-        costs.add_host(windows, pieces, &busy.stretches);
+        costs.add_host(windows, pieces, &busy.intervals);
         costs.add_waits(pieces, waits);
         costs.add_device(join, launches, &busy.parts);
         for (index, cost) in costs.contexts.iter_mut().enumerate() {
@@ -122,8 +122,8 @@ impl Costs {
         }
     }
 
-    /// Both are in order.
-    fn add_waits(&mut self, pieces: &[Piece], waits: &[Stretch]) {
+    /// Adds waits to the contexts of pieces. Both must be sorted.
+    fn add_waits(&mut self, pieces: &[Piece], waits: &[Interval]) {
         for piece in pieces {
             let first = waits.partition_point(|(_, end_ns)| *end_ns <= piece.start_ns);
             let within = waits.get(first..).unwrap_or_default().iter();
@@ -169,24 +169,25 @@ impl Costs {
     }
 }
 
-/// Times by context and iteration, for as many as are worth their memory.
+/// Times by context and iteration, if there are few enough iterations.
 #[derive(Debug, Default)]
 pub(super) struct ByIteration {
     iterations: usize,
-    /// One row a context.
+    /// One row per context.
     times: Vec<f64>,
 }
 
 impl ByIteration {
-    /// Beyond so many numbers, an iteration is the mean.
-    const MOST: usize = 4_000_000;
+    /// The maximum number of values. Above it, only sums are stored.
+    const MAX_VALUES: usize = 4_000_000;
 
     fn new(contexts: usize, iterations: usize) -> ByIteration {
-        let numbers = contexts.checked_mul(iterations).filter(|&all| all <= ByIteration::MOST);
+        let numbers =
+            contexts.checked_mul(iterations).filter(|&all| all <= ByIteration::MAX_VALUES);
         ByIteration { iterations, times: vec![0.0; numbers.unwrap_or(0)] }
     }
 
-    /// How many iterations there are; none where they are too many.
+    /// Returns the number of iterations, or 0 if there are too many.
     pub(crate) fn iterations(&self) -> usize {
         if self.times.is_empty() { 0 } else { self.iterations }
     }
@@ -199,7 +200,7 @@ impl ByIteration {
         }
     }
 
-    /// Nanoseconds of a context in each iteration; nothing where there are too many.
+    /// Returns the nanoseconds of a context in each iteration; empty if there are too many.
     pub(crate) fn of(&self, context: usize) -> &[f64] {
         let first = context.saturating_mul(self.iterations);
         let row = self.times.get(first..).and_then(|rest| rest.get(..self.iterations));
@@ -207,10 +208,10 @@ impl ByIteration {
     }
 }
 
-/// What a context would have cost in all iterations if each had been the typical one: the median
-/// (of two, the lower) times their number. Another program that takes the processor makes one
-/// context of one iteration slow; nothing makes one fast. What does not run in every iteration
-/// (logging at every tenth) has no typical one.
+/// Returns the cost of a context if each iteration were the typical one: the median (the lower of
+/// two) times their number. Another program on the CPU makes one context of one iteration slow;
+/// nothing makes one faster. Returns `None` for code that does not run in every iteration (logging
+/// at every tenth), which has no typical iteration.
 pub(super) fn typical(times: &[f64]) -> Option<f64> {
     if times.iter().any(|time_ns| *time_ns <= 0.0) {
         return None;
@@ -221,12 +222,12 @@ pub(super) fn typical(times: &[f64]) -> Option<f64> {
     Some(middle * times.len() as f64)
 }
 
-/// Whether a time lies in one of the windows, which are sorted and do not overlap.
+/// Whether a time is in one of the windows, which must be sorted and must not overlap.
 pub(super) fn is_within(windows: &[(i64, i64)], time_ns: i64) -> bool {
     window_at(windows, time_ns).is_some()
 }
 
-/// The window in which a time lies.
+/// Returns the index of the window that contains a time.
 pub(super) fn window_at(windows: &[(i64, i64)], time_ns: i64) -> Option<usize> {
     let index = windows.partition_point(|&(_, end_ns)| end_ns <= time_ns);
     windows.get(index).filter(|&&(start_ns, _)| start_ns <= time_ns).map(|_| index)
@@ -237,20 +238,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_slow_iteration_is_not_typical() {
+    fn typical_ignores_one_slow_iteration() {
         assert_eq!(typical(&[10.0, 12.0, 500.0]), Some(36.0));
         assert_eq!(typical(&[10.0, 500.0]), Some(20.0));
         assert_eq!(typical(&[10.0]), Some(10.0));
     }
 
     #[test]
-    fn what_does_not_run_in_every_iteration_has_no_typical_one() {
+    fn code_that_runs_sometimes_has_no_typical_iteration() {
         assert_eq!(typical(&[0.0, 12.0, 500.0]), None);
         assert_eq!(typical(&[]), None);
     }
 
     #[test]
-    fn windows_hold_their_beginning_and_not_their_end() {
+    fn windows_include_their_start_and_exclude_their_end() {
         let windows = [(0, 10), (20, 30)];
         let within = [-1, 0, 9, 10, 15, 20, 30].map(|time_ns| is_within(&windows, time_ns));
         assert_eq!(within, [false, true, true, false, false, true, false]);

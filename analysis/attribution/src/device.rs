@@ -1,8 +1,8 @@
-//! What a GPU did at each instant of the iterations, and for which context.
+//! The GPU at each instant of the iterations, by context.
 //!
-//! An instant at which kernels run belongs to them, in equal parts where several run at once; an
-//! instant at which none runs belongs to what the host did then. So the parts add up to the
-//! iteration, whoever waits for whom.
+//! An instant at which kernels run belongs to them, in equal parts if several run concurrently. An
+//! instant at which none runs belongs to the host's context. So the parts add up to the iteration,
+//! whatever waits for what.
 
 use super::contexts::{ContextId, Contexts};
 use super::join::Join;
@@ -15,16 +15,16 @@ use ridgeline_recording::correlation;
 use ridgeline_recording::manifest::Manifest;
 use ridgeline_recording::trace::{ActivityKind, Trace};
 
-/// What launched each activity of a GPU.
+/// The launches of GPU activities.
 #[derive(Debug, Default)]
 pub(super) struct Launches {
-    /// By activity: the runtime call. Nothing for what was launched before the recording began.
+    /// By activity: the runtime call; `None` if it was launched before the recording began.
     calls: Vec<Option<usize>>,
     /// By runtime call: the innermost operator around it.
     operators: Vec<Option<usize>>,
-    /// By runtime call: to whom its work belongs.
+    /// By runtime call: its context.
     pub contexts: Vec<ContextId>,
-    /// What CUDA graphs started.
+    /// Activities launched by CUDA graphs.
     pub replays: Replays,
 }
 
@@ -55,39 +55,40 @@ impl Launches {
         Launches { calls, operators, contexts: of_calls, replays }
     }
 
-    /// The runtime call that launched an activity.
+    /// Returns the runtime call that launched an activity.
     pub(crate) fn call(&self, activity: usize) -> Option<usize> {
         self.calls.get(activity).copied().flatten()
     }
 
-    /// The same, and for what a CUDA graph ran the call that made its node while it was captured.
+    /// Returns the runtime call that launched an activity; for an activity of a CUDA graph, the
+    /// captured call that created its node.
     fn written_call(&self, activity: usize) -> Option<usize> {
         self.replays.captured_call(activity).or_else(|| self.call(activity))
     }
 
-    /// The innermost operator around that call.
+    /// Returns the innermost operator around that call.
     pub(crate) fn operator(&self, activity: usize) -> Option<usize> {
         self.operators.get(self.written_call(activity)?).copied().flatten()
     }
 
-    /// To whom an activity belongs.
+    /// Returns the context of an activity.
     pub(crate) fn context(&self, activity: usize) -> Option<ContextId> {
         self.contexts.get(self.written_call(activity)?).copied()
     }
 }
 
-/// The stretches of time at which some GPU activity ran, and each activity's part of them.
+/// The intervals in which any GPU activity ran, and each activity's part of them.
 #[derive(Debug, Default)]
 pub(super) struct Busy {
-    /// Sorted, without overlaps.
-    pub stretches: Vec<(i64, i64)>,
-    /// By activity, in nanoseconds: its equal part of the instants at which it ran, within the
-    /// windows. The sum is the sum of the stretches.
+    /// The intervals, sorted and without overlaps.
+    pub intervals: Vec<(i64, i64)>,
+    /// By activity: its equal part of the instants at which it ran, within the windows, in
+    /// nanoseconds. The sum equals that of the intervals.
     pub parts: Vec<f64>,
 }
 
 impl Busy {
-    /// `windows` are sorted and do not overlap.
+    /// `windows` must be sorted and must not overlap.
     pub(crate) fn new(trace: &Trace, windows: &[(i64, i64)]) -> Busy {
         let mut changes: Vec<(i64, bool, usize)> = Vec::new();
         for (index, activity) in trace.activities.iter().enumerate() {
@@ -104,20 +105,20 @@ impl Busy {
                 }
             }
         }
-        // Ends come before starts, so that what follows at once does not run beside it.
+        // Ends come before starts, so consecutive activities do not overlap.
         changes.sort_unstable();
-        let mut busy = Busy { stretches: Vec::new(), parts: vec![0.0; trace.activities.len()] };
-        // The integral over time of one over the number of running activities: what an activity
-        // gets is its growth while the activity runs.
+        let mut busy = Busy { intervals: Vec::new(), parts: vec![0.0; trace.activities.len()] };
+        // The integral over time of one over the number of running activities. An activity gets its
+        // growth while the activity runs.
         let mut integral = 0.0;
         let mut running = 0_u32;
         let mut now = i64::MIN;
         for (time_ns, starts, index) in changes {
             if running > 0 && time_ns > now {
                 integral += time_ns.saturating_sub(now) as f64 / f64::from(running);
-                match busy.stretches.last_mut().filter(|(_, end_ns)| *end_ns == now) {
+                match busy.intervals.last_mut().filter(|(_, end_ns)| *end_ns == now) {
                     Some((_, end_ns)) => *end_ns = time_ns,
-                    None => busy.stretches.push((now, time_ns)),
+                    None => busy.intervals.push((now, time_ns)),
                 }
             }
             now = time_ns;
@@ -138,7 +139,7 @@ impl Busy {
     }
 }
 
-/// What the GPUs did over the whole trace; nothing where there was none.
+/// Returns the activity of the GPUs over the whole trace; `None` if there was none.
 pub(super) fn activity(trace: &Trace, launches: &Launches) -> Option<GpuActivity> {
     let facts = activity_facts(trace, &launches.calls)?;
     let leaked = trace
@@ -157,8 +158,8 @@ pub(super) fn activity(trace: &Trace, launches: &Launches) -> Option<GpuActivity
     })
 }
 
-/// What ran the iterations, as the manifest or else the trace says. `ceilings` is what it was measured to
-/// reach.
+/// Returns the device that ran the iterations, from the manifest, else from the trace. `ceilings`
+/// has its measured rates.
 pub(super) fn facts(
     manifest: Option<&Manifest>,
     trace: &Trace,

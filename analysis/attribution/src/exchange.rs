@@ -1,4 +1,4 @@
-//! How much ranks exchange in an iteration, and how much of it nothing hides: on which lines.
+//! The communication of ranks in an iteration, and the exposed part of it by line.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use super::contexts::{ContextId, Contexts};
 use super::join::Join;
 use super::scale::Scale;
 use super::steps::Steps;
-use ridgeline_base::intervals::{Stretch, union_ns};
+use ridgeline_base::intervals::{Interval, union_ns};
 use ridgeline_profile::exchange::{Exchange, ExposedLine};
 use ridgeline_profile::{FileId, Phase};
 use ridgeline_recording::manifest::Manifest;
 
-/// What ranks exchange in an iteration; nothing where there was nothing.
+/// Computes the communication of an iteration; `None` if there was none.
 pub(super) fn exchange(
     communication: &Communication,
     join: &Join<'_>,
@@ -24,7 +24,7 @@ pub(super) fn exchange(
     if communication.operations.is_empty() {
         return None;
     }
-    // The profiler makes an iteration longer, and the others wait for that, too.
+    // The profiler makes an iteration longer, and the other ranks wait for that, too.
     let iterations = steps.iterations_in_sum();
     let factor_of = |id: Option<ContextId>| {
         let of_waits = id.and_then(|id| scale.of_waits.get(id.0 as usize)).copied();
@@ -32,8 +32,8 @@ pub(super) fn exchange(
     };
     let mut all = Exposed::default();
     let mut by_line: BTreeMap<(FileId, u32, bool), Exposed> = BTreeMap::new();
-    for (id, stretches) in &communication.exposed {
-        all.add(stretches, factor_of(*id));
+    for (id, intervals) in &communication.exposed {
+        all.add(intervals, factor_of(*id));
         let Some(context) = id.and_then(|id| contexts.get(id)) else { continue };
         let frame = join.places.log.stacks.top(context.line);
         let place = frame.and_then(|frame| {
@@ -41,7 +41,7 @@ pub(super) fn exchange(
             Some((FileId(code.file), frame.line, context.phase == Phase::Backward))
         });
         if let Some(place) = place {
-            by_line.entry(place).or_default().add(stretches, factor_of(*id));
+            by_line.entry(place).or_default().add(intervals, factor_of(*id));
         }
     }
     let lines = by_line.into_iter().map(|((file, line, in_backward), own)| ExposedLine {
@@ -54,8 +54,8 @@ pub(super) fn exchange(
     lines.sort_by(|one, other| other.exposed_ns.total_cmp(&one.exposed_ns));
     let exposed_ns = all.scaled_ns();
     let hidden_ns =
-        union_ns(communication.operations.clone()).saturating_sub(union_ns(all.stretches)) as f64;
-    // An iteration with a profiler may have hidden more than one without has time for.
+        union_ns(communication.operations.clone()).saturating_sub(union_ns(all.intervals)) as f64;
+    // A profiled iteration may have hidden more than fits in one without the profiler.
     let hidden_ns = (hidden_ns / iterations).min((steps.iteration_ns() - exposed_ns).max(0.0));
     Some(Exchange {
         total_ns: exposed_ns + hidden_ns,
@@ -65,28 +65,28 @@ pub(super) fn exchange(
     })
 }
 
-/// Stretches that nothing hides, of which several may be the same time.
+/// Exposed intervals, some of which may overlap.
 #[derive(Debug, Default)]
 struct Exposed {
-    stretches: Vec<Stretch>,
-    /// Nanoseconds of the profiled iterations, those of each context apart.
+    intervals: Vec<Interval>,
+    /// Sum over contexts in the profiled iterations, in nanoseconds.
     recorded_ns: f64,
-    /// The same of an iteration without a profiler.
+    /// Sum over contexts in an iteration without the profiler, in nanoseconds.
     of_iteration_ns: f64,
 }
 
 impl Exposed {
-    /// Adds those of one context, which a factor makes those of an iteration.
-    fn add(&mut self, stretches: &[Stretch], factor: f64) {
-        let recorded_ns = union_ns(stretches.to_vec()) as f64;
+    /// Adds the intervals of one context, with the factor to an iteration without the profiler.
+    fn add(&mut self, intervals: &[Interval], factor: f64) {
+        let recorded_ns = union_ns(intervals.to_vec()) as f64;
         self.recorded_ns += recorded_ns;
         self.of_iteration_ns += recorded_ns * factor;
-        self.stretches.extend(stretches);
+        self.intervals.extend(intervals);
     }
 
-    /// Nanoseconds of an iteration; what several wait for at once is waited for once.
+    /// Returns the exposed nanoseconds per iteration, with overlapping waits counted once.
     fn scaled_ns(&self) -> f64 {
-        let once_ns = union_ns(self.stretches.clone()) as f64;
+        let once_ns = union_ns(self.intervals.clone()) as f64;
         if self.recorded_ns > 0.0 { once_ns * self.of_iteration_ns / self.recorded_ns } else { 0.0 }
     }
 }
@@ -101,18 +101,18 @@ mod tests {
     use ridgeline_profile::bottleneck::Cause;
     use ridgeline_recording::line_log::{LINE, PHASE_ENTER, PHASE_EXIT, PUSH};
 
-    /// Line 31 runs forward until 100 µs, line 32 backward until 400, line 33 asks for something until
-    /// 500 and computes until 600.
+    /// Line 31 runs forward until 100 µs, line 32 backward until 400, line 33 starts communication
+    /// until 500 and computes until 600.
     fn profile(trace: TraceBuilder) -> Profile {
         profile_timed(trace, &[])
     }
 
-    /// The same, where iterations without a profiler took so many microseconds.
+    /// Like [`profile`], with the times of unprofiled iterations in microseconds.
     fn profile_timed(trace: TraceBuilder, timed_us: &[u64]) -> Profile {
         profile_split(trace, timed_us, &[(0, 600)])
     }
 
-    /// The same, where iterations with a profiler ran from and until so many microseconds.
+    /// Like [`profile_timed`], with the start and end of profiled iterations in microseconds.
     fn profile_split(
         mut trace: TraceBuilder,
         timed_us: &[u64],
@@ -144,7 +144,7 @@ mod tests {
     #[track_caller]
     fn check(trace: TraceBuilder, expected: Expect) {
         let us = |ns: f64| ns / 1e3;
-        let said = profile(trace).exchange.map(|it| {
+        let formatted = profile(trace).exchange.map(|it| {
             let lines = it.lines.iter().map(|line| {
                 let backward = if line.in_backward { " backward" } else { "" };
                 format!(" | {}: {}{backward}", line.line, us(line.exposed_ns))
@@ -155,7 +155,7 @@ mod tests {
                 if copying > 0.0 { format!(" | copying {copying}") } else { String::new() };
             format!("{} exposed {}{copying}{lines}", us(it.total_ns), us(it.exposed_ns))
         });
-        expected.assert_eq(said.as_deref().unwrap_or("nothing"));
+        expected.assert_eq(formatted.as_deref().unwrap_or("nothing"));
     }
 
     fn with(ranges: &[(&str, i64, i64)]) -> TraceBuilder {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_beside_operators_is_hidden() {
+    fn communication_during_operators_is_hidden() {
         check(with(&[("gloo:all_reduce", 120, 190)]), expect!["70 exposed 0"]);
         check(with(&[("Optimizer.step#SGD", 120, 190)]), expect!["nothing"]);
         // It ends in a gap that is too short to be a wait.
@@ -175,16 +175,16 @@ mod tests {
     }
 
     #[test]
-    fn the_gap_in_which_an_operation_ends_is_a_wait_until_then() {
+    fn a_gap_until_the_end_of_a_collective_is_a_wait() {
         check(
             with(&[("gloo:all_reduce", 130, 340)]),
             expect!["210 exposed 140 | 32: 140 backward"],
         );
-        // From when it is asked for, where nothing is computed in between.
+        // From the call on, if nothing is computed in between.
         let mut trace = with(&[("gloo:all_reduce", 420, 500)]);
         trace.op("c10d::allreduce_", 405_000, 30_000);
         check(trace, expect!["95 exposed 95 | 33: 95"]);
-        // Two at once wait no longer than the longer of them.
+        // Two concurrent collectives wait no longer than the longer one.
         check(
             with(&[("gloo:all_reduce", 130, 340), ("gloo:all_reduce", 180, 330)]),
             expect!["210 exposed 140 | 32: 140 backward"],
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_those_of_iterations_without_a_profiler() {
+    fn waits_are_scaled_to_unprofiled_iterations() {
         let exposed_us = |timed_us: &[u64]| {
             let profile = profile_timed(with(&[("gloo:broadcast", 410, 500)]), timed_us);
             profile.exchange.map(|it| (it.exposed_ns / 1e3).round())
@@ -201,14 +201,14 @@ mod tests {
         assert_eq!(exposed_us(&[]), Some(90.0));
         assert_eq!(exposed_us(&[600]), Some(90.0));
         assert_eq!(exposed_us(&[900]), Some(221.0));
-        // Of 40 less, 17 are what recording took of the operators and lines.
+        // Of the 40 µs less, 17 are the overhead of recording operators and lines.
         assert_eq!(exposed_us(&[560]), Some(80.0));
-        // They do not vanish where the iterations without a profiler were much shorter.
+        // Waits do not vanish if the unprofiled iterations were much shorter.
         assert_eq!(exposed_us(&[200]), Some(8.0));
     }
 
     #[test]
-    fn what_is_hidden_fits_into_an_iteration() {
+    fn hidden_time_fits_into_an_iteration() {
         let trace = with(&[("gloo:all_reduce", 0, 600), ("gloo:broadcast", 410, 500)]);
         let profile = profile_split(trace, &[300], &[(0, 300), (300, 600)]);
         let exchange = profile.exchange.expect("an exchange");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_copied_to_where_they_are_exchanged() {
+    fn bucket_copies_are_counted() {
         let mut trace = with(&[("gloo:all_reduce", 130, 340)]);
         trace.op("torch::distributed::reducer::mul_out", 200_000, 30_000);
         trace.op("torch.distributed.ddp.reducer::copy_bucket_to_grad", 240_000, 10_000);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_other_ranks_is_what_the_iteration_waits_for() {
+    fn a_wait_for_other_ranks_is_the_bottleneck() {
         let profile = profile(with(&[("gloo:all_reduce", 130, 350), ("gloo:broadcast", 370, 510)]));
         let found = profile.bottleneck.as_deref().expect("a bottleneck");
         let savings: Vec<_> =
@@ -239,14 +239,14 @@ mod tests {
         let metrics = profile.metrics.as_deref().expect("what it gets out of its device");
         let whole = &metrics.whole;
         assert_eq!(whole.exposed_communication_ns.round(), 290_000.0);
-        // The part beside an operator is communication that computing hides.
+        // Communication that overlaps with an operator is hidden by computing.
         assert_eq!(whole.communication_ns.round(), 360_000.0);
         let backward = metrics.phases[Phase::Backward as usize];
         assert_eq!(backward.exposed_communication_ns.round(), 180_000.0);
     }
 
     #[test]
-    fn what_operators_hide_bounds_nothing() {
+    fn hidden_communication_is_no_bottleneck() {
         let profile = profile(with(&[("gloo:all_reduce", 120, 190)]));
         let found = profile.bottleneck.as_deref().expect("a bottleneck");
         assert_eq!(found.share(Cause::Communication), 0.0);
@@ -256,11 +256,11 @@ mod tests {
     }
 
     #[test]
-    fn only_kernels_that_compute_hide_those_that_communicate() {
+    fn only_compute_kernels_hide_communication() {
         let mut trace = TraceBuilder::new();
         trace.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 150_000, 160_000, 100_000);
         trace.kernel("gemm", 155_000, 200_000, 20_000);
-        // What gloo does beside it is the host's matter.
+        // Concurrent gloo collectives on the host do not count.
         trace.annotation("gloo:barrier", 130_000, 200_000);
         check(trace, expect!["100 exposed 80 | 32: 80 backward"]);
     }

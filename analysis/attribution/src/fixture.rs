@@ -1,4 +1,4 @@
-//! Hand-made recordings for tests. Times are whole nanoseconds from 0.
+//! Builds recordings for tests. Times are integer nanoseconds from 0.
 
 use ridgeline_recording::Interner;
 use ridgeline_recording::Recording;
@@ -9,7 +9,7 @@ use ridgeline_recording::trace::{
     ThreadId, Trace,
 };
 
-/// Builds a trace of which thread 0 is the main one.
+/// Builds a trace whose main thread is thread 0.
 #[derive(Default)]
 pub(crate) struct TraceBuilder {
     strings: Interner,
@@ -25,7 +25,7 @@ impl TraceBuilder {
         self.strings.intern(text).expect("few strings")
     }
 
-    /// An operator on the main thread.
+    /// Adds an operator on the main thread.
     pub(crate) fn op(&mut self, name: &str, start_ns: i64, duration_ns: i64) -> &mut Self {
         let name = self.id(name);
         self.trace.operators.push(Operator {
@@ -43,7 +43,7 @@ impl TraceBuilder {
         self
     }
 
-    /// A node of autograd on the main thread.
+    /// Adds an autograd node on the main thread.
     pub(crate) fn node(&mut self, name: &str, start_ns: i64, duration_ns: i64) -> &mut Self {
         let name = format!("autograd::engine::evaluate_function: {name}");
         self.op(&name, start_ns, duration_ns)
@@ -53,13 +53,13 @@ impl TraceBuilder {
         self.trace.operators.last_mut().expect("an operator")
     }
 
-    /// Of the last operator.
+    /// Sets the sequence number of the last operator.
     pub(crate) fn sequence(&mut self, number: u64) -> &mut Self {
         self.last().sequence = Some(number).into();
         self
     }
 
-    /// Of the last operator.
+    /// Sets the forward thread of the last operator.
     pub(crate) fn forward_thread(&mut self, number: u64) -> &mut Self {
         self.last().forward_thread = Some(number).into();
         self
@@ -71,7 +71,7 @@ impl TraceBuilder {
         self
     }
 
-    /// Inputs of the last operator, as the trace writes them.
+    /// Sets the inputs of the last operator, as the trace writes them.
     pub(crate) fn inputs(&mut self, dims: &str, types: &str, concrete: &str) -> &mut Self {
         let ids = [dims, types, concrete].map(|text| Some(self.id(text)));
         let [dims, types, concrete] = ids;
@@ -80,7 +80,7 @@ impl TraceBuilder {
         self
     }
 
-    /// A range that somebody named, on a thread of its own.
+    /// Adds an annotation, on another thread.
     pub(crate) fn annotation(&mut self, name: &str, start_ns: i64, duration_ns: i64) -> &mut Self {
         let name = self.id(name);
         let thread = ThreadId(1);
@@ -88,7 +88,7 @@ impl TraceBuilder {
         self
     }
 
-    /// A launch from the main thread at a time, and the kernel that it starts.
+    /// Adds a launch on the main thread, and its kernel.
     pub(crate) fn kernel(&mut self, name: &str, launch_ns: i64, start_ns: i64, duration_ns: i64) {
         let correlation = Some(self.trace.activities.len() as u64 + 1);
         let launch = self.id("cudaLaunchKernel");
@@ -102,13 +102,13 @@ impl TraceBuilder {
         self.leaked_kernel(name, start_ns, duration_ns);
     }
 
-    /// A launch from the main thread while a CUDA graph is captured.
+    /// Adds a launch on the main thread during the capture of a CUDA graph.
     pub(crate) fn captured_launch(&mut self, start_ns: i64) {
         self.call("cudaLaunchKernel", start_ns, None);
     }
 
-    /// A replay of a CUDA graph from the main thread, and the kernels that it starts: each with the
-    /// number of its node, its start and its duration.
+    /// Adds a replay of a CUDA graph on the main thread, and its kernels: node number, start and
+    /// duration.
     pub(crate) fn replay(&mut self, launch_ns: i64, kernels: &[(u64, i64, i64)]) {
         let correlation = Some(1_000_000 + launch_ns.unsigned_abs());
         self.call("cudaGraphLaunch", launch_ns, correlation);
@@ -137,7 +137,7 @@ impl TraceBuilder {
         self.trace.runtime_calls.last_mut().expect("a launch").thread = ThreadId(thread);
     }
 
-    /// A kernel without a launch in the recording.
+    /// Adds a kernel without a launch in the recording.
     pub(crate) fn leaked_kernel(&mut self, name: &str, start_ns: i64, duration_ns: i64) {
         let correlation = Some(self.trace.activities.len() as u64 + 1);
         let name = self.id(name);
@@ -156,7 +156,7 @@ impl TraceBuilder {
         });
     }
 
-    /// An allocation, or a free where the bytes are negative, on the main thread.
+    /// Adds an allocation, or a free if the bytes are negative, on the main thread.
     pub(crate) fn memory(&mut self, time_ns: i64, address: u64, bytes: i64) -> &mut Self {
         self.trace.memory.push(MemoryEvent {
             time_ns,
@@ -187,8 +187,8 @@ impl TraceBuilder {
     }
 }
 
-/// A recording of one file `train.py`, whose functions are `<module>` (0), `Net.forward` (1) and
-/// `helper` (2); of one iteration from 0 to `end_ns`.
+/// Creates a recording of one file `train.py` with the functions `<module>` (0), `Net.forward` (1)
+/// and `helper` (2), and of one iteration from 0 to `end_ns`.
 pub(crate) fn recording(
     trace: TraceBuilder,
     records: &[(i64, u8, u32, u32)],

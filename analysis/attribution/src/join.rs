@@ -1,22 +1,22 @@
-//! The recording, joined: what every later step asks about operators, threads and places.
+//! A trace joined with its line log: parents, places and autograd nodes of operators.
 
 use super::backward::{self, Nodes};
 use super::correlate::{self, Place, Places};
 use ridgeline_recording::line_log::LineLog;
 use ridgeline_recording::trace::{ThreadId, Trace};
 
-/// A trace with, for each of its operators, what is around it.
+/// A trace with the context of each of its operators.
 pub(super) struct Join<'a> {
     pub trace: &'a Trace,
     pub places: Places<'a>,
-    /// By operator: the one within which it ran.
+    /// By operator: the operator that called it.
     pub parents: Vec<Option<u32>>,
-    /// By operator: where its thread stood when it began.
+    /// By operator: the place of its thread when it began.
     pub operator_places: Vec<Place>,
     pub nodes: Nodes,
-    /// By operator: the one to show for it.
+    /// By operator: the operator that is shown instead of it, or itself.
     pub shown: Vec<u32>,
-    /// The profiled iterations: sorted, not overlapping.
+    /// The profiled iterations, sorted and without overlaps.
     pub windows: &'a [(i64, i64)],
     /// The thread of the training loop.
     pub main: Option<ThreadId>,
@@ -33,30 +33,30 @@ impl<'a> Join<'a> {
         Join { trace, places, parents, operator_places, nodes, shown, windows, main }
     }
 
-    /// Where an operator's thread stood when it began.
+    /// Returns the place of an operator's thread when it began.
     pub(crate) fn place_of(&self, operator: u32) -> Place {
         self.operator_places.get(operator as usize).copied().unwrap_or_default()
     }
 
-    /// The operator to show for an operator.
+    /// Returns the operator that is shown for an operator.
     pub(crate) fn shown_for(&self, operator: u32) -> Option<u32> {
         self.shown.get(operator as usize).copied()
     }
 
-    /// The operator within which an operator ran.
+    /// Returns the operator that called an operator.
     pub(crate) fn parent_of(&self, operator: u32) -> Option<u32> {
         self.parents.get(operator as usize).copied().flatten()
     }
 
-    /// Whether an operator runs within a node of autograd.
+    /// Whether an operator runs within an autograd node.
     pub(crate) fn in_node(&self, operator: u32) -> bool {
         self.nodes.of(operator).is_some()
     }
 }
 
-/// By operator: the one to show for it. The outermost one that the same place of the user's program
-/// called says what a person wrote (`aten::linear`, not the `aten::addmm` within); of autograd's
-/// work it is the node.
+/// Returns the shown operator of each operator: the outermost one called from the same place of the
+/// user's program, which is the one that the user wrote (`aten::linear`, not the `aten::addmm`
+/// within). For autograd's work it is the node.
 fn shown_operators(parents: &[Option<u32>], places: &[Place], nodes: &Nodes) -> Vec<u32> {
     let mut shown: Vec<u32> = Vec::with_capacity(parents.len());
     for (index, parent) in (0_u32..).zip(parents) {
@@ -74,7 +74,8 @@ fn shown_operators(parents: &[Option<u32>], places: &[Place], nodes: &Nodes) -> 
     shown
 }
 
-/// Without a line log: the thread with most operators outside of autograd.
+/// Returns the thread with most operators outside of autograd, which runs the loop if there is no
+/// line log.
 fn busiest_thread(trace: &Trace, nodes: &Nodes) -> Option<ThreadId> {
     let mut counts = vec![0_u64; trace.threads.len()];
     for (operator, node) in trace.operators.iter().zip(&nodes.of_operator) {

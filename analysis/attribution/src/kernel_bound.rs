@@ -1,63 +1,65 @@
-//! Whether arithmetic or memory limits a kernel, or on a CPU an operator: by the roofline of its
-//! operator (Williams, Waterman and Patterson, CACM 2009), else by its name.
+//! Determines whether a kernel, or on a CPU an operator, is limited by arithmetic or memory
+//! bandwidth: by the roofline of its operator (Williams, Waterman and Patterson, CACM 2009), else
+//! by its name.
 
-use crate::metrics::tensor_cores::product_unit;
+use crate::metrics::tensor_cores::matmul_unit;
 use ridgeline_graph::graph::{Graph, Task, TaskKind};
 use ridgeline_operators::op_cost::{self, Work};
 use ridgeline_operators::product_kernel::{ProductType, product_of};
 use ridgeline_profile::Roof;
 use ridgeline_profile::bottleneck::Cause;
 
-/// An operator of a CPU that neither ceiling explains by at least this share is bound by neither: what
-/// takes its time is the call. ...
-const LEAST_EXPLAINED: f64 = 0.3;
-/// ... In a long call something else than the call must take the time; arithmetic and memory are all
-/// there is, unless PyTorch runs it by some slow path.
-const LEAST_EXPLAINED_OF_LONG: f64 = 0.1;
-/// Calls of at least so many nanoseconds are long. Only they tell what a processor reaches.
-const LEAST_NS: f64 = 200_000.0;
-/// A product shows a ceiling from so many operations on, ...
-const LEAST_FLOPS: f64 = 50e6;
-/// ... and a stream from so many bytes, which are more than a core's caches hold.
-const LEAST_BYTES: f64 = 8e6;
-/// Operations per byte from which on an operator is a product rather than a stream.
-const PRODUCT: f64 = 8.0;
+/// The minimum share of either peak that a CPU operator must reach to be limited by it. Below it,
+/// the operator is limited by call overhead. ...
+const MIN_EXPLAINED: f64 = 0.3;
+/// ... For long calls the minimum is lower: overhead cannot explain them, so arithmetic or memory
+/// must, unless PyTorch uses a slow code path.
+const MIN_EXPLAINED_OF_LONG_CALLS: f64 = 0.1;
+/// The minimum nanoseconds of a long call. Only long calls show what a CPU can reach.
+const MIN_LONG_CALL_NS: f64 = 200_000.0;
+/// The minimum number of operations for a GEMM to determine peak compute, ...
+const MIN_FLOPS: f64 = 50e6;
+/// ... and the minimum bytes for a memory-bound operator to determine bandwidth: more than the
+/// caches of a core.
+const MIN_BYTES: f64 = 8e6;
+/// The minimum number of operations per byte of a GEMM; below it, an operator is memory-bound.
+const MIN_GEMM_INTENSITY: f64 = 8.0;
 
-/// What limits the kernels of a graph.
+/// The limits of a graph's kernels.
 pub(super) struct KernelBounds {
     on_gpu: bool,
     roof: Option<Roof>,
-    /// By operator of the graph.
+    /// Work by operator of the graph.
     works: Vec<Option<Work>>,
-    /// On a CPU by operator: the answer.
+    /// On a CPU: the cause by operator.
     of_operators: Vec<Cause>,
-    /// By name of the graph.
+    /// Properties by kernel name of the graph.
     names: Vec<Name>,
 }
 
-/// What the name of a kernel tells.
+/// The properties of a kernel that its name reveals.
 #[derive(Clone, Copy, Default)]
 struct Name {
     is_product: bool,
-    /// Whether it touches each element once.
+    /// Whether it accesses each element once.
     moves: bool,
 }
 
 impl Name {
     fn of(name: &str) -> Name {
-        Name { is_product: product_unit(name).is_some(), moves: moves(name) }
+        Name { is_product: matmul_unit(name).is_some(), moves: moves(name) }
     }
 }
 
 impl KernelBounds {
     pub(crate) fn new(graph: &Graph, on_gpu: bool, roof: Option<&Roof>) -> KernelBounds {
         let works: Vec<Option<Work>> = graph.operators.iter().map(op_cost::work).collect();
-        let of_operators = if on_gpu { Vec::new() } else { on_processor(&works, &times(graph)) };
+        let of_operators = if on_gpu { Vec::new() } else { causes_on_cpu(&works, &times(graph)) };
         let names = graph.names.iter().map(|name| Name::of(name)).collect();
         KernelBounds { on_gpu, roof: roof.copied(), names, works, of_operators }
     }
 
-    /// Of a kernel, or on a CPU of the host within an operator.
+    /// Returns the cause of a kernel, or on a CPU of an operator task.
     pub(crate) fn of(&self, graph: &Graph, task: &Task) -> Cause {
         if !self.on_gpu {
             let found = task.operator.and_then(|of| self.of_operators.get(of as usize));
@@ -69,7 +71,7 @@ impl KernelBounds {
         let product = product_of(graph.operator_of(task), graph.name_of(task));
         let by_roofline = work.and_then(|work| self.by_roofline(work, product));
         match by_roofline {
-            // A product's other kernels move its tensors into another order.
+            // The other kernels of a GEMM operator change the layout of its tensors.
             Some(Cause::Compute) if !is_product && multiplies(work) => Cause::MemoryBandwidth,
             Some(bound) => bound,
             None if is_product => Cause::Compute,
@@ -98,8 +100,8 @@ fn multiplies(work: Option<Work>) -> bool {
     matches!(family, Some(Family::Gemm | Family::Convolution | Family::Attention | Family::Rnn))
 }
 
-/// Kernels whose names say that they touch each element once: PyTorch's own, and cuDNN's norms and
-/// changes of layout.
+/// Whether a kernel's name shows that it accesses each element once: PyTorch's own kernels, and
+/// cuDNN's norms and layout changes.
 fn moves(name: &str) -> bool {
     const MARKS: [&str; 26] = [
         "elementwise",
@@ -129,12 +131,12 @@ fn moves(name: &str) -> bool {
         "upsample",
         "subtensorop",
     ];
-    // Names of templates run to thousands of characters, and say it early.
+    // Template names have thousands of characters, and the relevant part is at the start.
     let name: String = name.chars().take(200).collect::<String>().to_ascii_lowercase();
     MARKS.iter().any(|mark| name.contains(mark))
 }
 
-/// By operator: nanoseconds of all its calls, and how many those are.
+/// Returns the total nanoseconds and the number of calls by operator.
 fn times(graph: &Graph) -> Vec<(f64, f64)> {
     let mut times = vec![(0.0, 0.0); graph.operators.len()];
     let mut last_call = None;
@@ -150,26 +152,27 @@ fn times(graph: &Graph) -> Vec<(f64, f64)> {
     times
 }
 
-/// The iteration's own fastest product and fastest stream are the processor's ceilings, as far as
-/// there are any that are large enough to show one.
-fn on_processor(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Cause> {
+/// Returns the cause of each CPU operator. The fastest GEMM and the fastest memory-bound operator
+/// of the iteration give the CPU's peaks, if there are large enough ones.
+fn causes_on_cpu(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Cause> {
     let calls = || {
         works.iter().zip(times).filter_map(|(work, (time_ns, calls))| {
             let work = (*work)?;
             (*calls > 0.0 && *time_ns > 0.0).then(|| (work, time_ns / calls))
         })
     };
-    let is_product = |work: &Work| work.bytes.is_some_and(|bytes| work.flops > PRODUCT * bytes);
+    let is_product =
+        |work: &Work| work.bytes.is_some_and(|bytes| work.flops > MIN_GEMM_INTENSITY * bytes);
     let fastest = |rates: &mut dyn Iterator<Item = f64>| rates.reduce(f64::max);
-    let long = || calls().filter(|(_, time_ns)| *time_ns >= LEAST_NS);
+    let long = || calls().filter(|(_, time_ns)| *time_ns >= MIN_LONG_CALL_NS);
     let peak = fastest(
         &mut long()
-            .filter(|(work, _)| is_product(work) && work.flops >= LEAST_FLOPS)
+            .filter(|(work, _)| is_product(work) && work.flops >= MIN_FLOPS)
             .map(|(work, time_ns)| work.flops / time_ns),
     );
     let bandwidth =
         fastest(&mut long().filter(|(work, _)| !is_product(work)).filter_map(|(work, time_ns)| {
-            Some(work.bytes.filter(|bytes| *bytes >= LEAST_BYTES)? / time_ns)
+            Some(work.bytes.filter(|bytes| *bytes >= MIN_BYTES)? / time_ns)
         }));
     works
         .iter()
@@ -181,8 +184,8 @@ fn on_processor(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Cause> {
             };
             let compute = explains(Some(work.flops), peak);
             let memory = explains(work.bytes, bandwidth);
-            let is_long = time_ns / calls >= LEAST_NS;
-            let least = if is_long { LEAST_EXPLAINED_OF_LONG } else { LEAST_EXPLAINED };
+            let is_long = time_ns / calls >= MIN_LONG_CALL_NS;
+            let least = if is_long { MIN_EXPLAINED_OF_LONG_CALLS } else { MIN_EXPLAINED };
             match compute.max(memory) {
                 explained if explained < least => Cause::Operators,
                 _ if compute > memory => Cause::Compute,

@@ -1,4 +1,4 @@
-//! Kernels by name: launches, time, and how full they kept the GPU.
+//! Kernels by name: launches, time and occupancy.
 
 use std::collections::HashMap;
 
@@ -19,8 +19,8 @@ pub(super) struct KernelSums(HashMap<StringId, Sum>);
 struct Sum {
     calls: f64,
     time_ns: f64,
-    /// Of the kernels whose occupancy is known: the sum of occupancy times duration, and of
-    /// duration.
+    /// Sums of occupancy times duration, and of duration, over the kernels whose occupancy is
+    /// known.
     occupied_ns: f64,
     known_ns: f64,
 }
@@ -45,7 +45,7 @@ impl KernelSums {
         }
     }
 
-    /// Adds the sums of another.
+    /// Adds other sums.
     pub(crate) fn merge(&mut self, other: &KernelSums) {
         for (name, other) in &other.0 {
             let sum = self.0.entry(*name).or_default();
@@ -56,12 +56,12 @@ impl KernelSums {
         }
     }
 
-    /// Nanoseconds of all of them.
+    /// Returns the total nanoseconds.
     pub(crate) fn time_ns(&self) -> f64 {
         self.0.values().map(|sum| sum.time_ns).sum()
     }
 
-    /// Per iteration, costliest first.
+    /// Returns the costs per iteration, most expensive first.
     pub(crate) fn finish(&self, trace: &Trace, per_iteration: f64) -> Vec<KernelCost> {
         let mut kernels: Vec<KernelCost> = self
             .0
@@ -78,7 +78,7 @@ impl KernelSums {
     }
 }
 
-/// The activities that were launched within the windows, by index.
+/// Iterates over the activities launched within the windows, with their indices.
 pub(super) fn launched_within<'a>(
     join: &'a Join<'_>,
     launches: &'a Launches,
@@ -91,7 +91,7 @@ pub(super) fn launched_within<'a>(
     })
 }
 
-/// All kernels of an iteration, costliest first.
+/// Returns all kernels of an iteration, most expensive first.
 pub(super) fn all(join: &Join<'_>, sums: &Sums) -> Vec<KernelCost> {
     let mut kernels = KernelSums::default();
     for (_, activity) in launched_within(join, &sums.launches) {

@@ -1,11 +1,11 @@
-//! From a recording to costs: every operator reaches the user's lines and modules.
+//! Turns a recording into costs: attributes every operator to the user's lines and modules.
 //!
-//! The way through it: `correlate` joins the trace to the line log by time, `backward` joins
-//! autograd's nodes to their forward operators, and both together give every moment a
-//! `contexts::Context`. `timeline` and `device` cut the profiled iterations into pieces of one
-//! context each, `costs` adds them up, `scale` turns them into an iteration without a profiler,
-//! and `lines`, `modules`, `operators` and `memory` say who bears them. `docs/numbers.md` says the
-//! same for those who read the numbers.
+//! The steps: `correlate` joins the trace to the line log by time, `backward` joins autograd nodes
+//! to their forward operators, and together they give every moment a `contexts::Context`.
+//! `timeline` and `device` cut the profiled iterations into pieces of one context each, `costs`
+//! adds them up, `scale` converts them to an iteration without the profiler, and `lines`,
+//! `modules`, `operators` and `memory` distribute them. `docs/numbers.md` explains the same to
+//! users.
 
 mod backward;
 pub mod bottleneck;
@@ -68,7 +68,7 @@ use crate::bottleneck::bottleneck;
 use crate::metrics::utilization::{Measured, measure};
 use ridgeline_graph::recorded::{NoGraph, Recorded};
 use ridgeline_profile::{
-    BatchSource, Coverage, Device, FileFacts, FileId, IterationCost, MOST_SAMPLES, Phase,
+    BatchSource, Coverage, Device, FileFacts, FileId, IterationCost, MAX_SAMPLES, Phase,
     PhaseTimes, Profile, Sample, Untracked,
 };
 use ridgeline_recording::Recording;
@@ -76,7 +76,7 @@ use ridgeline_recording::line_log::LineLog;
 use ridgeline_recording::manifest::{Batch, Manifest, Region};
 use ridgeline_recording::trace::Trace;
 
-/// Why a recording has no costs.
+/// The reason why a recording has no costs.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AttributionError {
     /// The run ended before an iteration was profiled.
@@ -85,25 +85,25 @@ pub enum AttributionError {
     /// The profiler recorded nothing of a GPU that ran operators: CUPTI did not start.
     #[error("the GPU ran operators, but the profiler recorded no kernels. {why}")]
     NoKernels {
-        /// Why, and what to do.
+        /// The cause, and what to do.
         why: String,
     },
 }
 
-/// What one iteration of a recording costs, by line, module and kernel.
+/// Computes the cost of one iteration of a recording, by line, module and kernel.
 ///
 /// # Errors
-/// Where a run of the agent recorded no iteration. A trace that was recorded elsewhere always has a
-/// profile, with as much in it as the trace says.
+/// If a run of the agent recorded no iteration. A trace that was recorded elsewhere always has a
+/// profile, with as much information as the trace contains.
 pub fn attribute(recording: &Recording) -> Result<Profile, AttributionError> {
     Ok(attribute_with(recording, None, &[])?.profile)
 }
 
-/// The same with the graph of the iteration, which [`step_graph`] would make once more. `eager` is as of
-/// [`attribute_compiled`].
+/// Like [`attribute`], but also returns the graph of the iteration, which is faster than a separate
+/// [`step_graph()`]. For `eager`, see [`attribute_compiled`].
 ///
 /// # Errors
-/// As [`attribute`], for either recording.
+/// Those of [`attribute`], for either recording.
 pub fn attribute_with_graph(
     recording: &Recording,
     eager: Option<&Recording>,
@@ -113,12 +113,13 @@ pub fn attribute_with_graph(
     Ok((profile, graph))
 }
 
-/// What one iteration of a program costs that `torch.compile` compiled. `eager` is a recording of
-/// the same program without compilation: it says how the time of compiled functions divides over
-/// their lines. Those lines are marked as estimated; everything else is as `compiled` measured it.
+/// Computes the cost of one iteration of a program compiled with `torch.compile`. `eager` is a
+/// recording of the same program without compilation, whose shares divide the time of compiled
+/// functions among their lines. Those lines are marked as estimated; everything else is measured by
+/// `compiled`.
 ///
 /// # Errors
-/// As [`attribute`], for either recording.
+/// Those of [`attribute`], for either recording.
 pub fn attribute_compiled(
     compiled: &Recording,
     eager: &Recording,
@@ -126,7 +127,7 @@ pub fn attribute_compiled(
     Ok(attribute_with_graph(compiled, Some(eager))?.0)
 }
 
-/// How the time of compiled functions divides over their lines.
+/// Computes how the time of compiled functions divides among their lines.
 fn eager_shares(compiled: &Recording, eager: &Recording) -> Result<EagerShares, AttributionError> {
     let regions: Vec<(String, Region)> = compiled
         .manifest
@@ -139,28 +140,29 @@ fn eager_shares(compiled: &Recording, eager: &Recording) -> Result<EagerShares, 
     Ok(attribute_with(eager, None, &regions)?.shares)
 }
 
-/// Why a recording of a GPU that ran operators has no kernel; nothing for every other recording.
+/// Returns the reason why a recording of a GPU that ran operators has no kernels; `None` for every
+/// other recording.
 fn missing_kernels(trace: &Trace, manifest: &Manifest) -> Option<String> {
     let on_gpu = matches!(manifest.device.kind.as_deref(), Some("cuda" | "rocm"));
     if !on_gpu || !trace.activities.is_empty() {
         return None;
     }
-    // Torch's number of CUDA and ROCm devices.
-    let gave_memory = trace.memory.iter().any(|event| event.device_type == Some(1));
-    let unknown = || gave_memory.then(|| "Another profiler may be using CUPTI.".to_owned());
+    // PyTorch's device type for CUDA and ROCm.
+    let allocated_memory = trace.memory.iter().any(|event| event.device_type == Some(1));
+    let unknown = || allocated_memory.then(|| "Another profiler may be using CUPTI.".to_owned());
     manifest.kernels_missing.clone().or_else(unknown)
 }
 
-/// What is known of a recording.
+/// The results for a recording.
 struct Attributed {
     profile: Profile,
-    /// Of an eager pass.
+    /// Shares of lines, for an eager recording.
     shares: EagerShares,
     graph: Result<Recorded, NoGraph>,
 }
 
-/// The profile and the graph of a recording, and of an eager pass the shares below calls of the
-/// `regions`; that has no graph.
+/// Computes the profile and the graph of a recording. If `regions` is not empty, the recording is
+/// an eager one: computes the shares of lines below calls of the regions, and no graph.
 fn attribute_with(
     recording: &Recording,
     eager: Option<&EagerShares>,
@@ -184,12 +186,13 @@ fn attribute_with(
     let launches = Launches::new(&join, &mut contexts, manifest);
     let mut replay = memory::replay(trace, manifest, steps.measured);
     let classifier = Classifier::new(&join, &mut contexts, manifest, &replay);
-    let of_shown = operators::contexts_of_shown(&join, &mut contexts, &launches.replays);
+    let shown_contexts =
+        operators::contexts_of_shown_operators(&join, &mut contexts, &launches.replays);
 
     let communication = Communication::new(&join, &pieces, &launches);
     let waits = communication.host_waits();
-    let whole = steps.are_whole_periods();
-    let costs = Costs::new(&join, &contexts, &pieces, &launches, &waits, whole);
+    let are_whole_periods = steps.are_whole_periods();
+    let costs = Costs::new(&join, &contexts, &pieces, &launches, &waits, are_whole_periods);
     let scale = steps.scale(&costs, &contexts);
     let device = device::facts(manifest, trace, recording.ceilings.as_ref());
     let sums = Sums { costs, scale, launches, device };
@@ -205,7 +208,7 @@ fn attribute_with(
     modules.add_times(&join, &contexts, &sums);
     modules.add_calls(&join);
     if let Some(manifest) = manifest {
-        optimizer::add_times(&join, &contexts, &of_shown, &sums, manifest, &mut modules);
+        optimizer::add_times(&join, &contexts, &shown_contexts, &sums, manifest, &mut modules);
     }
     let mut shares = EagerShares::default();
     if let Some(manifest) = manifest.filter(|_| !regions.is_empty()) {
@@ -215,14 +218,14 @@ fn attribute_with(
         eager.resolve(&sources, &modules).split(
             &join,
             &contexts,
-            &of_shown,
+            &shown_contexts,
             &sums,
             &mut lines,
             &mut modules,
         );
     }
     let at_peak = classifier.add_to(&mut lines, &mut modules);
-    operators::add_operators(&join, &contexts, &of_shown, &sums, &mut lines);
+    operators::add_operators(&join, &contexts, &shown_contexts, &sums, &mut lines);
 
     let mut slow = steps.slow;
     if let Some(slow) = slow.as_mut().filter(|slow| slow.are_in_lines)
@@ -231,7 +234,7 @@ fn attribute_with(
         slow.line = slow_iterations::line(period, &join, &contexts, &sums, &mut lines);
     }
 
-    let time = coverage::time(&join, &contexts, &of_shown, &sums, &lines);
+    let time = coverage::time(&join, &contexts, &shown_contexts, &sums, &lines);
     let coverage = Coverage { time, memory: at_peak.activations_with_line() };
     replay.cost.at_peak = at_peak.by_kind;
     replay.cost.made = at_peak.made;
@@ -281,14 +284,14 @@ fn attribute_with(
         };
         graph = joined.graph(&mut contexts, &profile);
     }
-    // An iteration that cannot be replayed is shown without what the replay tells.
+    // An iteration that cannot be replayed is shown without utilization and bottleneck.
     if let Ok(recorded) = &graph {
         explain(&mut profile, recorded);
     }
     Ok(Attributed { profile, shares, graph })
 }
 
-/// What the graph of the iteration tells: what it gets out of its device, and its bottleneck.
+/// Adds the results of the iteration's graph: device utilization and the bottleneck.
 fn explain(profile: &mut Profile, recorded: &Recorded) {
     let Measured { metrics, lines, modules } = measure(recorded, profile);
     for ((file, line), found) in lines {
@@ -309,7 +312,7 @@ fn explain(profile: &mut Profile, recorded: &Recorded) {
     profile.metrics = Some(Arc::new(metrics));
 }
 
-/// What the iterations add up to, before it is given to lines.
+/// The totals of the iterations, before they are attributed to lines.
 struct Sums {
     costs: Costs,
     scale: Scale,
@@ -351,7 +354,7 @@ fn phases(contexts: &Contexts<'_>, sums: &Sums) -> PhaseTimes {
     phases
 }
 
-/// The same by profiled iteration.
+/// Computes the time of phases by profiled iteration.
 fn phase_samples(contexts: &Contexts<'_>, sums: &Sums) -> Vec<PhaseTimes> {
     let mut phases = vec![PhaseTimes::default(); sums.samples().len()];
     for (id, context, ..) in sums.by_context(contexts) {
@@ -363,12 +366,13 @@ fn phase_samples(contexts: &Contexts<'_>, sums: &Sums) -> Vec<PhaseTimes> {
 }
 
 impl Sums {
-    /// As many as are kept of each line, without time.
+    /// Returns empty samples, as many as are stored per line.
     fn samples(&self) -> Vec<Sample> {
-        vec![Sample::default(); self.costs.by_iteration.iterations().min(MOST_SAMPLES)]
+        vec![Sample::default(); self.costs.by_iteration.iterations().min(MAX_SAMPLES)]
     }
 
-    /// What a context takes by profiled iteration: where one is the typical one, what it takes.
+    /// Returns the time of a context by profiled iteration, scaled so that the typical iteration
+    /// has the displayed cost.
     fn samples_of(&self, id: ContextId) -> impl Iterator<Item = f64> + '_ {
         let index = id.0 as usize;
         let cost = self.costs.contexts.get(index).copied().unwrap_or_default();
@@ -376,17 +380,18 @@ impl Sums {
         let times = self.costs.by_iteration.of(index);
         let typical_ns = cost.typical_ns / times.len() as f64;
         let per_ns = if typical_ns > 0.0 { cost.time_ns * factor / typical_ns } else { 0.0 };
-        times.iter().take(MOST_SAMPLES).map(move |time_ns| time_ns * per_ns)
+        times.iter().take(MAX_SAMPLES).map(move |time_ns| time_ns * per_ns)
     }
 
-    /// Nanoseconds of an iteration that an operator to show takes, of the host and of the GPU.
-    fn of_operator(&self, operator: usize, context: ContextId) -> f64 {
+    /// Returns the nanoseconds per iteration of a shown operator, on the host and the GPU.
+    fn shown_operator_ns(&self, operator: usize, context: ContextId) -> f64 {
         let factor = self.scale.contexts.get(context.0 as usize).copied().unwrap_or(0.0);
         let of = |times: &[f64]| times.get(operator).copied().unwrap_or(0.0);
         (of(&self.costs.operators) + of(&self.costs.device_of_operators)) * factor
     }
 
-    /// Each context with what it costs in the profiled iterations, and what that is multiplied by.
+    /// Iterates over the contexts with their costs over the profiled iterations, and the factor to
+    /// one iteration without the profiler.
     fn by_context<'a>(
         &'a self,
         contexts: &'a Contexts<'_>,

@@ -1,4 +1,4 @@
-//! The lines of the user's files, and what adds up on them.
+//! The user's lines and their costs.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use ridgeline_profile::{
 };
 use ridgeline_recording::line_log::{Marker, StackId, Stacks};
 
-/// The user's files and functions, which the frames of stacks name by index.
+/// The user's files and functions, which stack frames refer to by index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sources {
     pub files: Vec<FileFacts>,
@@ -24,13 +24,13 @@ pub(super) struct Sources {
 pub(super) struct LineIndex(u32);
 
 impl LineIndex {
-    /// Its position among all lines.
+    /// Returns the index among all lines.
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// All lines that cost something.
+/// All lines with a cost.
 #[derive(Debug)]
 pub(super) struct Lines {
     known: HashMap<(u32, u32), LineIndex>,
@@ -39,8 +39,8 @@ pub(super) struct Lines {
     /// By stack: the line of its innermost frame.
     of_stack: Vec<Option<LineIndex>>,
     number_of_files: usize,
-    /// By line: the last visit that saw it, so that a line which stands twice on a stack
-    /// (recursion) counts once.
+    /// By line: the last visit that included it, so a line that is on a stack twice (recursion)
+    /// counts once.
     seen: Vec<u64>,
     visit: u64,
 }
@@ -66,8 +66,8 @@ impl Lines {
         lines
     }
 
-    /// The line of a file, which is new where nothing named it before. Nothing for files that the
-    /// recording does not have and for line 0.
+    /// Returns a line of a file, and adds it if it is new. Returns `None` for line 0 and for files
+    /// that the recording does not contain.
     pub(crate) fn at(&mut self, file: u32, line: u32, scope: &str) -> Option<LineIndex> {
         if file as usize >= self.number_of_files || line == 0 {
             return None;
@@ -87,29 +87,29 @@ impl Lines {
         Some(index)
     }
 
-    /// The line on which a stack's innermost frame stands.
+    /// Returns the line of a stack's innermost frame.
     pub(crate) fn of_stack(&self, stack: StackId) -> Option<LineIndex> {
         self.of_stack.get(stack.0 as usize).copied().flatten()
     }
 
-    /// The line of a stack's innermost frame that has one.
+    /// Returns the line of the innermost frame that has one.
     pub(crate) fn innermost(&self, stacks: &Stacks, stack: StackId) -> Option<LineIndex> {
         stacks.walk(stack).find_map(|(id, _)| self.of_stack(id))
     }
 
-    /// The file and the number of a line.
+    /// Returns the file and the number of a line.
     pub(crate) fn location(&self, line: LineIndex) -> Option<(u32, u32)> {
         let index = line.0 as usize;
         Some((*self.files.get(index)?, self.costs.get(index)?.line))
     }
 
-    /// What a line costs so far.
+    /// Returns the cost of a line so far.
     pub(crate) fn cost_mut(&mut self, line: LineIndex) -> Option<&mut LineCost> {
         self.costs.get_mut(line.0 as usize)
     }
 
-    /// Calls a function with each line on any of the stacks, once. At most `depth` frames of each
-    /// stack are looked at, from the innermost.
+    /// Calls a function once for each line on any of the stacks. Inspects at most `depth` frames of
+    /// each stack, from the innermost.
     pub(crate) fn each_on(
         &mut self,
         stacks: &Stacks,
@@ -128,7 +128,7 @@ impl Lines {
         }
     }
 
-    /// Calls a function with each of the lines, once.
+    /// Calls a function once for each of the lines.
     pub(crate) fn each_of(
         &mut self,
         lines: impl IntoIterator<Item = LineIndex>,
@@ -150,8 +150,7 @@ impl Lines {
         }
     }
 
-    /// Adds each context's time to its lines, and returns what has no line: by the phase that it
-    /// belongs to.
+    /// Adds each context's time to its lines, and returns the time without a line, by phase.
     pub(crate) fn add_times(
         &mut self,
         join: &Join<'_>,
@@ -193,7 +192,7 @@ impl Lines {
         without_line
     }
 
-    /// Counts how often each line ran, and notes which modules were called from it.
+    /// Counts the executions of each line, and stores which modules were called from it.
     pub(crate) fn add_calls(&mut self, join: &Join<'_>) {
         let (log, windows) = (join.places.log, join.windows);
         let share = 1.0 / windows.len().max(1) as f64;
@@ -219,7 +218,7 @@ impl Lines {
         }
     }
 
-    /// The lines that cost something, by file, each sorted by line.
+    /// Returns the lines with a cost by file, each sorted by line number.
     pub(crate) fn finish(self) -> Vec<Vec<LineCost>> {
         let mut by_file = vec![Vec::new(); self.number_of_files];
         for (file, cost) in self.files.into_iter().zip(self.costs) {
@@ -239,7 +238,8 @@ impl Lines {
     }
 }
 
-/// Kernels run as long without a profiler, so only what the host did is scaled.
+/// Returns the device time of a cost. Only host time is scaled, because kernels take as long
+/// without the profiler.
 fn device_time(cost: &Cost, factor: f64, per_iteration: f64) -> DeviceTime {
     DeviceTime {
         kernel_ns: cost.kernel_ns * per_iteration,

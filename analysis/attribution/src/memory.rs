@@ -1,13 +1,13 @@
-//! What is alive when memory is at its highest, of which kind, and on which line.
+//! The memory at the peak, by kind and line.
 //!
-//! The measured iteration's allocations and frees are replayed by address on top of what was alive
-//! when it began. Everything is counted in whole bytes, so the parts sum to the peak exactly.
+//! Allocations and frees of the measured iteration are replayed by address, starting from the
+//! memory allocated before it. All sizes are integers, so the parts add up to the peak exactly.
 //!
-//! - Frees of addresses that were not seen are frees of blocks that nobody told about; a CPU does
-//!   not even report those of blocks that are older than the profiler.
-//! - An allocation at an address that is taken means that the block there was freed unseen.
-//! - A GPU's events carry what the allocator had given out in total, so what it gave out beyond the
-//!   known blocks (workspaces, rounding) is known as well, and is counted as `other`.
+//! - A free of an unknown address frees a block whose allocation was not recorded; a CPU does not
+//!   even record frees of blocks that are older than the profiler.
+//! - An allocation at an address in use means that the free of the block there was not recorded.
+//! - GPU events contain the allocator's total, so memory beyond the known blocks (workspaces,
+//!   rounding) is known as well, and is counted as `other`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,26 +15,26 @@ use ridgeline_profile::MemoryCost;
 use ridgeline_recording::manifest::{BlockKind, Manifest, Memory};
 use ridgeline_recording::trace::{MemoryEvent, Trace};
 
-/// Points of the curve that are kept.
+/// The maximum number of points of the curve.
 const CURVE_POINTS: usize = 400;
 
-/// CUDA's caching allocator gives out multiples of this (`kMinBlockSize`).
+/// Allocation granularity of CUDA's caching allocator (`kMinBlockSize`), in bytes.
 const CUDA_BLOCK_BYTES: u64 = 512;
 
-/// No machine has a block of 256 TiB. What a damaged recording says beyond counts as that, so that
-/// sums stay exact: it takes 65,536 such blocks at once to leave 64 bits.
-const MOST_BYTES: u64 = 1 << 48;
+/// The maximum size of a block, 256 TiB, which no machine has. Larger values of a damaged recording
+/// are clamped, so sums stay exact: 65,536 such blocks would be needed to overflow 64 bits.
+const MAX_BLOCK_BYTES: u64 = 1 << 48;
 
-/// A block's life within the iteration.
+/// The lifetime of a block within the iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub address: Option<u64>,
     pub bytes: u64,
-    /// Index of the event that allocated it; nothing where it was alive before.
+    /// Index of the event that allocated it; `None` if it was allocated before.
     pub allocated: Option<usize>,
     /// Index of the event that freed it.
     pub freed: Option<usize>,
-    /// What the agent says that it holds, if it was alive before.
+    /// The kind recorded by the agent, if it was allocated before.
     pub kind: Option<BlockKind>,
     /// The module that owns it.
     pub module: Option<u32>,
@@ -43,7 +43,7 @@ pub(super) struct Block {
 /// The measured iteration's memory, replayed.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
-    /// The events that count, in order of time.
+    /// The relevant events, in order of time.
     pub events: Vec<MemoryEvent>,
     /// Every block that was alive at some time.
     pub blocks: Vec<Block>,
@@ -51,7 +51,7 @@ pub(super) struct Replay {
     pub alive: Vec<usize>,
     /// Bytes at the peak that no block explains.
     pub unknown_bytes: u64,
-    /// The peak and the curve; by kind it is empty still.
+    /// The peak and the curve; the kinds are filled in later.
     pub cost: MemoryCost,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn replay(
         }
     }
     if events.is_empty() {
-        // An allocator that counts bytes and reports no blocks, such as cudaMallocAsync.
+        // An allocator that counts bytes but records no blocks, such as cudaMallocAsync.
         peak = peak.max(recorded.and_then(|memory| memory.max_allocated_bytes).unwrap_or_default());
     }
     let blocks = state.blocks;
@@ -129,32 +129,32 @@ pub(super) fn replay(
     }
 }
 
-/// Whether the allocator of the GPU's memory neither reports blocks nor counts bytes, as a pluggable
-/// one: what is known of the program's tensors is less than what is held.
+/// Whether the GPU's allocator neither records blocks nor counts bytes, like a pluggable one: the
+/// known tensors are less than the allocated memory.
 fn is_uncounted(memory: &Memory) -> bool {
     let on_device = memory.device.as_deref().is_some_and(|name| !name.starts_with("cpu"));
     on_device && memory.max_allocated_bytes.is_none()
 }
 
-/// Whether a block is alive after an event; nothing is the time before the first.
+/// Whether a block is alive after an event; `None` is the time before the first.
 fn is_alive_after(block: &Block, event: Option<usize>) -> bool {
     block.allocated <= event && block.freed.is_none_or(|freed| Some(freed) > event)
 }
 
-/// What is alive while events are replayed.
+/// The state of the replay.
 struct State {
     blocks: Vec<Block>,
-    /// By address.
+    /// Index of the block by address.
     alive: HashMap<u64, usize>,
-    /// Bytes.
+    /// Current bytes.
     now: u64,
-    /// Bytes of those that no block explains.
+    /// The part of `now` that no block explains.
     unknown: u64,
 }
 
 impl State {
     fn apply(&mut self, index: usize, event: &MemoryEvent) {
-        let bytes = event.bytes.unsigned_abs().min(MOST_BYTES);
+        let bytes = event.bytes.unsigned_abs().min(MAX_BLOCK_BYTES);
         if event.bytes >= 0 {
             let number = self.blocks.len();
             self.blocks.push(Block {
@@ -174,24 +174,24 @@ impl State {
         }
         let block = event.address.get().and_then(|address| self.alive.remove(&address));
         let freed = block.map_or(0, |block| self.end(block, index));
-        // What the allocator had rounded up beyond the block's size, or a block without a name.
+        // Rounding of the allocator beyond the block's size, or an unknown block.
         let beyond = bytes.saturating_sub(freed).min(self.unknown);
         self.unknown -= beyond;
         self.now = self.now.saturating_sub(beyond);
     }
 
-    /// Takes the allocator's own count after an event. It holds blocks that nobody reported, too: the
-    /// profiler hears nothing of what a thread of the program's allocates.
+    /// Updates the state to the allocator's total after an event, which includes unrecorded blocks:
+    /// the profiler does not record allocations of the program's own threads.
     fn settle(&mut self, event: &MemoryEvent) {
         let given_out = event.total_allocated.get().and_then(|total| u64::try_from(total).ok());
-        if let Some(given_out) = given_out.filter(|&total| total <= MOST_BYTES) {
+        if let Some(given_out) = given_out.filter(|&total| total <= MAX_BLOCK_BYTES) {
             let known = self.now.saturating_sub(self.unknown);
             self.unknown = given_out.saturating_sub(known);
             self.now = known.saturating_add(self.unknown);
         }
     }
 
-    /// Ends a block's life and says how large it was.
+    /// Ends the lifetime of a block and returns its size.
     fn end(&mut self, block: usize, event: usize) -> u64 {
         let bytes = self.blocks.get_mut(block).map_or(0, |block| {
             block.freed = Some(event);
@@ -202,7 +202,7 @@ impl State {
     }
 }
 
-/// The events of the device and the time that count, in order of time.
+/// Returns the events of the device in the window, in order of time.
 fn events_of(
     trace: &Trace,
     memory: Option<&Memory>,
@@ -225,7 +225,7 @@ fn events_of(
         .collect()
 }
 
-/// `cpu`, `cuda` or `cuda:1`, as torch numbers types and devices.
+/// Parses `cpu`, `cuda` or `cuda:1` to PyTorch's device type and number.
 fn device_of_name(name: &str) -> (i64, i64) {
     match name.split_once(':') {
         _ if name.starts_with("cpu") => (0, -1),
@@ -234,8 +234,8 @@ fn device_of_name(name: &str) -> (i64, i64) {
     }
 }
 
-/// A trace that was recorded elsewhere does not say which device matters: it is the GPU that gave
-/// out most, else the CPU.
+/// Returns the device whose memory to show for a trace recorded elsewhere: the GPU that allocated
+/// most, else the CPU.
 fn device_with_most(trace: &Trace) -> (i64, i64) {
     let mut most: HashMap<i64, u64> = HashMap::new();
     let of_devices = trace.memory.iter().filter(|event| event.device_type.unwrap_or(0) != 0);
@@ -255,7 +255,7 @@ fn baseline(memory: &Memory, on_device: bool) -> Vec<Block> {
         .iter()
         // Views share a storage, so each address counts once.
         .filter(|block| seen.insert(block.ptr))
-        .map(|block| (block, block.bytes.min(MOST_BYTES)))
+        .map(|block| (block, block.bytes.min(MAX_BLOCK_BYTES)))
         .map(|(block, bytes)| Block {
             address: Some(block.ptr),
             bytes: if on_device { bytes.next_multiple_of(CUDA_BLOCK_BYTES) } else { bytes },
@@ -267,7 +267,7 @@ fn baseline(memory: &Memory, on_device: bool) -> Vec<Block> {
         .collect()
 }
 
-/// What the allocator had given out before the first event.
+/// Returns the allocator's total before the first event.
 fn given_out_before(events: &[MemoryEvent]) -> Option<u64> {
     let first = events.first()?;
     u64::try_from(first.total_allocated.get()?.checked_sub(first.bytes)?).ok()
@@ -277,15 +277,15 @@ fn since(start_ns: i64, time_ns: i64) -> u64 {
     u64::try_from(time_ns.saturating_sub(start_ns)).unwrap_or(0)
 }
 
-/// At most [`CURVE_POINTS`] points of the curve: of each stretch its highest, so that no spike is
-/// lost, and the peak itself.
+/// Returns at most [`CURVE_POINTS`] points of the curve: the maximum of each interval, so no spike
+/// is lost, and the peak itself.
 fn thinned(curve: &[(i64, u64)], peak_at_ns: i64, start_ns: i64) -> Vec<(u64, u64)> {
-    let stretch = curve.len().div_ceil(CURVE_POINTS).max(1);
+    let chunk_len = curve.len().div_ceil(CURVE_POINTS).max(1);
     let highest = |points: &[(i64, u64)]| {
-        // The first of equals, which is the peak where the stretch holds it.
+        // Keeps the first maximum, which is the peak if the interval contains it.
         points.iter().copied().reduce(|best, point| if point.1 > best.1 { point } else { best })
     };
-    let points = curve.chunks(stretch).filter_map(highest);
+    let points = curve.chunks(chunk_len).filter_map(highest);
     debug_assert!(curve.iter().any(|point| point.0 == peak_at_ns));
     points.map(|(time_ns, bytes)| (since(start_ns, time_ns), bytes)).collect()
 }
@@ -311,7 +311,7 @@ mod tests {
         Manifest { memory: Some(memory), ..Manifest::default() }
     }
 
-    /// Events are `(address, bytes)`, one a nanosecond.
+    /// Replays events as `(address, bytes)`, one per nanosecond.
     fn replayed(baseline: &[(u64, u64)], events: &[(u64, i64)]) -> Replay {
         let mut trace = TraceBuilder::new();
         for (time_ns, &(address, bytes)) in (1..).zip(events) {
@@ -330,21 +330,22 @@ mod tests {
     }
 
     #[test]
-    fn without_blocks_the_peak_is_what_the_allocator_counted() {
+    fn without_blocks_the_peak_is_the_allocators() {
         let replay = without_events(Some(5_000));
         assert_eq!((replay.cost.peak_bytes, replay.unknown_bytes), (5_000, 5_000 - 1024));
     }
 
     #[test]
-    fn what_other_threads_allocate_counts_by_the_allocators_total() {
-        // (address, bytes, total after it): 4096 bytes appear unseen, and go by an unseen address.
-        let told = [(7, 1024, 1024), (8, 1024, 6144), (9, -4096, 2048), (8, -1024, 1024)];
+    fn allocations_of_other_threads_count_in_the_allocators_total() {
+        // (address, bytes, total after it): 4096 bytes are allocated without an event, and freed at
+        // an unknown address.
+        let events = [(7, 1024, 1024), (8, 1024, 6144), (9, -4096, 2048), (8, -1024, 1024)];
         let mut trace = TraceBuilder::new();
-        for (time_ns, &(address, bytes, _)) in (1..).zip(&told) {
+        for (time_ns, &(address, bytes, _)) in (1..).zip(&events) {
             trace.memory(time_ns, address, bytes);
         }
         let mut trace = trace.trace();
-        for (event, &(_, _, total)) in trace.memory.iter_mut().zip(&told) {
+        for (event, &(_, _, total)) in trace.memory.iter_mut().zip(&events) {
             (event.device_type, event.device) = (Some(1), Some(0));
             event.total_allocated = Some(total).into();
         }
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_nobody_counts_is_unknown() {
+    fn uncounted_memory_is_unknown() {
         assert_eq!(without_events(None).cost, MemoryCost::default());
     }
 
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn allocations_stand_on_the_baseline() {
+    fn allocations_add_to_the_baseline() {
         check(&[(1, 100)], &[(2, 10), (3, 20), (2, -10), (4, 5)], 130, &[100, 10, 20]);
     }
 
@@ -382,23 +383,23 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_used_again() {
+    fn addresses_are_reused() {
         check(&[], &[(1, 10), (1, -10), (1, 30), (2, 5)], 35, &[30, 5]);
     }
 
     #[test]
-    fn frees_of_unknown_blocks_change_nothing() {
+    fn frees_of_unknown_blocks_are_ignored() {
         check(&[(1, 100)], &[(9, -5000), (2, 10)], 110, &[100, 10]);
     }
 
     #[test]
-    fn an_allocation_at_a_taken_address_means_an_unseen_free() {
+    fn an_allocation_at_an_address_in_use_implies_a_free() {
         check(&[(1, 100)], &[(1, 30), (2, 80)], 110, &[30, 80]);
         check(&[(1, 100)], &[(1, 30), (2, 40)], 100, &[100]);
     }
 
     #[test]
-    fn storages_that_are_shared_count_once() {
+    fn shared_storages_count_once() {
         check(&[(1, 100), (1, 100)], &[(2, 10)], 110, &[100, 10]);
     }
 

@@ -1,15 +1,15 @@
-//! What the blocks at the peak are part of, and who bears them.
+//! Classifies the blocks at the peak and attributes them to lines and modules.
 //!
-//! What was alive before the iteration is what the agent says that it is. What the iteration
-//! allocated is known by the phase that allocated it and by how long it lived:
+//! Memory allocated before the iteration has the kind that the agent recorded. Memory allocated in
+//! the iteration is classified by the phase that allocated it and by its lifetime:
 //!
 //! - by the loader: the batch;
-//! - by a forward operator: an activation if autograd still had it when it ran its next node, else
-//!   a temporary;
-//! - by autograd: a gradient if it is at the address of a parameter's `.grad` or made by
-//!   `AccumulateGrad`, and outlives the backward pass; an activation if a checkpoint's second
-//!   forward pass made it; else a temporary;
-//! - by the optimizer: its state if it outlives the step, else a temporary.
+//! - by a forward operator: an activation if it was still alive when autograd ran its next node,
+//!   else a temporary;
+//! - by autograd: a gradient if it has the address of a parameter's `.grad` or was allocated by
+//!   `AccumulateGrad`, and outlives the backward pass; an activation if the second forward pass of a
+//!   checkpoint allocated it; else a temporary;
+//! - by the optimizer: optimizer state if it outlives the step, else a temporary.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +23,7 @@ use ridgeline_recording::correlation::innermost_operators;
 use ridgeline_recording::manifest::{BlockKind, Manifest};
 use ridgeline_recording::trace::Trace;
 
-/// What a byte is part of.
+/// The kind of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Weights,
@@ -61,17 +61,17 @@ impl Kind {
     }
 }
 
-/// What the memory at the peak adds up to.
+/// Totals of the memory at the peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct AtPeak {
     pub by_kind: MemoryByKind,
     pub made: MemoryByAge,
-    /// Bytes of activations that have a line.
+    /// Bytes of activations with a line.
     activations_with_line: u64,
 }
 
 impl AtPeak {
-    /// The share, 0 to 1, of activations that have a line; 1 where there are none.
+    /// Returns the share, 0 to 1, of activations with a line; 1 if there are none.
     pub(crate) fn activations_with_line(&self) -> f64 {
         if self.by_kind.activations == 0 {
             1.0
@@ -81,16 +81,16 @@ impl AtPeak {
     }
 }
 
-/// Everything that says what a block is.
+/// Classifies blocks.
 pub(super) struct Classifier<'a> {
     join: &'a Join<'a>,
     replay: &'a Replay,
-    /// By event: the innermost operator, and whose it is.
+    /// By event: the innermost operator.
     operators: Vec<Option<u32>>,
     contexts: Vec<Option<Context>>,
-    /// When autograd ran its nodes, in order of time.
+    /// Start times of autograd's nodes, sorted.
     node_starts: Vec<i64>,
-    /// By address: the module that owns the parameter whose `.grad` is there.
+    /// By address of a parameter's `.grad`: the module that owns the parameter.
     gradients: HashMap<u64, Option<u32>>,
     batch: HashSet<u64>,
 }
@@ -141,7 +141,7 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// Gives every block that is alive at the peak to its line and its modules.
+    /// Adds every block that is alive at the peak to its line and its modules.
     pub(crate) fn add_to(&self, lines: &mut Lines, modules: &mut Modules) -> AtPeak {
         let log = self.join.places.log;
         let mut at_peak = AtPeak::default();
@@ -187,7 +187,7 @@ impl<'a> Classifier<'a> {
         at_peak
     }
 
-    /// What a module owns stands on the lines that made the module.
+    /// Adds memory that a module owns to the lines that created the module.
     fn add_to_definition(
         &self,
         module: u32,
@@ -221,7 +221,7 @@ impl<'a> Classifier<'a> {
             .flatten()
     }
 
-    /// What a block is part of.
+    /// Returns the kind of a block.
     pub(crate) fn kind(&self, block: &Block) -> Kind {
         if let Some(kind) = block.kind {
             return Kind::of_baseline(kind);
@@ -247,8 +247,8 @@ impl<'a> Classifier<'a> {
         let next = self.node_starts.partition_point(|&start_ns| start_ns < born);
         match self.node_starts.get(next) {
             Some(&start_ns) if start_ns <= died => Kind::Activations,
-            // There is no backward pass after it, so what outlives its operator is what the
-            // forward pass holds.
+            // No backward pass follows, so memory that outlives its operator is held by the forward
+            // pass.
             None if !self.lived_within_one_operator(block) => Kind::Activations,
             _ => Kind::Temporaries,
         }
@@ -270,7 +270,7 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// Whether the operator, or one around it within its node, made a node itself.
+    /// Whether the operator, or one around it within its node, created a node itself.
     fn is_a_second_forward_pass(&self, operator: Option<u32>) -> bool {
         let Some(operator) = operator else { return false };
         let node = self.join.nodes.of(operator).map(|node| node.operator);
@@ -305,7 +305,7 @@ impl<'a> Classifier<'a> {
     }
 }
 
-/// For each event the innermost operator that was running.
+/// Returns for each event the innermost operator that was running.
 fn operators_of(trace: &Trace, replay: &Replay) -> Vec<Option<u32>> {
     let mut order: Vec<(ridgeline_recording::trace::ThreadId, i64, usize)> = replay
         .events

@@ -1,4 +1,4 @@
-//! What each module instance costs, its children included.
+//! The cost of each module instance, its children included.
 
 use super::Sums;
 use super::contexts::Contexts;
@@ -12,7 +12,7 @@ use ridgeline_recording::manifest::Manifest;
 #[derive(Debug, Default)]
 pub(super) struct Modules {
     pub costs: Vec<ModuleCost>,
-    /// By module: the last visit that saw it.
+    /// By module: the last visit that included it.
     seen: Vec<u64>,
     visit: u64,
 }
@@ -25,8 +25,8 @@ impl Modules {
             costs.push(ModuleCost {
                 path: module.path.clone(),
                 type_name: module.type_name.clone(),
-                // Parents come before children, which keeps a hostile manifest from naming a
-                // module as its own ancestor.
+                // Parents come before children, so a malformed manifest cannot make a module its
+                // own ancestor.
                 parent: module.parent.filter(|&parent| (parent as usize) < index).map(ModuleId),
                 definition: module
                     .definition
@@ -55,8 +55,7 @@ impl Modules {
         Modules { costs, seen, visit: 0 }
     }
 
-    /// Calls a function with each module around any of the markers and with those that hold them,
-    /// once each.
+    /// Calls a function once for each module around any of the markers, and for its ancestors.
     pub(crate) fn each_around(
         &mut self,
         markers: &Markers,
@@ -70,14 +69,14 @@ impl Modules {
         }
     }
 
-    /// Calls a function with a module and all that hold it.
+    /// Calls a function for a module and its ancestors.
     pub(crate) fn each_holding(&mut self, module: u32, mut with: impl FnMut(&mut ModuleCost)) {
         self.visit += 1;
         self.climb(module, &mut with);
     }
 
-    /// Calls a function with each of the modules and those that hold them, once each, except for
-    /// those around the markers.
+    /// Calls a function once for each of the modules and their ancestors, except for those around
+    /// the markers.
     pub(crate) fn each_within(
         &mut self,
         markers: &Markers,
@@ -91,8 +90,8 @@ impl Modules {
         }
     }
 
-    /// The innermost module around the markers, of which the first come first: the one that bears
-    /// alone what belongs to one module.
+    /// Returns the innermost module around the markers, starting with the first markers: the module
+    /// that gets costs that belong to only one module.
     pub(crate) fn innermost(
         &mut self,
         markers: &Markers,
@@ -114,7 +113,7 @@ impl Modules {
             else {
                 return;
             };
-            // Whoever holds a module that was seen has been seen with it.
+            // The ancestors of a visited module have been visited with it.
             if *seen == self.visit {
                 return;
             }
@@ -124,7 +123,7 @@ impl Modules {
         }
     }
 
-    /// Adds each context's time to the modules that ran it or whose forward operators it is the
+    /// Adds each context's time to the modules that ran it, or whose forward operators it is the
     /// derivative of.
     pub(crate) fn add_times(&mut self, join: &Join<'_>, contexts: &Contexts<'_>, sums: &Sums) {
         let markers = &join.places.log.markers;
@@ -140,7 +139,7 @@ impl Modules {
                     sample.total_ns += time_ns;
                 }
             });
-            // The optimizer's time is given to the modules that own the parameters.
+            // The optimizer's time is distributed to the modules that own the parameters.
             if context.phase != Phase::Optimizer
                 && let Some(module) = self.innermost(markers, context.markers())
             {

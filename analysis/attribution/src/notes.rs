@@ -1,10 +1,9 @@
-//! What a person should know about how far to trust a profile.
+//! Notes for the user about the accuracy of a profile.
 
 use super::replays::Replays;
 use ridgeline_recording::Recording;
 
-/// Notes on a recording, in a person's words; `split` says that an eager pass divided compiled
-/// functions.
+/// Returns notes on a recording. `split` is whether an eager pass divided compiled functions.
 pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(manifest) = &recording.manifest {

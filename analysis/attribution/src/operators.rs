@@ -1,4 +1,4 @@
-//! The costliest operators of each line, with their shapes, their work and their kernels.
+//! The most expensive operators of each line, with their shapes, work and kernels.
 
 use std::collections::HashMap;
 
@@ -15,23 +15,24 @@ use ridgeline_profile::{OPERATORS_PER_LINE, OperatorCost, Phase};
 use ridgeline_recording::StringId;
 use ridgeline_recording::trace::Operator;
 
-/// Frames of each stack whose lines list an operator. Beyond, a line has its total alone.
-const DEPTH: usize = 24;
-/// Kernels that an operator keeps.
+/// The number of innermost frames of a stack whose lines list an operator. Outer lines only have
+/// totals.
+const MAX_STACK_DEPTH: usize = 24;
+/// The maximum number of kernels stored per operator.
 const KERNELS_PER_OPERATOR: usize = 8;
-/// Inputs that are written out.
-const INPUTS_SHOWN: usize = 4;
-/// An operator that spends more than this share of its time outside of operators whose work is
-/// known has no number of operations: what is known of it would be too little. Small operators
-/// spend up to about a third on dispatching and on being recorded.
-const UNKNOWN_SHARE: f64 = 0.5;
+/// The maximum number of inputs that are displayed.
+const MAX_INPUTS: usize = 4;
+/// If an operator spends more than this share of its time outside of operators with known work, its
+/// number of operations is unknown, because the known part would be too low. Small operators spend
+/// up to about a third on dispatch and on being recorded.
+const MAX_UNKNOWN_SHARE: f64 = 0.5;
 
-/// What PyTorch calls the dispatch of an operator to a tensor subclass written in Python. Around it
-/// stands the operator with the shapes of the subclass (a DTensor's are those of all ranks
-/// together), within it what this process computes.
+/// PyTorch's name for the dispatch of an operator to a tensor subclass written in Python. The
+/// operator around it has the shapes of the subclass (a DTensor's global shapes), the operators
+/// within it have those that this process computes.
 const SUBCLASS_DISPATCH: &str = "PythonSubclass";
 
-/// What makes two calls the same.
+/// Two calls are equal if their signatures are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Signature {
     name: StringId,
@@ -48,9 +49,9 @@ struct Group {
     kernels: KernelSums,
 }
 
-/// The contexts of the operators that are shown and ran within the windows, or were captured for a
-/// CUDA graph that was replayed there; nothing for the others.
-pub(super) fn contexts_of_shown(
+/// Returns the contexts of shown operators that ran within the windows, or were captured in a CUDA
+/// graph that was replayed there; `None` for all others.
+pub(super) fn contexts_of_shown_operators(
     join: &Join<'_>,
     contexts: &mut Contexts<'_>,
     replays: &Replays,
@@ -65,22 +66,22 @@ pub(super) fn contexts_of_shown(
         .collect()
 }
 
-/// Gives each line its costliest operators.
+/// Adds to each line its most expensive operators.
 pub(super) fn add_operators(
     join: &Join<'_>,
     contexts: &Contexts<'_>,
-    of_shown: &[Option<ContextId>],
+    shown_contexts: &[Option<ContextId>],
     sums: &Sums,
     lines: &mut Lines,
 ) {
     let scale = &sums.scale;
-    let groups = groups(join, of_shown, sums);
+    let groups = groups(join, shown_contexts, sums);
     let on_device = !join.trace.activities.is_empty();
-    // A line lists a signature once, however many contexts it ran in.
+    // A line lists each signature once, however many contexts it ran in.
     let mut by_line: HashMap<(LineIndex, Signature, Phase), Vec<usize>> = HashMap::new();
     for (index, ((signature, context), _)) in groups.iter().enumerate() {
         let Some(context) = contexts.get(*context) else { continue };
-        lines.each_on(&join.places.log.stacks, context.stacks(), DEPTH, |line, _| {
+        lines.each_on(&join.places.log.stacks, context.stacks(), MAX_STACK_DEPTH, |line, _| {
             by_line.entry((line, *signature, context.phase)).or_default().push(index);
         });
     }
@@ -138,15 +139,15 @@ pub(super) fn add_operators(
 
 fn groups(
     join: &Join<'_>,
-    of_shown: &[Option<ContextId>],
+    shown_contexts: &[Option<ContextId>],
     sums: &Sums,
 ) -> Vec<((Signature, ContextId), Group)> {
     let trace = join.trace;
     let mut index_of: HashMap<(Signature, ContextId), usize> = HashMap::new();
     let mut groups: Vec<((Signature, ContextId), Group)> = Vec::new();
-    let mut of_operator: Vec<Option<usize>> = vec![None; trace.operators.len()];
+    let mut group_of_operator: Vec<Option<usize>> = vec![None; trace.operators.len()];
     let works = works(join);
-    for (index, context) in of_shown.iter().enumerate() {
+    for (index, context) in shown_contexts.iter().enumerate() {
         let (Some(context), Some(operator)) = (context, trace.operators.get(index)) else {
             continue;
         };
@@ -157,7 +158,7 @@ fn groups(
             groups.len() - 1
         });
         if let (Some(entry), Some((_, group_sums))) =
-            (of_operator.get_mut(index), groups.get_mut(group))
+            (group_of_operator.get_mut(index), groups.get_mut(group))
         {
             *entry = Some(group);
             let ran = sums.launches.replays.of_captured(operator.start_ns).map_or(1.0, f64::from);
@@ -172,7 +173,7 @@ fn groups(
             .launches
             .operator(index)
             .and_then(|operator| join.shown.get(operator))
-            .and_then(|shown| of_operator.get(*shown as usize).copied().flatten());
+            .and_then(|shown| group_of_operator.get(*shown as usize).copied().flatten());
         if let Some((_, group)) = group.and_then(|group| groups.get_mut(group)) {
             group.kernels.add(join.trace, activity, &sums.device);
         }
@@ -181,7 +182,8 @@ fn groups(
 }
 
 fn signature(join: &Join<'_>, index: usize, operator: &Operator) -> Signature {
-    // Autograd's engine records no shapes for the range around a node, but for the node within.
+    // Autograd's engine records no shapes for the range around a node, but does for the node
+    // itself.
     let within = join.trace.operators.get(index + 1).filter(|_| {
         operator.input_dims.is_none() && join.parent_of(index as u32 + 1) == Some(index as u32)
     });
@@ -189,11 +191,12 @@ fn signature(join: &Join<'_>, index: usize, operator: &Operator) -> Signature {
     Signature { name: operator.name, dims: with_shapes.input_dims, types: with_shapes.input_types }
 }
 
-/// By operator that is shown: the work of the outermost operators within it whose work is known.
+/// Returns the work of each shown operator: the sum over the outermost operators within it whose
+/// work is known.
 fn works(join: &Join<'_>) -> Vec<Option<OpWork>> {
     let operators = &join.trace.operators;
-    let mut asked: HashMap<[Option<StringId>; 4], Option<OpWork>> = HashMap::new();
-    // By operator: it is, or runs within, one whose work is known.
+    let mut cache: HashMap<[Option<StringId>; 4], Option<OpWork>> = HashMap::new();
+    // By operator: whether it is, or runs within, an operator with known work.
     let mut covered = vec![false; operators.len()];
     let dispatches = dispatches(join);
     let dispatches = |index: usize| dispatches.get(index) == Some(&true);
@@ -208,7 +211,7 @@ fn works(join: &Join<'_>) -> Vec<Option<OpWork>> {
         let work = if within_known || dispatches(index as usize) {
             None
         } else {
-            *asked.entry([Some(name), input_dims, input_types, concrete_inputs]).or_insert_with(
+            *cache.entry([Some(name), input_dims, input_types, concrete_inputs]).or_insert_with(
                 || {
                     let text = |id| join.trace.text_or_empty(id);
                     let (dims, types) = (text(input_dims), text(input_types));
@@ -230,18 +233,18 @@ fn works(join: &Join<'_>) -> Vec<Option<OpWork>> {
         .enumerate()
         .map(|(index, (operator, (work, known_ns)))| {
             let all_ns = operator.duration_ns as f64;
-            // The dispatch itself takes longer than what it leads to.
+            // The dispatch takes longer than the operators that it calls.
             let known = if dispatches(index) {
                 known_ns > 0.0
             } else {
-                all_ns - known_ns <= UNKNOWN_SHARE * all_ns
+                all_ns - known_ns <= MAX_UNKNOWN_SHARE * all_ns
             };
             known.then_some(work)
         })
         .collect()
 }
 
-/// By operator: it is dispatched to a tensor subclass, or an operator within it is.
+/// Returns whether each operator, or one within it, is dispatched to a tensor subclass.
 fn dispatches(join: &Join<'_>) -> Vec<bool> {
     let operators = join.trace.operators.iter();
     let mut dispatches: Vec<bool> =
@@ -262,7 +265,7 @@ fn add_work(a: Option<OpWork>, b: Option<OpWork>) -> Option<OpWork> {
     Some(a?.plus(b?))
 }
 
-/// `[32, 64] float, [64] float`: the tensors among the inputs.
+/// Formats the tensors among the inputs: `[32, 64] float, [64] float`.
 fn inputs_text(dims: &str, types: &str) -> String {
     let dims: Vec<serde_json::Value> = serde_json::from_str(dims).unwrap_or_default();
     let types: Vec<String> = serde_json::from_str(types).unwrap_or_default();
@@ -274,14 +277,14 @@ fn inputs_text(dims: &str, types: &str) -> String {
             type_name => format!("{} {type_name}", shape_text(shape)),
         },
     );
-    let mut shown: Vec<String> = tensors.by_ref().take(INPUTS_SHOWN).collect();
+    let mut shown: Vec<String> = tensors.by_ref().take(MAX_INPUTS).collect();
     if tensors.next().is_some() {
         shown.push("…".to_owned());
     }
     shown.join(", ")
 }
 
-/// `[32, 64]`, or `16 × [1, 28, 28]` for a list of tensors.
+/// Formats a shape: `[32, 64]`, or `16 × [1, 28, 28]` for a list of tensors.
 fn shape_text(shape: &serde_json::Value) -> String {
     let parts = shape.as_array().map(Vec::as_slice).unwrap_or_default();
     match parts.split_first() {

@@ -1,9 +1,9 @@
-//! The optimizer's time, given to the modules that own the parameters.
+//! Distributes the optimizer's time to the modules that own the parameters.
 //!
-//! `step()` works on parameters without saying whose they are, but its operators record how many
-//! elements they work on. So the time of each operator goes to the modules whose parameters have
-//! as many; operators that cannot be told apart (one kernel for all, scalars) follow the others,
-//! and where none can be, time follows the number of elements.
+//! `step()` does not record which module a parameter belongs to, but its operators record their
+//! numbers of elements. So the time of each operator goes to the modules whose parameters have as
+//! many elements. Operators that are ambiguous (one kernel for all, scalars) follow the others, and
+//! if all are, time is proportional to the number of elements.
 
 use std::collections::HashMap;
 
@@ -18,13 +18,13 @@ use ridgeline_recording::StringId;
 use ridgeline_recording::line_log::StackId;
 use ridgeline_recording::manifest::Manifest;
 
-/// Time of one place that steps: `d_optimizer.step()` and `g_optimizer.step()` are two.
+/// The time of one place that steps: `d_optimizer.step()` and `g_optimizer.step()` are two.
 #[derive(Debug, Default)]
 struct Step {
     time_ns: f64,
-    /// The same by profiled iteration.
+    /// Time by profiled iteration.
     samples: Vec<f64>,
-    /// Scaled nanoseconds of operators, by the numbers of elements that they work on.
+    /// Scaled nanoseconds of operators, by the JSON of their input shapes.
     operators: HashMap<StringId, f64>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn add_times(
         if let (Phase::Optimizer, Some(dims), Some(step)) =
             (context.phase, dims, steps.get_mut(&context.own))
         {
-            *step.operators.entry(dims).or_default() += sums.of_operator(index, id);
+            *step.operators.entry(dims).or_default() += sums.shown_operator_ns(index, id);
         }
     }
     let owners: Vec<Owner> = owners(manifest);
@@ -86,9 +86,9 @@ pub(super) fn add_times(
 /// The parameters of one optimizer.
 #[derive(Debug, Default)]
 struct Owner {
-    /// `(module, elements)`.
+    /// The parameters as `(module, elements)`.
     modules: Vec<(u32, u64)>,
-    /// By number of elements: the modules with such a parameter, one entry a parameter.
+    /// By number of elements: the modules with such a parameter, one entry per parameter.
     by_count: HashMap<u64, Vec<u32>>,
 }
 
@@ -106,8 +106,9 @@ fn owners(manifest: &Manifest) -> Vec<Owner> {
     manifest.optimizers.iter().map(|optimizer| owner(&optimizer.modules)).collect()
 }
 
-/// The optimizers that step at one place: the one whose parameters explain most of its operators, and
-/// where a line steps several (`for one in optimizers: one.step()`), those that explain what is left.
+/// Returns the optimizers that step at one place: the one whose parameters explain most of its
+/// operators, and if a line steps several (`for one in optimizers: one.step()`), those that explain
+/// the rest.
 fn stepping<'o>(operators: &[(Vec<u64>, f64)], owners: &'o [Owner]) -> Vec<&'o Owner> {
     let mut left: Vec<&[u64]> = operators.iter().map(|(counts, _)| counts.as_slice()).collect();
     let mut found: Vec<&Owner> = Vec::new();
@@ -121,7 +122,7 @@ fn stepping<'o>(operators: &[(Vec<u64>, f64)], owners: &'o [Owner]) -> Vec<&'o O
             break;
         }
         let best: Vec<&Owner> = owners.iter().filter(|owner| explained(owner) == most).collect();
-        // A single number may be anybody's, as a count of steps is.
+        // A single element may belong to any optimizer, like a step count.
         left.retain(|counts| counts.iter().all(|count| *count > 1));
         left.retain(|counts| !best.iter().any(|owner| knows(owner, counts)));
         found.extend(best);
@@ -129,8 +130,8 @@ fn stepping<'o>(operators: &[(Vec<u64>, f64)], owners: &'o [Owner]) -> Vec<&'o O
     if found.is_empty() { owners.iter().collect() } else { found }
 }
 
-/// The share of each module, 0 to 1, of a step whose operators work on so many elements for so
-/// long. The shares sum to 1, or there are none.
+/// Returns the share of each module, 0 to 1, in a step, given the numbers of elements and times of
+/// its operators. The shares add up to 1, or there are none.
 fn shares(operators: &[(Vec<u64>, f64)], owners: &[Owner]) -> Vec<(u32, f64)> {
     let stepping = stepping(operators, owners);
     let mut weights: HashMap<u32, f64> = HashMap::new();
@@ -163,8 +164,8 @@ fn shares(operators: &[(Vec<u64>, f64)], owners: &[Owner]) -> Vec<(u32, f64)> {
     shares
 }
 
-/// The numbers of elements of an operator's first input that is a tensor or a list of tensors.
-/// Scalars count nothing: they are the step's own, not a parameter's.
+/// Returns the numbers of elements of an operator's first input that is a tensor or a list of
+/// tensors. Scalars are ignored: they belong to the step, not to a parameter.
 fn element_counts(dims: &str) -> Vec<u64> {
     let inputs: Vec<Value> = serde_json::from_str(dims).unwrap_or_default();
     let Some(first) = inputs.first().and_then(Value::as_array) else { return Vec::new() };
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_belongs_to_the_optimizer_that_explains_it() {
+    fn a_step_belongs_to_the_optimizer_that_matches_best() {
         let owners = [owner(&[(1, 8), (2, 16)]), owner(&[(3, 8), (4, 24)])];
         check(&[("[[8]]", 1.0), ("[[24]]", 1.0)], &owners, &[(3, 0.5), (4, 0.5)]);
     }
@@ -225,18 +226,18 @@ mod tests {
         let owners = [owner(&[(1, 8), (2, 16)]), owner(&[(3, 1), (4, 24)]), owner(&[(5, 32)])];
         let operators = [("[[8]]", 1.0), ("[[16]]", 1.0), ("[[24]]", 2.0)];
         check(&operators, &owners, &[(1, 0.25), (2, 0.25), (4, 0.5)]);
-        // What one element tells is too little for one more.
+        // A match of one element does not add an optimizer.
         check(&[("[[8]]", 1.0), ("[[8],[8]]", 1.0), ("[[1]]", 1.0)], &owners[..2], &[(1, 1.0)]);
     }
 
     #[test]
-    fn what_cannot_be_told_apart_follows_the_elements() {
+    fn ambiguous_operators_follow_the_elements() {
         check(&[("[[]]", 1.0)], &[owner(&[(1, 8), (2, 24)])], &[(1, 0.25), (2, 0.75)]);
         check(&[], &[], &[]);
     }
 
     #[test]
-    fn strange_shapes_count_nothing() {
+    fn malformed_shapes_are_ignored() {
         for dims in ["", "[", "[[-1]]", "[[18446744073709551615, 9]]", "{}", "[[[\"a\"]]]"] {
             assert!(element_counts(dims).is_empty(), "{dims}");
         }

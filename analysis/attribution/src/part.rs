@@ -1,5 +1,5 @@
-//! A part of a long trace: the iterations around the median one. Attribution holds ten times as much
-//! of an event as the trace does, and what it says of an iteration needs a few of them, not all.
+//! Selects a part of a long trace: the iterations around the median one. Attribution needs ten
+//! times as much memory per event as the trace, and a few iterations are enough.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -7,29 +7,28 @@ use std::ops::Range;
 use super::steps::trace_windows;
 use ridgeline_recording::trace::Trace;
 
-/// Of how many events an iteration is made out. They take some 150 MB.
+/// The maximum number of events to attribute. They take some 150 MB.
 pub const MOST_EVENTS: usize = 200_000;
 
-/// What of a trace is to be attributed.
+/// The part of a trace to attribute.
 #[derive(Debug)]
 pub enum Part {
-    /// It is short enough.
+    /// The whole trace, which is short enough.
     Whole,
-    /// Some iterations of it.
+    /// Some of its iterations.
     Iterations {
         /// A trace of these iterations only.
         trace: Box<Trace>,
-        /// How many are in it.
+        /// Number of iterations in it.
         count: usize,
-        /// How many the whole trace has.
+        /// Number of iterations in the whole trace.
         of: usize,
     },
-    /// One iteration alone has more than [`MOST_EVENTS`], or the trace does not name its iterations.
+    /// A single iteration has more than [`MOST_EVENTS`], or the trace does not name its iterations.
     TooLarge,
 }
 
-/// What of a trace that was recorded elsewhere is to be attributed, where that is at most so many
-/// events.
+/// Selects the part of a trace recorded elsewhere to attribute, with at most `most_events` events.
 pub fn part(trace: &Trace, most_events: usize) -> Part {
     if size(trace) <= most_events {
         return Part::Whole;
@@ -56,7 +55,7 @@ fn size(trace: &Trace) -> usize {
         + trace.annotations.len()
 }
 
-/// By window: how many events begin in it.
+/// Returns the number of events that begin in each window.
 fn events_of_windows(trace: &Trace, windows: &[(i64, i64)]) -> Vec<usize> {
     let mut sizes = vec![0; windows.len()];
     let starts = (trace.operators.iter().map(|operator| operator.start_ns))
@@ -74,7 +73,7 @@ fn events_of_windows(trace: &Trace, windows: &[(i64, i64)]) -> Vec<usize> {
     sizes
 }
 
-/// The median window with as many on both sides as there is room for.
+/// Returns the median window with as many windows around it as fit.
 fn around_median(
     windows: &[(i64, i64)],
     sizes: &[usize],
@@ -105,16 +104,17 @@ fn around_median(
     }
 }
 
-/// What began on the host between two moments, and what that launched.
+/// Returns the events that began on the host between two moments, and the GPU activities that they
+/// launched.
 fn between(trace: &Trace, from: i64, to: i64) -> Trace {
     let within = |start_ns: i64| (from..to).contains(&start_ns);
     let runtime_calls: Vec<_> =
         trace.runtime_calls.iter().filter(|call| within(call.start_ns)).copied().collect();
     let launched: HashSet<u64> =
         runtime_calls.iter().filter_map(|call| call.correlation.get()).collect();
-    // Of several processes in one trace others may use the same numbers at other times.
+    // In a trace of several processes, others may use the same numbers at other times.
     let latest_ns = to.saturating_add(to.saturating_sub(from));
-    let earliest_ns = from.saturating_sub(CLOCKS_NS);
+    let earliest_ns = from.saturating_sub(MAX_CLOCK_DIFFERENCE_NS);
     let belongs = |start_ns: i64, correlation: Option<u64>| match correlation {
         Some(number) if launched.contains(&number) => (earliest_ns..latest_ns).contains(&start_ns),
         _ => within(start_ns),
@@ -144,8 +144,9 @@ fn between(trace: &Trace, from: i64, to: i64) -> Trace {
     }
 }
 
-/// The clocks of host and GPU differ by some microseconds.
-const CLOCKS_NS: i64 = 100_000;
+/// The maximum difference between the clocks of host and GPU, in nanoseconds; usually it is some
+/// microseconds.
+const MAX_CLOCK_DIFFERENCE_NS: i64 = 100_000;
 
 #[cfg(test)]
 mod tests {
@@ -154,7 +155,8 @@ mod tests {
     use ridgeline_recording::Recording;
     use ridgeline_recording::chrome_trace::Options;
 
-    /// Steps of a thousand microseconds, each with two operators, of which one launches a kernel.
+    /// Creates a trace of steps of 1000 µs, each with two operators, one of which launches a
+    /// kernel.
     fn trace(steps: u32, named: bool) -> Trace {
         let mut events = Vec::new();
         for step in 0..steps {
@@ -174,7 +176,7 @@ mod tests {
             events.push(event("cpu_op", "aten::mm", 10, 500, ""));
             events.push(event("cuda_runtime", "cudaLaunchKernel", 100, 10, &number));
             events.push(event("cpu_op", "aten::add", 600, 100, ""));
-            // It runs on into the next step.
+            // It continues into the next step.
             events.push(event("kernel", "gemm", 900, 400, &on_gpu));
         }
         let json = format!("[{}]", events.join(","));
@@ -182,12 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn a_short_trace_is_taken_whole() {
+    fn a_short_trace_is_used_completely() {
         assert!(matches!(part(&trace(10, true), 50), Part::Whole));
     }
 
     #[test]
-    fn of_a_long_one_some_iterations_that_say_the_same() {
+    fn some_iterations_of_a_long_trace_give_the_same_costs() {
         let whole = trace(100, true);
         let Part::Iterations { trace: part, count, of } = part(&whole, 50) else {
             panic!("not a part")
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_iteration_that_is_too_large() {
+    fn an_iteration_can_be_too_large() {
         assert!(matches!(part(&trace(100, false), 50), Part::TooLarge));
         assert!(matches!(part(&trace(100, true), 3), Part::TooLarge));
     }

@@ -1,4 +1,4 @@
-//! From a recording to the one iteration that predictions start from.
+//! Extracts the iteration that predictions start from.
 
 use std::collections::HashMap;
 
@@ -19,14 +19,14 @@ use ridgeline_recording::manifest::{Manifest, Optimizer};
 use ridgeline_recording::trace::{Activity, ActivityDetails, ActivityKind, Trace};
 use ridgeline_recording::{Recording, StringId};
 
-/// Launches and waits of one iteration that are replayed one by one; of an iteration with more,
-/// sums are kept alone.
-const MOST_EVENTS: usize = 200_000;
-/// Different operators that are kept; the costs of the others are lost, and a note says so.
-const MOST_OPERATORS: usize = 20_000;
+/// The maximum number of launches and waits of an iteration that are replayed individually. For
+/// more, only sums are stored.
+const MAX_EVENTS: usize = 200_000;
+/// The maximum number of distinct operators. Further operators are not counted, and a note says so.
+const MAX_OPERATORS: usize = 20_000;
 
-/// The iteration that predictions start from: of several profiled ones, the one of median length.
-/// `profile` is what [`super::attribute`] made of the same recording.
+/// Returns the iteration that predictions start from: the profiled one of median length. `profile`
+/// is the result of [`super::attribute`] for the same recording.
 pub fn recorded_step(recording: &Recording, profile: &Profile) -> RecordedStep {
     let trace = &recording.trace;
     let steps = Steps::new(recording);
@@ -45,21 +45,21 @@ pub fn recorded_step(recording: &Recording, profile: &Profile) -> RecordedStep {
         ..RecordedStep::default()
     };
     let Some(window) = median_window(&steps.windows) else { return step };
-    let asked = Asked::new(trace, window);
-    step.operators = asked.counted(manifest.is_some_and(runs_for_each_parameter));
-    if asked.left_out {
+    let operators = StepOperators::new(trace, window);
+    step.operators = operators.counted(manifest.is_some_and(runs_for_each_parameter));
+    if operators.left_out {
         step.notes.push(format!(
-            "more than {MOST_OPERATORS} different operators ran; the rest are not counted"
+            "more than {MAX_OPERATORS} different operators ran; the rest are not counted"
         ));
     }
     if !trace.activities.is_empty() {
-        add_gpu(&mut step, trace, window, &asked);
+        add_gpu(&mut step, trace, window, &operators);
     }
     step
 }
 
-/// Whether the optimizers loop over parameters because of the device: without a choice of the
-/// program's own, PyTorch updates many parameters at once on a GPU, and each alone on a CPU.
+/// Whether the optimizers loop over parameters because of the device: if the program does not
+/// choose, PyTorch updates many parameters at once on a GPU, but each one separately on a CPU.
 fn runs_for_each_parameter(manifest: &Manifest) -> bool {
     let on_cpu = manifest.device.kind.as_deref() == Some("cpu");
     let chosen =
@@ -73,25 +73,26 @@ pub(super) fn median_window(windows: &[(i64, i64)]) -> Option<(i64, i64)> {
     by_length.get(by_length.len() / 2).copied()
 }
 
-/// The operators of one window, each known one counted once and nothing within it.
-pub(super) struct Asked {
-    /// By operator of the trace: index into `distinct` of the one that it is or runs within.
+/// The operators of one window. Each known operator is counted once, and the operators within it
+/// are not.
+pub(super) struct StepOperators {
+    /// By operator of the trace: index in `distinct` of the operator that it is or runs within.
     of_operator: Vec<Option<u32>>,
-    /// By operator of the trace: it is counted itself.
+    /// By operator of the trace: whether it is counted itself.
     outermost: Vec<bool>,
     distinct: Vec<(Operator, Part, f64)>,
     left_out: bool,
 }
 
-/// Which part of the iteration an operator belongs to, as far as a GPU would run it otherwise.
+/// The part of the iteration, as far as a GPU would run it differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Part {
     Optimizer,
     Rest,
 }
 
-impl Asked {
-    pub(crate) fn new(trace: &Trace, (start_ns, end_ns): (i64, i64)) -> Asked {
+impl StepOperators {
+    pub(crate) fn new(trace: &Trace, (start_ns, end_ns): (i64, i64)) -> StepOperators {
         let parents = correlate::parents(&trace.operators);
         let mut has_children = vec![false; trace.operators.len()];
         for parent in parents.iter().flatten() {
@@ -103,7 +104,7 @@ impl Asked {
         // A loader in the program's own process prepares data on the host, wherever the model runs.
         let loading = annotated(trace, "enumerate(DataLoader)#");
         let mut seen: HashMap<([Option<StringId>; 4], Part), Option<u32>> = HashMap::new();
-        let mut asked = Asked {
+        let mut operators = StepOperators {
             of_operator: Vec::with_capacity(trace.operators.len()),
             outermost: vec![false; trace.operators.len()],
             distinct: Vec::new(),
@@ -111,12 +112,12 @@ impl Asked {
         };
         for (index, operator) in trace.operators.iter().enumerate() {
             let around = parents.get(index).copied().flatten();
-            let counted =
-                around.and_then(|parent| asked.of_operator.get(parent as usize).copied().flatten());
+            let counted = around
+                .and_then(|parent| operators.of_operator.get(parent as usize).copied().flatten());
             let within = (start_ns..end_ns).contains(&operator.start_ns)
                 && !is_during(&loading, operator.start_ns);
             if counted.is_some() || !within {
-                asked.of_operator.push(counted);
+                operators.of_operator.push(counted);
                 continue;
             }
             let in_update = is_during(&updates, operator.start_ns);
@@ -132,62 +133,64 @@ impl Asked {
                 Some(found) => *found,
                 None => {
                     let found = read(trace, key, is_leaf).and_then(|operator| {
-                        if asked.distinct.len() >= MOST_OPERATORS {
-                            asked.left_out = true;
+                        if operators.distinct.len() >= MAX_OPERATORS {
+                            operators.left_out = true;
                             return None;
                         }
-                        asked.distinct.push((operator, part, 0.0));
-                        u32::try_from(asked.distinct.len() - 1).ok()
+                        operators.distinct.push((operator, part, 0.0));
+                        u32::try_from(operators.distinct.len() - 1).ok()
                     });
                     seen.insert((key, part), found);
                     found
                 }
             };
             if let Some((_, _, calls)) =
-                found.and_then(|found| asked.distinct.get_mut(found as usize))
+                found.and_then(|found| operators.distinct.get_mut(found as usize))
             {
                 *calls += 1.0;
             }
-            asked.of_operator.push(found);
-            if let Some(outermost) = asked.outermost.get_mut(index) {
+            operators.of_operator.push(found);
+            if let Some(outermost) = operators.outermost.get_mut(index) {
                 *outermost = found.is_some();
             }
         }
-        asked
+        operators
     }
 
-    /// Whether an operator of the trace is counted itself, rather than one around it.
+    /// Whether an operator of the trace is counted itself, rather than an operator around it.
     pub(crate) fn is_outermost(&self, operator: u32) -> bool {
         self.outermost.get(operator as usize) == Some(&true)
     }
 
-    /// The different operator that one of the trace is or runs within: index into
-    /// [`operators`](Asked::operators).
+    /// Returns the distinct operator that an operator of the trace is or runs within: index into
+    /// [`operators`](StepOperators::operators).
     pub(crate) fn signature(&self, operator: u32) -> Option<u32> {
         self.of_operator.get(operator as usize).copied().flatten()
     }
 
-    /// The different operators.
+    /// Returns the distinct operators.
     pub(crate) fn operators(&self) -> Vec<Operator> {
         self.distinct.iter().map(|(operator, ..)| operator.clone()).collect()
     }
 
-    /// As a GPU would run them: where the optimizer took each parameter alone because it ran on a
-    /// CPU, a GPU takes many at once.
+    /// Returns the operators as a GPU would run them: if the optimizer updated each parameter
+    /// separately because it ran on a CPU, a GPU updates many at once.
     fn counted(&self, merge_updates: bool) -> Vec<CountedOperator> {
         let is_merged = |part: Part| merge_updates && part == Part::Optimizer;
         let of_part = |merged: bool| {
             self.distinct.iter().filter(move |(_, part, _)| is_merged(*part) == merged)
         };
-        let kept = of_part(false).map(|(operator, _, calls)| CountedOperator {
+        let unmerged = of_part(false).map(|(operator, _, calls)| CountedOperator {
             operator: operator.clone(),
             calls: *calls,
         });
-        kept.chain(merged(of_part(true).map(|(operator, _, calls)| (operator, *calls)))).collect()
+        unmerged
+            .chain(merged(of_part(true).map(|(operator, _, calls)| (operator, *calls))))
+            .collect()
     }
 }
 
-/// When ranges of PyTorch's own with names that begin so were, in order.
+/// Returns the ranges of PyTorch's annotations whose names start with `name`, in order.
 pub(super) fn annotated(trace: &Trace, name: &str) -> Vec<(i64, i64)> {
     let mut ranges: Vec<(i64, i64)> = trace
         .annotations
@@ -199,19 +202,19 @@ pub(super) fn annotated(trace: &Trace, name: &str) -> Vec<(i64, i64)> {
     ranges
 }
 
-/// Whether a time is within the last of the ranges that began before it. Those of one name follow one
-/// another, since one thread has them.
+/// Whether a time is within the last range that began before it. Ranges of one name do not overlap,
+/// since they are on one thread.
 pub(super) fn is_during(ranges: &[(i64, i64)], time_ns: i64) -> bool {
     let begun = ranges.partition_point(|(start, _)| *start <= time_ns);
     let last = begun.checked_sub(1).and_then(|index| ranges.get(index));
     last.is_some_and(|(_, end)| time_ns < *end)
 }
 
-/// The operator, where it does work of its own: it is known, or nothing runs within it.
+/// Returns the operator if it does work itself: it is known, or no operators run within it.
 fn read(trace: &Trace, key: [Option<StringId>; 4], is_leaf: bool) -> Option<Operator> {
     let [name, dims, types, concrete] = key;
     let name = trace.text_or_empty(name);
-    if hands_on(name) {
+    if only_dispatches(name) {
         return None;
     }
     let text = |id| trace.text_or_empty(id);
@@ -225,21 +228,22 @@ fn read(trace: &Trace, key: [Option<StringId>; 4], is_leaf: bool) -> Option<Oper
     }
 }
 
-/// Operators that only call others, and none where there is nothing to do: a `to` of the same type,
-/// a `reshape` that is a view.
-fn hands_on(name: &str) -> bool {
+/// Whether an operator only calls others, or none if there is nothing to do: a `to` of the same
+/// type, a `reshape` that is a view.
+fn only_dispatches(name: &str) -> bool {
     matches!(
         name.strip_prefix("aten::"),
         Some("to" | "contiguous" | "reshape" | "type_as" | "item" | "_local_scalar_dense")
     )
 }
 
-/// Updates of single parameters as updates of lists: one operator of many tensors for each name.
+/// Merges updates of single parameters into updates of lists: one operator with many tensors per
+/// name.
 fn merged<'a>(
     updates: impl Iterator<Item = (&'a Operator, f64)>,
 ) -> impl Iterator<Item = CountedOperator> {
-    /// A parameter list is cut there: no multi-tensor kernel takes more at once by far.
-    const MOST_TENSORS: usize = 50_000;
+    /// The maximum length of a parameter list; multi-tensor kernels take far fewer at once.
+    const MAX_TENSORS: usize = 50_000;
     let mut by_name: Vec<(String, Vec<Vec<Arg>>)> = Vec::new();
     let mut others = Vec::new();
     for (operator, calls) in updates {
@@ -251,16 +255,16 @@ fn merged<'a>(
             continue;
         }
         let name = format!("aten::_foreach_{name}");
-        let place = by_name
+        let index = by_name
             .iter()
             .position(|(known, lists)| *known == name && lists.len() == tensors.len());
-        let place = place.unwrap_or_else(|| {
+        let index = index.unwrap_or_else(|| {
             by_name.push((name, vec![Vec::new(); tensors.len()]));
             by_name.len() - 1
         });
-        if let Some((_, lists)) = by_name.get_mut(place) {
+        if let Some((_, lists)) = by_name.get_mut(index) {
             for (list, tensor) in lists.iter_mut().zip(tensors) {
-                let room = MOST_TENSORS.saturating_sub(list.len());
+                let room = MAX_TENSORS.saturating_sub(list.len());
                 let copies = (calls as usize).min(room);
                 list.extend(std::iter::repeat_n(tensor.clone(), copies));
             }
@@ -277,16 +281,16 @@ fn merged<'a>(
     lists.chain(others)
 }
 
-fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), asked: &Asked) {
+fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), operators: &StepOperators) {
     let calls = correlation::runtime_call_of_activities(trace);
-    let of_call = correlation::operator_of_runtime_calls(trace);
+    let operator_of_call = correlation::operator_of_runtime_calls(trace);
     let span = trace
         .activities
         .iter()
         .map(|activity| (activity.start_ns, activity.end_ns()))
         .reduce(|(start, end), (a_start, a_end)| (start.min(a_start), end.max(a_end)));
     let busy = Busy::new(trace, span.as_slice());
-    // What was launched within the window belongs to it, whenever it ran.
+    // Work launched within the window belongs to it, whenever it ran.
     let mut launched: HashMap<usize, Vec<usize>> = HashMap::new();
     for (index, call) in calls.iter().enumerate() {
         if let Some(call) = call {
@@ -304,7 +308,7 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), asked: &A
         .map(|(index, call)| (call.start_ns, call.end_ns(), index))
         .collect();
     events.sort_unstable();
-    let replayable = events.len() <= MOST_EVENTS;
+    let is_replayable = events.len() <= MAX_EVENTS;
     let mut kinds = WorkKinds::default();
     let mut now = window.0;
     for (start_ns, end_ns, index) in events {
@@ -314,30 +318,30 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), asked: &A
             kind: HostEventKind::Wait,
         };
         now = now.max(end_ns);
-        let operator = of_call.get(index).copied().flatten();
+        let operator = operator_of_call.get(index).copied().flatten();
         let operator =
-            operator.and_then(|operator| asked.of_operator.get(operator).copied().flatten());
+            operator.and_then(|operator| operators.of_operator.get(operator).copied().flatten());
         for activity in launched.get(&index).into_iter().flatten() {
             let Some(work) = trace.activities.get(*activity) else { continue };
             let part_ns = busy.parts.get(*activity).copied().unwrap_or(0.0);
             event.kind = HostEventKind::Launch(step.activities.len() as u32);
             let kind = kinds.of(trace, work);
             step.activities.push(gpu_work(kind, work, trace.details(work), part_ns, operator));
-            if replayable {
+            if is_replayable {
                 step.host.push(event);
             }
-            // One call that starts several, as a graph's launch does, takes its time once.
+            // A call that starts several activities, like a graph launch, counts its time once.
             (event.before_ns, event.call_ns) = (0.0, 0.0);
         }
         let call = trace.runtime_calls.get(index);
-        if replayable && call.is_some_and(|call| waits(trace.text(call.name))) {
+        if is_replayable && call.is_some_and(|call| waits(trace.text(call.name))) {
             step.host.push(HostEvent { kind: HostEventKind::Wait, ..event });
         }
     }
     step.host_after_ns = window.1.saturating_sub(now).max(0) as f64;
-    if !replayable {
+    if !is_replayable {
         step.notes.push(format!(
-            "more than {MOST_EVENTS} launches in one iteration: GPU idle time is assumed to stay \
+            "more than {MAX_EVENTS} launches in one iteration: GPU idle time is assumed to stay \
             the same"
         ));
     }
@@ -347,7 +351,8 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), asked: &A
     step.device = device_of(step, trace);
 }
 
-/// The profile's device has its name; a trace alone may know its properties.
+/// Returns the profile's device, or if that is unknown, the device of the trace, which may know its
+/// properties.
 fn device_of(step: &RecordedStep, trace: &Trace) -> ridgeline_profile::Device {
     if step.device.name == "unknown" {
         device::facts(None, trace, None)
@@ -356,10 +361,10 @@ fn device_of(step: &RecordedStep, trace: &Trace) -> ridgeline_profile::Device {
     }
 }
 
-/// Calls that return when the GPU has done what it was asked for.
+/// Whether a runtime call returns only after the GPU has finished the requested work.
 pub(super) fn waits(name: &str) -> bool {
     let call = name.strip_prefix("cuda").or_else(|| name.strip_prefix("hip")).unwrap_or_default();
-    // Newer traces name the version of the interface: `cudaStreamSynchronize_v3020`.
+    // Newer traces have a version suffix: `cudaStreamSynchronize_v3020`.
     let call = call.split('_').next().unwrap_or_default();
     // PyTorch calls `hipMemcpyWithStream` for what are two calls of CUDA, a copy and a wait
     // (`c10/cuda/CUDAFunctions.h`, `memcpy_and_sync`).
@@ -390,12 +395,12 @@ fn gpu_work(
     }
 }
 
-/// What kinds of work activities are, each name looked at once: names of templates are long.
+/// Caches the kind of work by name, because template names are long.
 #[derive(Default)]
 pub(super) struct WorkKinds(HashMap<(StringId, ActivityKind), WorkKind>);
 
 impl WorkKinds {
-    /// The kind of one.
+    /// Returns the kind of an activity.
     pub(crate) fn of(&mut self, trace: &Trace, work: &Activity) -> WorkKind {
         let known = self.0.entry((work.name, work.kind));
         *known.or_insert_with(|| kind_of_work(trace.text(work.name), work.kind))

@@ -1,26 +1,26 @@
-//! CUDA graphs: a replay starts all of its kernels with one call, and each belongs to the code that
-//! was captured.
+//! CUDA graphs: a replay launches all of its kernels with one call, and each belongs to the code
+//! that was captured.
 //!
-//! The recording has the operators and the launches of a capture where that was seen. CUDA numbers
-//! the nodes of a graph in the order in which the capture made them, and the profiler writes the
-//! number beside each activity of a replay. So the kernels of a replay in the order of their nodes
-//! are the launches of the capture in the order of time, and the same holds for copies and fills.
-//! Where their counts differ, they stay with the line that replays.
+//! The recording has the operators and launches of a capture if it was recorded. CUDA numbers the
+//! nodes of a graph in the order in which the capture created them, and the profiler writes this
+//! number for each activity of a replay. So the kernels of a replay in node order are the launches
+//! of the capture in order of time, and the same holds for copies and fills. If their counts
+//! differ, they are attributed to the line that replays.
 
 use super::costs::window_at;
 use super::join::Join;
 use ridgeline_recording::manifest::CudaGraphs;
 use ridgeline_recording::trace::{Activity, ActivityKind, RuntimeCall, Trace};
 
-/// What the replays of the profiled iterations started, and what was captured for it.
+/// The activities of replays in the profiled iterations, and their captures.
 #[derive(Debug, Default)]
 pub(super) struct Replays {
-    /// By activity: the call of the capture that made its node.
+    /// By activity: the captured call that created its node.
     captured: Vec<Option<usize>>,
-    /// From when to when a capture lasted, and its replays in the profiled iterations.
+    /// Start, end and number of replays in the profiled iterations of each capture.
     captures: Vec<(i64, i64, u32)>,
-    /// Activities of replays other than those of `torch.compile`, and of these the ones whose captured
-    /// call is unknown.
+    /// Number of activities of replays, except those of `torch.compile`, and number of these whose
+    /// captured call is unknown.
     pub activities: usize,
     pub without_call: usize,
 }
@@ -67,7 +67,7 @@ impl Replays {
         replays
     }
 
-    /// Gives the activities of one kind that a replay started the calls that made their nodes.
+    /// Matches the activities of one kind in a replay with the calls that created their nodes.
     fn pair(
         &mut self,
         trace: &Trace,
@@ -90,7 +90,7 @@ impl Replays {
             [(_, a), (_, b)] => trace.details(a).stream == trace.details(b).stream,
             _ => true,
         }) {
-            // Older profilers do not write it: on one stream nodes run in their order.
+            // Older profilers do not write node numbers: on one stream, nodes run in order.
             of_kind.sort_by_key(|(_, activity)| activity.start_ns);
         } else {
             return;
@@ -103,12 +103,12 @@ impl Replays {
         }
     }
 
-    /// The call of a capture that made the node which an activity ran.
+    /// Returns the captured call that created the node of an activity.
     pub(crate) fn captured_call(&self, activity: usize) -> Option<usize> {
         self.captured.get(activity).copied().flatten()
     }
 
-    /// How often what a capture had at this time was replayed; nothing outside of captures.
+    /// Returns the number of replays of the capture at a time; `None` outside of captures.
     pub(crate) fn of_captured(&self, time_ns: i64) -> Option<u32> {
         let capture =
             self.captures.iter().find(|(start, end, _)| (*start..*end).contains(&time_ns));
@@ -123,7 +123,7 @@ fn is_graph_launch(trace: &Trace, call: &RuntimeCall) -> bool {
     trace.text(call.name).contains("GraphLaunch")
 }
 
-/// The calls that made the nodes of a capture, in order of time, for each of [`KINDS`].
+/// Returns the calls that created the nodes of a capture, in order of time, for each of [`KINDS`].
 fn captured_calls(trace: &Trace, (start_ns, end_ns): (i64, i64)) -> [Vec<usize>; 3] {
     let mut calls: Vec<(i64, usize)> = trace
         .runtime_calls
@@ -134,11 +134,11 @@ fn captured_calls(trace: &Trace, (start_ns, end_ns): (i64, i64)) -> [Vec<usize>;
         .collect();
     calls.sort_unstable();
     let mut made: [Vec<usize>; 3] = Default::default();
-    // A call of the driver from within one of the runtime makes no node of its own.
+    // A driver call within a runtime call creates no additional node.
     let mut last: Option<&RuntimeCall> = None;
     for (_, index) in calls {
         let Some(call) = trace.runtime_calls.get(index) else { continue };
-        let Some(kind) = kind_made(trace.text(call.name)) else { continue };
+        let Some(kind) = kind_of_node(trace.text(call.name)) else { continue };
         let is_within = last.is_some_and(|outer| {
             outer.thread == call.thread && call.start_ns < outer.end_ns() && call.name != outer.name
         });
@@ -154,8 +154,8 @@ fn captured_calls(trace: &Trace, (start_ns, end_ns): (i64, i64)) -> [Vec<usize>;
     made
 }
 
-/// Which kind of node a call makes within a capture.
-fn kind_made(name: &str) -> Option<ActivityKind> {
+/// Returns the kind of node that a call creates within a capture.
+fn kind_of_node(name: &str) -> Option<ActivityKind> {
     if name.contains("Launch") && name.contains("Kernel") {
         Some(ActivityKind::Kernel)
     } else if name.contains("Memcpy") {
@@ -175,7 +175,7 @@ mod tests {
     use ridgeline_recording::line_log::{LINE, PUSH, STARTED};
     use ridgeline_recording::manifest::CudaGraphs;
 
-    /// The line clock runs within the capture, from -1000 to -500, and again in the iteration.
+    /// The line clock runs in the capture, from -1000 to -500, and in the iteration.
     const LINES: &[(i64, u8, u32, u32)] = &[
         (-1000, STARTED, 0, 0),
         (-990, PUSH, 0, 21),
@@ -186,7 +186,7 @@ mod tests {
         (50, LINE, 0, 31),
     ];
 
-    /// Two kernels are captured at the lines 21 and 22, and `replayed` are what a replay runs.
+    /// Two kernels are captured on lines 21 and 22, and `replayed` are those of a replay.
     fn profile(replayed: &[(u64, i64, i64)]) -> Profile {
         let mut trace = TraceBuilder::new();
         trace.op("aten::mm", -900, 50);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn kernels_of_a_replay_belong_to_the_captured_lines() {
-        // The second node runs first: the nodes need not wait for one another.
+        // The second node runs first: the nodes are independent.
         let profile = profile(&[(8, 100, 200), (7, 300, 100)]);
         assert_eq!([21, 22, 31].map(|line| kernel_ns(&profile, line)), [100.0, 200.0, 0.0]);
         assert_eq!(profile.coverage.time, 1.0);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_capture_stays_at_the_replay() {
+    fn mismatched_replays_stay_on_the_replaying_line() {
         let profile = profile(&[(7, 100, 200), (8, 300, 100), (9, 400, 50)]);
         assert_eq!([21, 22, 31].map(|line| kernel_ns(&profile, line)), [0.0, 0.0, 350.0]);
         assert_eq!(profile.notes.len(), 1);

@@ -1,68 +1,67 @@
-//! From profiled times to those of an iteration without a profiler.
+//! Converts profiled times to those of an iteration without the profiler.
 //!
-//! The unprofiled iterations say how long one takes; the profiled ones say how a typical one
-//! divides. The difference is what recording cost, and it is not spread evenly. On a processor the
-//! backward pass and the optimizer were timed without a profiler too, so that what each of them, and
-//! the rest of the iteration, gives back is known. What the recorder says that it took itself goes
-//! first. Then a line with many small operators pays for each of them: each context gives back a cost
-//! per recorded event, never more than it has, and what then still differs is scaled. Waits for other
-//! ranks change from one iteration to the next by as much as they take, and what computes hardly does:
-//! where there are any, they take up most of the difference.
+//! The unprofiled iterations give the time of an iteration, the profiled ones how a typical one
+//! divides. The difference is recording overhead, and it is not evenly distributed. On a CPU the
+//! backward pass and the optimizer were also timed without the profiler, so the overhead of each of
+//! them, and of the rest of the iteration, is known. First the recorder's own measured time is
+//! subtracted. Then each context pays a cost per recorded event, at most its own time, because a
+//! line with many small operators has more overhead. The remaining difference is scaled. Waits for
+//! other ranks vary between iterations about as much as they take, while computing hardly varies:
+//! if there are waits, they absorb most of the difference.
 
 use super::costs::Cost;
 use super::timeline::Piece;
 use ridgeline_profile::Phase;
 
-/// What recording an operator costs, in units of what recording a line event costs. Measured on
-/// torch 2.4 and 2.15: 1.4 to 3.5 µs an operator with shapes and memory, 0.23 to 0.32 µs a line
-/// event.
+/// The cost of recording an operator relative to recording a line event. Measured on torch 2.4 and
+/// 2.15: 1.4 to 3.5 µs per operator with shapes and memory, 0.23 to 0.32 µs per line event.
 const OPERATOR_WEIGHT: f64 = 10.0;
 
-/// The most that one line event is believed to cost, in nanoseconds: the most that was measured. A
-/// profiled iteration that was slower than that explains was slow for another reason.
-const MOST_PER_LINE_EVENT_NS: f64 = 320.0;
+/// The maximum cost of a line event in nanoseconds, which is the maximum that was measured. A
+/// profiled iteration that was slower than this explains was slow for another reason.
+const MAX_LINE_EVENT_NS: f64 = 320.0;
 
-/// A phase may take so much longer without a profiler than with one, by chance.
-const MOST_SLOWER: f64 = 1.25;
+/// The maximum ratio by which a phase may take longer without the profiler, by chance.
+const MAX_SLOWDOWN: f64 = 1.25;
 
-/// By what share of itself a wait for other ranks differs between iterations, in units of what computing
-/// does. Of two ranks of a processor that exchange 120 small gradients by gloo, the standard deviation of
-/// an iteration's waits is 0.34 of their median, and that of its backward pass 0.05 (torch 2.15); recording
-/// makes computing less certain than that.
-const WAITS_DIFFER: f64 = 5.0;
+/// The ratio of the relative variation of waits for other ranks between iterations to that of
+/// computing. With two CPU ranks that exchange 120 small gradients with gloo, the standard
+/// deviation of an iteration's waits is 0.34 of their median, and that of its backward pass 0.05
+/// (torch 2.15); recording makes computing vary more.
+const WAIT_VARIATION: f64 = 5.0;
 
-/// The most that a context gives back of the host's time, and that waits for other ranks give back of their
-/// share of an iteration: what ran took some.
-const MOST_GIVEN_BACK: f64 = 0.75;
+/// The maximum share of a context's host time, and of the waits for other ranks, that can be
+/// subtracted: the program itself took some.
+const MAX_OVERHEAD_SHARE: f64 = 0.75;
 
-/// How the sums over all profiled iterations become one iteration's.
+/// Factors from sums over all profiled iterations to one iteration without the profiler.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Scale {
-    /// By context: what its time is multiplied by.
+    /// By context: the factor of its time.
     pub contexts: Vec<f64>,
-    /// What time that belongs to no context is multiplied by.
+    /// The factor of time without a context.
     pub rest: f64,
-    /// What counts, and times of kernels, are multiplied by: they are what they are without a
-    /// profiler, so it is one over the number of iterations.
+    /// The factor of counts and kernel times, which the profiler does not change: one over the
+    /// number of iterations.
     pub per_iteration: f64,
-    /// By context: what a line event took of the host's time, and what the rest of that is multiplied by.
+    /// By context: the host time per line event, and the factor of the remaining host time.
     pub of_host: Vec<(f64, f64)>,
-    /// By context: what its waits for other ranks are multiplied by.
+    /// By context: the factor of its waits for other ranks.
     pub of_waits: Vec<f64>,
 }
 
-/// What is known of an iteration without a profiler.
+/// The measured times of an iteration without the profiler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unprofiled<'a> {
-    /// Its nanoseconds.
+    /// Nanoseconds per iteration.
     pub iteration_ns: f64,
-    /// Phases with the share of it that each takes; the others share what is left.
+    /// Phases with their share of the iteration; other phases share the remainder.
     pub phases: &'a [(Phase, f64)],
 }
 
 impl Scale {
-    /// `costs` and `rest_ns` are sums over `iterations` iterations, and `phases` what each of the costs
-    /// belongs to.
+    /// `costs` and `rest_ns` are sums over `iterations` iterations, and `phases` has the phase of
+    /// each cost.
     pub(crate) fn new(
         costs: &[Cost],
         phases: &[Phase],
@@ -91,7 +90,7 @@ impl Scale {
             Group { contexts, rest_ns: 0.0, wanted_ns: share * wanted }
         });
         let mut groups: Vec<Group> = known.collect();
-        // Where a phase takes longer without a profiler than with one, something else was measured.
+        // If a phase takes longer without the profiler, something else was measured.
         if groups.is_empty() || !groups.iter().chain([&others]).all(|one| one.is_plausible(costs)) {
             let contexts = (0..costs.len()).collect();
             groups = vec![Group { contexts, rest_ns, wanted_ns: wanted }];
@@ -99,7 +98,7 @@ impl Scale {
             groups.push(others);
         }
         for group in groups {
-            // The last one has the rest.
+            // The last group has the rest.
             scale.rest = group.settle(costs, &mut scale) / iterations;
         }
         scale.contexts.iter_mut().for_each(|factor| *factor /= iterations);
@@ -108,8 +107,9 @@ impl Scale {
         scale
     }
 
-    /// What a part of a piece takes of an iteration without a profiler, as far as that is the host's. A
-    /// context's own factor would not do where its operators are recorded and what lies between is asked for.
+    /// Returns the nanoseconds that a part of a piece takes in an iteration without the profiler,
+    /// on the host. The context's factor is not accurate enough for a part: its operators are
+    /// recorded, the code between them is not.
     pub(crate) fn of_part(&self, piece: &Piece, part: f64) -> f64 {
         let time_ns = piece.end_ns.saturating_sub(piece.start_ns) as f64;
         let (per_event, factor) =
@@ -117,17 +117,17 @@ impl Scale {
         let recorded = piece.recorded;
         let weight = weight(f64::from(recorded.operators), f64::from(recorded.line_events));
         let own_ns = (time_ns - recorded.recorder_ns as f64).max(0.0);
-        part * (own_ns - (weight * per_event).min(own_ns * MOST_GIVEN_BACK)) * factor
+        part * (own_ns - (weight * per_event).min(own_ns * MAX_OVERHEAD_SHARE)) * factor
     }
 }
 
-/// Contexts of which it is known what they take together without a profiler.
+/// Contexts whose total time without the profiler is known.
 struct Group {
-    /// Their places.
+    /// Indices of the contexts.
     contexts: Vec<usize>,
-    /// Time that is no context's.
+    /// Time without a context.
     rest_ns: f64,
-    /// What all of it takes in as many iterations as were profiled.
+    /// Total time without the profiler, in as many iterations as were profiled.
     wanted_ns: f64,
 }
 
@@ -136,24 +136,24 @@ impl Group {
         self.contexts.iter().filter_map(|at| costs.get(*at))
     }
 
-    /// What was profiled of the program itself.
+    /// Returns the profiled time of the program itself.
     fn profiled_ns(&self, costs: &[Cost]) -> f64 {
         let of_program = |cost: &Cost| cost.typical_ns - recorder_ns(cost);
         self.costs(costs).map(of_program).sum::<f64>() + self.rest_ns
     }
 
-    /// Of that, what waited for other ranks.
+    /// Returns the part of it that waited for other ranks.
     fn waited_ns(&self, costs: &[Cost]) -> f64 {
         self.costs(costs).map(waited_ns).sum()
     }
 
     fn is_plausible(&self, costs: &[Cost]) -> bool {
         let (profiled_ns, waited_ns) = (self.profiled_ns(costs), self.waited_ns(costs));
-        let most_ns = MOST_SLOWER * profiled_ns + (WAITS_DIFFER - 1.0) * waited_ns;
+        let most_ns = MAX_SLOWDOWN * profiled_ns + (WAIT_VARIATION - 1.0) * waited_ns;
         self.wanted_ns > 0.0 && self.wanted_ns <= most_ns
     }
 
-    /// Writes what each context's time is multiplied by, and returns it for time of no context.
+    /// Sets the factor of each context, and returns the factor of time without a context.
     fn settle(&self, costs: &[Cost], scale: &mut Scale) -> f64 {
         let own: Vec<Cost> = self.costs(costs).copied().collect();
         let per_event = cost_per_event(&own, self.profiled_ns(costs) - self.wanted_ns);
@@ -176,15 +176,16 @@ impl Group {
     }
 }
 
-/// What computing and waits for other ranks are multiplied by so that together they take `wanted_ns`.
-/// The difference is divided by how much either usually differs (least squares).
+/// Returns the factors of computing and of waits for other ranks so that together they take
+/// `wanted_ns`. The difference is divided according to how much each usually varies (least
+/// squares).
 fn factors(wanted_ns: f64, computing_ns: f64, waited_ns: f64) -> (f64, f64) {
-    let differ = (computing_ns, waited_ns * WAITS_DIFFER * WAITS_DIFFER);
+    let differ = (computing_ns, waited_ns * WAIT_VARIATION * WAIT_VARIATION);
     let spread = computing_ns * differ.0 + waited_ns * differ.1;
     let step = if spread > 0.0 { (wanted_ns - computing_ns - waited_ns) / spread } else { 0.0 };
     let over = |part_ns: f64, whole_ns: f64| if whole_ns > 0.0 { part_ns / whole_ns } else { 0.0 };
     let share = over(waited_ns, computing_ns + waited_ns);
-    let least_ns = (1.0 - MOST_GIVEN_BACK) * share * wanted_ns;
+    let least_ns = (1.0 - MAX_OVERHEAD_SHARE) * share * wanted_ns;
     let waits_ns = (waited_ns * (1.0 + step * differ.1)).max(least_ns).min(wanted_ns);
     (over(wanted_ns - waits_ns, computing_ns), over(waits_ns, waited_ns))
 }
@@ -197,7 +198,7 @@ fn weight_of(cost: &Cost) -> f64 {
     weight(cost.operators, cost.line_events)
 }
 
-/// What the typical iteration has of the sum over all.
+/// Returns the share of the typical iteration in the sum over all iterations.
 fn typical_share(cost: &Cost) -> f64 {
     if cost.time_ns > 0.0 { cost.typical_ns / cost.time_ns } else { 1.0 }
 }
@@ -210,30 +211,31 @@ fn waited_ns(cost: &Cost) -> f64 {
     (cost.waited_ns * typical_share(cost)).min(cost.typical_ns - recorder_ns(cost)).max(0.0)
 }
 
-/// Of what is the program's own, and computes.
-fn most_given_back(cost: &Cost) -> f64 {
+/// Returns the maximum that can be subtracted from the program's own computing time.
+fn max_overhead_ns(cost: &Cost) -> f64 {
     let computing_ns = cost.host_ns * typical_share(cost) - recorder_ns(cost) - waited_ns(cost);
-    computing_ns.max(0.0) * MOST_GIVEN_BACK
+    computing_ns.max(0.0) * MAX_OVERHEAD_SHARE
 }
 
-/// What computes, without what recording took.
+/// Returns the computing time without recording overhead.
 fn remaining(cost: &Cost, per_event: f64) -> f64 {
-    // Only the host's part was slowed down; kernels run as they do without a profiler.
-    let given_back = (weight_of(cost) * per_event).min(most_given_back(cost));
+    // Only the host's part was slowed down; kernels take as long as without the profiler.
+    let given_back = (weight_of(cost) * per_event).min(max_overhead_ns(cost));
     cost.typical_ns - recorder_ns(cost) - waited_ns(cost) - given_back
 }
 
-/// The cost of a line event at which all contexts together give back `overhead_ns`, as far as they
-/// have it.
+/// Returns the cost of a line event at which the overhead of all contexts adds up to `overhead_ns`,
+/// as far as they have enough time.
 fn cost_per_event(costs: &[Cost], overhead_ns: f64) -> f64 {
     let mut paying: Vec<(f64, f64, f64)> = costs
         .iter()
         .filter(|cost| weight_of(cost) > 0.0 && cost.host_ns > 0.0)
         .map(|cost| {
-            (most_given_back(cost) / weight_of(cost), most_given_back(cost), weight_of(cost))
+            (max_overhead_ns(cost) / weight_of(cost), max_overhead_ns(cost), weight_of(cost))
         })
         .collect();
-    // Those that run out first come first; once they have, the others pay what is left.
+    // Contexts with the least time per event come first; once they are used up, the others pay the
+    // rest.
     paying.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut events: f64 = paying.iter().map(|(_, _, weight)| weight).sum();
     let mut left = overhead_ns;
@@ -242,12 +244,12 @@ fn cost_per_event(costs: &[Cost], overhead_ns: f64) -> f64 {
             return 0.0;
         }
         if left / events <= most {
-            return (left / events).min(MOST_PER_LINE_EVENT_NS);
+            return (left / events).min(MAX_LINE_EVENT_NS);
         }
         left -= time_ns;
         events -= weight;
     }
-    if left > 0.0 { MOST_PER_LINE_EVENT_NS } else { 0.0 }
+    if left > 0.0 { MAX_LINE_EVENT_NS } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -289,36 +291,36 @@ mod tests {
     }
 
     #[test]
-    fn without_events_it_is_scaled() {
+    fn without_events_times_are_scaled() {
         check(&[cost(100.0, 0.0, 0.0), cost(300.0, 0.0, 0.0)], 200.0, &[50.0, 150.0]);
     }
 
     #[test]
-    fn who_was_recorded_more_gives_back_more() {
+    fn contexts_with_more_events_have_more_overhead() {
         check(&[cost(1000.0, 9.0, 10.0), cost(1000.0, 0.0, 0.0)], 1900.0, &[900.0, 1000.0]);
     }
 
     #[test]
-    fn nobody_gives_back_all_that_it_has() {
+    fn overhead_is_limited_per_context() {
         check(&[cost(12.0, 0.0, 100.0), cost(1000.0, 0.0, 1.0)], 993.0, &[3.0, 990.0]);
     }
 
     #[test]
-    fn each_phase_gives_back_what_it_took_longer() {
+    fn overhead_is_subtracted_by_phase() {
         let costs = [cost(1000.0, 5.0, 0.0), cost(1000.0, 5.0, 0.0), cost(1000.0, 0.0, 0.0)];
         let phases = [Phase::Forward, Phase::Optimizer, Phase::Backward];
         let known = [(Phase::Backward, 0.4), (Phase::Optimizer, 0.4)];
         check_phases(&costs, &phases, &known, 2000.0, &[400.0, 800.0, 800.0]);
         check_phases(&costs, &phases, &known[1..], 2000.0, &[240.0, 800.0, 960.0]);
-        // More than it took with a profiler: something else was measured.
+        // More than with the profiler: something else was measured.
         let longer = [(Phase::Backward, 0.7)];
         check_phases(&costs, &phases, &longer, 2000.0, &[500.0, 500.0, 1000.0]);
-        // A phase that is not there.
+        // A phase that does not occur.
         check_phases(&costs, &[Phase::Forward; 3], &known[..1], 2000.0, &[500.0, 500.0, 1000.0]);
     }
 
     #[test]
-    fn the_recorder_gives_back_what_it_took() {
+    fn recorder_time_is_subtracted() {
         let with_recorder = Cost { recorder_ns: 600.0, ..cost(1000.0, 0.0, 4.0) };
         check(&[with_recorder, cost(1000.0, 0.0, 0.0)], 1400.0, &[400.0, 1000.0]);
         check(&[with_recorder, cost(1000.0, 0.0, 4.0)], 1000.0, &[200.0, 800.0]);
@@ -328,12 +330,12 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_other_ranks_take_up_most_of_the_difference() {
+    fn waits_for_other_ranks_absorb_most_of_the_difference() {
         let waits = Cost { waited_ns: 1000.0, ..cost(1000.0, 0.0, 0.0) };
         let computes = cost(1000.0, 0.0, 0.0);
         check(&[waits, computes], 3000.0, &[1962.0, 1038.0]);
         check(&[waits, computes], 1500.0, &[519.0, 981.0]);
-        // Shorter than what computes: the ranks waited all the same.
+        // Shorter than the computing time: the ranks still waited.
         check(&[waits, computes], 504.0, &[63.0, 441.0]);
         // A short wait explains little.
         let waits = Cost { waited_ns: 10.0, ..cost(10.0, 0.0, 0.0) };
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_iteration_is_not_blamed_on_few_events() {
+    fn overhead_per_event_is_limited() {
         check(&[cost(5e6, 0.0, 1.0), cost(5e6, 0.0, 0.0)], 5e6, &[2_499_920.0, 2_500_080.0]);
     }
 
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_not_shortened_by_what_the_host_paid() {
+    fn kernel_time_is_not_reduced() {
         let kernels =
             Cost { time_ns: 1000.0, typical_ns: 1000.0, operators: 50.0, ..Cost::default() };
         check(&[kernels, cost(1000.0, 10.0, 0.0)], 1500.0, &[1000.0, 500.0]);

@@ -1,4 +1,4 @@
-//! Slow iterations among others: how they were timed, and which line makes them slow.
+//! Slow iterations: their times, and the line that makes them slow.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,17 @@ use ridgeline_profile::FileId;
 use ridgeline_profile::slow_iterations::SlowIterations;
 use ridgeline_recording::manifest::Iterations;
 
-/// A line makes iterations slow if it takes so many times as long in them as in the others.
-const LEAST_RATIO: f64 = 2.0;
-/// And if it takes this share of what they take longer.
-const LEAST_SHARE: f64 = 0.3;
-/// A line with more of the other iterations than this, such as the call of `main`, has the loop in it.
-const MOST_OF_OTHERS: f64 = 0.5;
+/// The minimum ratio of a line's time in slow iterations to that in the others for it to be the
+/// cause.
+const MIN_RATIO: f64 = 2.0;
+/// The minimum share of the additional time of slow iterations for a line to be the cause.
+const MIN_SHARE: f64 = 0.3;
+/// The maximum share of a line in the other iterations. A line with more, such as the call of
+/// `main`, contains the loop.
+const MAX_SHARE_OF_OTHERS: f64 = 0.5;
 
-/// What the recorder found of slow iterations; nothing where there is only one, which may be an accident.
+/// Returns the slow iterations found by the recorder; `None` if there is only one, which may be an
+/// accident.
 pub(super) fn of_timed(iterations: &Iterations) -> Option<SlowIterations> {
     let timed = &iterations.timed_ns;
     let is_slow = |at: &usize| iterations.slow.contains(at);
@@ -48,13 +51,13 @@ pub(super) fn of_timed(iterations: &Iterations) -> Option<SlowIterations> {
     })
 }
 
-/// From where on timed iterations are whole periods; from the beginning where there is no period.
+/// Returns the index of the first timed iteration of whole periods; 0 if there is no period.
 pub(super) fn first_of_whole_periods(timed: usize, period: Option<u32>) -> usize {
     period.map_or(0, |period| if (period as usize) <= timed { timed % period as usize } else { 0 })
 }
 
-/// The line whose calls and operators make the slow ones of the profiled iterations slow: the outermost
-/// one that hardly runs in the others.
+/// Returns the line that makes the slow profiled iterations slow: the outermost one that hardly
+/// runs in the others.
 pub(super) fn line(
     period: u32,
     join: &Join<'_>,
@@ -63,48 +66,50 @@ pub(super) fn line(
     lines: &mut Lines,
 ) -> Option<(FileId, u32)> {
     let (slow, places) = by_place(join.windows, period)?;
-    // Of a time by iteration, what the slow place has and what one of the others has on average.
+    // Splits times by iteration into that of the slow one and the mean of the others.
     let split = |times: &[f64]| {
         let places = sums_by_place(times.iter().copied(), period);
-        let of_slow = places.get(slow).copied().unwrap_or(0.0);
-        (of_slow, (places.iter().sum::<f64>() - of_slow) / f64::from(period - 1))
+        let slow_ns = places.get(slow).copied().unwrap_or(0.0);
+        (slow_ns, (places.iter().sum::<f64>() - slow_ns) / f64::from(period - 1))
     };
-    let whole_slow = places.get(slow).copied()?;
-    let whole_other = (places.iter().sum::<f64>() - whole_slow) / f64::from(period - 1);
+    let slow_iteration_ns = places.get(slow).copied()?;
+    let other_iteration_ns =
+        (places.iter().sum::<f64>() - slow_iteration_ns) / f64::from(period - 1);
     // By line: its time in slow iterations, and its mean time in the others.
     let mut found: BTreeMap<usize, (LineIndex, (f64, f64))> = BTreeMap::new();
     for (id, context, ..) in sums.by_context(contexts) {
-        let (of_slow, others) = split(sums.costs.by_iteration.of(id.0 as usize));
-        if of_slow == 0.0 && others == 0.0 {
+        let (slow_ns, others) = split(sums.costs.by_iteration.of(id.0 as usize));
+        if slow_ns == 0.0 && others == 0.0 {
             continue;
         }
         lines.each_on(&join.places.log.stacks, context.stacks(), usize::MAX, |line, _| {
             let (_, times) = found.entry(line.index()).or_insert((line, (0.0, 0.0)));
-            times.0 += of_slow;
+            times.0 += slow_ns;
             times.1 += others;
         });
     }
     let excess = |times: &(f64, f64)| times.0 - times.1;
-    let least = LEAST_SHARE * (whole_slow - whole_other);
+    let min_excess = MIN_SHARE * (slow_iteration_ns - other_iteration_ns);
     let (line, _) = found
         .into_values()
         .filter(|(_, times)| {
-            let has_loop = times.1 > MOST_OF_OTHERS * whole_other;
-            !has_loop && times.0 >= LEAST_RATIO * times.1 && excess(times) >= least
+            let has_loop = times.1 > MAX_SHARE_OF_OTHERS * other_iteration_ns;
+            !has_loop && times.0 >= MIN_RATIO * times.1 && excess(times) >= min_excess
         })
         .map(|(line, times)| (line, excess(&times)))
-        // The first of equal ones is the outermost: lines are numbered from the outermost frames in.
+        // The first of equal lines is the outermost: lines are numbered from the outermost frame.
         .reduce(|best, one| if one.1 > best.1 * 1.001 { one } else { best })?;
     let (file, line) = lines.location(line)?;
     Some((FileId(file), line))
 }
 
-/// Which of the places in a period is slow, of the profiled iterations.
+/// Returns the position of the slow iteration within a period of the profiled iterations.
 pub(super) fn slow_place(windows: &[(i64, i64)], period: u32) -> Option<usize> {
     by_place(windows, period).map(|(slow, _)| slow)
 }
 
-/// The slow place in a period, and how long the profiled iterations at each place took together.
+/// Returns the position of the slow iteration in a period, and the total time of the profiled
+/// iterations at each position.
 fn by_place(windows: &[(i64, i64)], period: u32) -> Option<(usize, Vec<f64>)> {
     let lengths = windows.iter().map(|(start, end)| end.saturating_sub(*start) as f64);
     let places = sums_by_place(lengths, period);
@@ -116,7 +121,7 @@ fn sums_by_place(times: impl Iterator<Item = f64>, period: u32) -> Vec<f64> {
     let mut places = Vec::new();
     for (at, time_ns) in times.enumerate() {
         let place = at % period.max(1) as usize;
-        // Places come in order, so a missing one is always the next.
+        // Positions come in order, so a missing one is always the next.
         match places.get_mut(place) {
             Some(sum) => *sum += time_ns,
             None => places.push(time_ns),

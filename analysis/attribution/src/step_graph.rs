@@ -1,10 +1,9 @@
-//! From a recording to the graph of its iteration: tasks of the host and of GPUs, and what each
-//! waits for.
+//! Builds the graph of a recorded iteration: tasks of the host and of GPUs, and their dependencies.
 //!
-//! The host is one resource: the thread of the training loop, and autograd's threads while that one
-//! waits for them. What a trace does not say is taken from its times: which kernel a call waited for
-//! (the last one that ended while it waited), and for which stream another one waited (where
-//! `cudaStreamWaitEvent` was called before the launch).
+//! The host is one resource: the thread of the training loop, and autograd's threads while the
+//! former waits for them. Dependencies that a trace does not contain are inferred from times: the
+//! kernel that a call waited for (the last one that ended during the wait), and the stream that
+//! another one waited for (if `cudaStreamWaitEvent` was called before the launch).
 
 mod gpu;
 mod held;
@@ -17,13 +16,13 @@ use super::contexts::{ContextId, Contexts};
 use super::costs::Costs;
 use super::device::Launches;
 use super::join::Join;
-use super::recorded_step::{Asked, median_window, waits};
+use super::recorded_step::{StepOperators, median_window, waits};
 use super::scale::Scale;
 use super::steps::Steps;
 use super::timeline::{self, Piece};
 use own_ranges::{OwnRanges, loader_has_workers};
 use rank_waits::RankWaits;
-use ridgeline_base::intervals::Stretch;
+use ridgeline_base::intervals::Interval;
 use ridgeline_graph::graph::{Graph, TaskId};
 use ridgeline_graph::memory::peak;
 use ridgeline_graph::recorded::{NoGraph, Recorded, calibrated};
@@ -34,15 +33,16 @@ use ridgeline_recording::line_log::LineLog;
 use ridgeline_recording::manifest::Manifest;
 use ridgeline_recording::trace::ThreadId;
 
-/// Tasks of one graph; a recording with more is refused.
-const MOST_TASKS: usize = 2_000_000;
+/// The maximum number of tasks of a graph; a recording with more is rejected.
+const MAX_TASKS: usize = 2_000_000;
 
-/// The graph of a recording's iteration: the measured one, or of a trace that was recorded elsewhere
-/// the one of median length. `profile` is what [`super::attribute`] made of the same recording.
+/// Builds the graph of a recording's iteration: the measured one, or for a trace recorded
+/// elsewhere, the one of median length. `profile` is the result of [`super::attribute`] for the
+/// same recording.
 ///
 /// # Errors
-/// Where the recording has no iteration, nothing ran in it, it holds more than can be replayed, or its
-/// times contradict each other.
+/// If the recording has no iteration, nothing ran in it, it has more tasks than can be simulated,
+/// or its times contradict each other.
 pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, NoGraph> {
     let steps = Steps::new(recording);
     check(recording, &steps)?;
@@ -65,8 +65,8 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
     joined.graph(&mut contexts, profile)
 }
 
-/// The window of the iteration, where it can be replayed. The recorder's own wait for the GPU at its end is
-/// no part of it: no other iteration has one.
+/// Returns the window of the iteration, if it can be replayed. The recorder's wait for the GPU at
+/// the end is excluded, because other iterations do not have it.
 fn check(recording: &Recording, steps: &Steps) -> Result<(i64, i64), NoGraph> {
     let trace = &recording.trace;
     let window = match &recording.manifest {
@@ -74,13 +74,14 @@ fn check(recording: &Recording, steps: &Steps) -> Result<(i64, i64), NoGraph> {
         None => median_window(&steps.windows),
     };
     let window = window.ok_or(NoGraph::NoIteration)?;
-    if trace.operators.len() + trace.activities.len() + trace.runtime_calls.len() > MOST_TASKS {
-        return Err(NoGraph::TooLarge { most: MOST_TASKS });
+    if trace.operators.len() + trace.activities.len() + trace.runtime_calls.len() > MAX_TASKS {
+        return Err(NoGraph::TooLarge { most: MAX_TASKS });
     }
     Ok((window.0, program_end(recording, window)))
 }
 
-/// When the program had come to the end of a window, behind which only the recorder ran.
+/// Returns the time at which the program reached the end of a window, after which only the recorder
+/// ran.
 fn program_end(recording: &Recording, (start_ns, end_ns): (i64, i64)) -> i64 {
     let threads = recording.lines.iter().flat_map(|lines| &lines.threads);
     let recorder = threads.filter(|thread| thread.main).flat_map(|thread| &thread.recorder);
@@ -89,15 +90,15 @@ fn program_end(recording: &Recording, (start_ns, end_ns): (i64, i64)) -> i64 {
     at_end.next().map_or(end_ns, |(from_ns, _)| (*from_ns).clamp(start_ns, end_ns))
 }
 
-/// What attribution knows of a recording.
+/// The results of attribution for a recording.
 pub(super) struct Joined<'a> {
     pub recording: &'a Recording,
     pub steps: &'a Steps,
     pub join: &'a Join<'a>,
     pub pieces: &'a [Piece],
     pub launches: &'a Launches,
-    /// Where the loop's thread waits for other ranks.
-    pub waits: &'a [Stretch],
+    /// Intervals in which the loop's thread waits for other ranks.
+    pub waits: &'a [Interval],
 }
 
 impl<'a> Joined<'a> {
@@ -111,15 +112,15 @@ impl<'a> Joined<'a> {
         let window = check(recording, steps)?;
         let trace = &recording.trace;
         let manifest = recording.manifest.as_ref();
-        let asked = Asked::new(trace, window);
+        let operators = StepOperators::new(trace, window);
         let mut graph = Graph::default();
-        graph.operators = asked.operators();
+        graph.operators = operators.operators();
         graph.loader_has_workers = loader_has_workers(trace);
         let mut builder = Builder {
             join,
             manifest,
             window,
-            asked,
+            operators,
             ranges: OwnRanges::new(trace, recording.lines.is_some()),
             rank_waits: RankWaits(waits),
             pieces,
@@ -145,13 +146,13 @@ impl<'a> Joined<'a> {
         let replayed = simulate::once(&graph, &busy_until_ns)?;
         let replay_error = replayed.iteration_ns / recorded_ns - 1.0;
         if graph.memory.is_known {
-            let of_blocks = peak(&graph, &replayed).unwrap_or(0.0);
-            graph.memory.unexplained = profile.memory.peak_bytes as f64 - of_blocks;
+            let block_peak = peak(&graph, &replayed).unwrap_or(0.0);
+            graph.memory.unexplained = profile.memory.peak_bytes as f64 - block_peak;
         }
         if trace.activities.is_empty() {
-            // On a CPU each context takes what attribution says that it takes without a profiler.
-            let whole = steps.are_whole_periods();
-            let costs = Costs::new(join, contexts, pieces, launches, waits, whole);
+            // On a CPU each context takes its attributed time without the profiler.
+            let are_whole_periods = steps.are_whole_periods();
+            let costs = Costs::new(join, contexts, pieces, launches, waits, are_whole_periods);
             let scale = steps.scale(&costs, contexts);
             scale_host(&mut graph, &task_contexts, &costs, &scale);
         }
@@ -159,7 +160,7 @@ impl<'a> Joined<'a> {
     }
 }
 
-/// When the last task of the iteration ended, in nanoseconds since it began.
+/// Returns the end of the iteration's last task, in nanoseconds since the iteration began.
 fn recorded_end(join: &Join<'_>, window: (i64, i64), graph: &Graph, launches: &Launches) -> f64 {
     let mut end_ns = window.1;
     if graph.tasks.iter().any(|task| !task.kind.is_host()) {
@@ -173,7 +174,7 @@ fn recorded_end(join: &Join<'_>, window: (i64, i64), graph: &Graph, launches: &L
     end_ns.saturating_sub(window.0).max(1) as f64
 }
 
-/// Gives each context of the host the time that it takes without a profiler.
+/// Scales each host context to its time without the profiler.
 fn scale_host(graph: &mut Graph, contexts: &[(TaskId, ContextId)], costs: &Costs, scale: &Scale) {
     let mut in_window = vec![0.0; costs.contexts.len()];
     for (id, context) in contexts {
@@ -197,23 +198,23 @@ struct Builder<'a> {
     join: &'a Join<'a>,
     manifest: Option<&'a Manifest>,
     window: (i64, i64),
-    asked: Asked,
+    operators: StepOperators,
     ranges: OwnRanges,
     rank_waits: RankWaits<'a>,
     pieces: &'a [Piece],
     launches: &'a Launches,
     graph: Graph,
-    /// The host's tasks with when they began, in order.
+    /// The host's tasks with their start times, in order.
     host_starts: Vec<(i64, TaskId)>,
     task_contexts: Vec<(TaskId, ContextId)>,
-    /// By runtime call that is a task: which, and when that ended.
+    /// By runtime call: its task and end, if it is a task.
     launched_by: Vec<Option<(TaskId, i64)>>,
-    /// Calls in the order in which the host made them.
+    /// Runtime calls in the host's order.
     order: Vec<Call>,
     busy_until_ns: Vec<f64>,
 }
 
-/// A call of the runtime that matters.
+/// A relevant runtime call.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     start_ns: i64,
@@ -227,12 +228,12 @@ struct Call {
 enum CallKind {
     Launch,
     Wait,
-    /// Another stream is to wait.
+    /// Another stream has to wait.
     StreamWait,
 }
 
 impl Builder<'_> {
-    /// The task that a runtime call is, and when that ended.
+    /// Returns the task and end of a runtime call.
     fn task_of(&self, call: usize) -> Option<(TaskId, i64)> {
         self.launched_by.get(call).copied().flatten()
     }

@@ -1,4 +1,4 @@
-//! Which stretches of time are iterations, and how long one takes without a profiler.
+//! Finds the iterations, and the duration of one without the profiler.
 
 use super::contexts::Contexts;
 use super::costs::Costs;
@@ -11,24 +11,24 @@ use ridgeline_recording::Recording;
 use ridgeline_recording::manifest::{Iterations, TimedPhases};
 use ridgeline_recording::trace::Trace;
 
-/// The iterations that attribution adds up.
+/// The iterations to attribute.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Steps {
-    /// Start and end in nanoseconds, in order, not overlapping.
+    /// Start and end in nanoseconds, sorted and without overlaps.
     pub windows: Vec<(i64, i64)>,
     /// The window whose memory is replayed.
     pub measured: Option<(i64, i64)>,
     /// Nanoseconds of each unprofiled iteration.
     pub timed_ns: Vec<f64>,
-    /// How some of them are slow.
+    /// The slow iterations, if there are any.
     pub slow: Option<SlowIterations>,
-    /// Phases with the share of an unprofiled iteration that each takes, where that was measured.
+    /// Phases that were timed without the profiler, with their share of an unprofiled iteration.
     pub phases: Vec<(Phase, f64)>,
 }
 
 impl Steps {
-    /// The iterations of a recording: the manifest's; else those that the trace names
-    /// (`ProfilerStep#3`); else all of it as one.
+    /// Returns the iterations of a recording: those of the manifest, else those that the trace
+    /// names (`ProfilerStep#3`), else the whole trace as one.
     pub(crate) fn new(recording: &Recording) -> Steps {
         if let Some(manifest) = &recording.manifest {
             let profiled = &manifest.iterations.profiled;
@@ -46,17 +46,17 @@ impl Steps {
         let trace = &recording.trace;
         let mut windows = trace_windows(trace);
         if windows.is_empty() {
-            windows.extend(whole(trace));
+            windows.extend(whole_trace(trace));
         }
-        Steps { measured: whole(trace), windows, ..Steps::default() }
+        Steps { measured: whole_trace(trace), windows, ..Steps::default() }
     }
 
-    /// Nanoseconds of all windows together.
+    /// Returns the total nanoseconds of all windows.
     pub(crate) fn profiled_total_ns(&self) -> f64 {
         self.windows.iter().map(|(start, end)| end.saturating_sub(*start) as f64).sum()
     }
 
-    /// Nanoseconds of one profiled iteration: the mean.
+    /// Returns the mean nanoseconds of a profiled iteration.
     pub(crate) fn profiled_mean_ns(&self) -> f64 {
         if self.windows.is_empty() {
             0.0
@@ -66,13 +66,13 @@ impl Steps {
     }
 
     /// Whether a context's cost is its mean over the profiled iterations, which are whole periods.
-    /// Otherwise it is that of a typical one.
+    /// Otherwise it is the cost in a typical iteration.
     pub(crate) fn are_whole_periods(&self) -> bool {
         self.slow.is_some_and(|slow| slow.are_in_lines)
     }
 
-    /// Nanoseconds of one iteration: the mean of whole periods, else the median of the unprofiled ones,
-    /// else the mean of the profiled ones.
+    /// Returns the nanoseconds per iteration: the mean of whole periods, else the median of the
+    /// unprofiled iterations, else the mean of the profiled ones.
     pub(crate) fn iteration_ns(&self) -> f64 {
         if let Some(slow) = self.slow {
             return slow.time_ns();
@@ -80,7 +80,8 @@ impl Steps {
         median(&self.timed_ns).unwrap_or_else(|| self.profiled_mean_ns())
     }
 
-    /// Nanoseconds without a profiler of the iteration whose window begins at `start_ns`.
+    /// Returns the nanoseconds without the profiler of the iteration whose window begins at
+    /// `start_ns`.
     pub(crate) fn iteration_at_ns(&self, start_ns: i64) -> f64 {
         let Some(slow) = self.slow else { return self.iteration_ns() };
         let at = self.windows.iter().position(|(start, _)| *start == start_ns);
@@ -91,15 +92,16 @@ impl Steps {
         if is_slow { slow.slow_ns } else { slow.typical_ns }
     }
 
-    /// What a sum over the profiled iterations is divided by for what one without a profiler takes, of times
-    /// that a profiler makes longer as it does the iteration.
+    /// Returns the divisor from a sum over the profiled iterations to one iteration without the
+    /// profiler, for times that the profiler lengthens as much as the iteration.
     pub(crate) fn iterations_in_sum(&self) -> f64 {
         let slowed = (self.profiled_mean_ns() / self.iteration_ns()).max(1.0);
         let slowed = if slowed.is_finite() { slowed } else { 1.0 };
         self.windows.len().max(1) as f64 * slowed
     }
 
-    /// How costs of the profiled iterations become one iteration's without a profiler.
+    /// Computes the factors from costs of the profiled iterations to one iteration without the
+    /// profiler.
     pub(crate) fn scale(&self, costs: &Costs, contexts: &Contexts<'_>) -> Scale {
         let phases: Vec<Phase> = contexts.iter().map(|(_, context)| context.phase).collect();
         let rest_ns = costs.leaked_ns + costs.unexplained_ns;
@@ -108,7 +110,7 @@ impl Steps {
     }
 }
 
-/// The windows without those of slow iterations, unless whole periods were profiled.
+/// Returns the windows that are not slow iterations, or all windows if whole periods were profiled.
 fn typical_windows(
     windows: Vec<(i64, i64)>,
     measured: Option<(i64, i64)>,
@@ -117,18 +119,18 @@ fn typical_windows(
     let Some(slow) = slow.filter(|slow| !slow.are_in_lines) else { return windows };
     let length = |(start, end): (i64, i64)| end.saturating_sub(start) as f64;
     let shortest = windows.iter().copied().map(length).fold(f64::INFINITY, f64::min);
-    // A profiler slows both kinds, so that the border lies between them by their ratio.
+    // The profiler slows both kinds down, so the threshold is the mean of their ratios.
     let most = shortest * (slow.slow_ns / slow.typical_ns).sqrt();
     let is_typical = |window: &(i64, i64)| length(*window) <= most;
-    // The memory that is shown is that of the measured one.
+    // The displayed memory is that of the measured iteration.
     if measured.is_some_and(|measured| !is_typical(&measured)) {
         return windows;
     }
     windows.into_iter().filter(is_typical).collect()
 }
 
-/// The phases that were timed without a profiler: of each the median of its shares, or over whole periods
-/// the share of the sum.
+/// Returns the phases that were timed without the profiler: for each the median of its shares, or
+/// over whole periods the share of the sum.
 fn shares(iterations: &Iterations, slow: Option<&SlowIterations>) -> Vec<(Phase, f64)> {
     let TimedPhases { backward, optimizer } = &iterations.timed_phases;
     let known = [(Phase::Backward, backward), (Phase::Optimizer, optimizer)];
@@ -169,7 +171,7 @@ fn in_order(mut windows: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
     windows
 }
 
-/// The iterations that a trace names.
+/// Returns the iterations that a trace names.
 pub(super) fn trace_windows(trace: &Trace) -> Vec<(i64, i64)> {
     in_order(named_steps(trace))
 }
@@ -183,7 +185,7 @@ fn named_steps(trace: &Trace) -> Vec<(i64, i64)> {
         .collect()
 }
 
-fn whole(trace: &Trace) -> Option<(i64, i64)> {
+fn whole_trace(trace: &Trace) -> Option<(i64, i64)> {
     let operators = trace.operators.iter().map(|operator| (operator.start_ns, operator.end_ns()));
     let calls = trace.runtime_calls.iter().map(|call| (call.start_ns, call.end_ns()));
     let activities = trace.activities.iter().map(|activity| (activity.start_ns, activity.end_ns()));
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_windows_do_not_overflow() {
+    fn extreme_windows_do_not_overflow() {
         let steps = Steps { windows: vec![(i64::MIN, i64::MAX)], ..Steps::default() };
         assert!(steps.profiled_mean_ns().is_finite());
     }

@@ -1,8 +1,7 @@
-//! What the thread of the training loop did at each instant of the iterations, in pieces of one
-//! context each.
+//! The training loop's thread over time, in pieces of one context each.
 //!
-//! The pieces neither overlap nor leave gaps, which is what conserves time. While the thread waits
-//! for autograd, which on a GPU works on a thread of its own, the instants are that thread's.
+//! The pieces have neither overlaps nor gaps, so the total time is conserved. While the thread
+//! waits for autograd, which works on another thread on a GPU, the pieces are those of that thread.
 
 use super::contexts::{ContextId, Contexts};
 use super::correlate::Place;
@@ -10,28 +9,28 @@ use super::join::Join;
 use ridgeline_recording::line_log::Moment;
 use ridgeline_recording::trace::{Operator, ThreadId};
 
-/// A stretch of time with one context.
+/// An interval with one context.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Piece {
     pub start_ns: i64,
     pub end_ns: i64,
     pub context: ContextId,
-    /// The operator to show for it; nothing while Python ran.
+    /// The operator that is shown for it; `None` while Python ran.
     pub operator: Option<u32>,
-    /// What the profiler and the line clock recorded in it (see [`super::scale`]).
+    /// The events recorded in it (see [`super::scale`]).
     pub recorded: Recorded,
 }
 
-/// How many events were recorded, by kind: recording them took time.
+/// Number of recorded events by kind, which determine the recording overhead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recorded {
     pub operators: u32,
     pub line_events: u32,
-    /// Nanoseconds of it that were the recorder's own.
+    /// Nanoseconds of the recorder.
     pub recorder_ns: i64,
 }
 
-/// The pieces of all windows; nothing where no thread is known to run the loop.
+/// Returns the pieces of all windows; empty if the loop's thread is unknown.
 pub(super) fn pieces(join: &Join<'_>, contexts: &mut Contexts<'_>) -> Vec<Piece> {
     let Some(main) = join.main else { return Vec::new() };
     let mut sweep = Sweep { join, contexts, only_nodes: false, pieces: Vec::new() };
@@ -52,7 +51,7 @@ pub(super) fn pieces(join: &Join<'_>, contexts: &mut Contexts<'_>) -> Vec<Piece>
     overlay(&main_pieces, &one_at_a_time(others))
 }
 
-/// The piece that holds an instant; pieces are in order and free of overlaps.
+/// Returns the piece at an instant. Pieces must be sorted and must not overlap.
 pub(super) fn at(pieces: &[Piece], time_ns: i64) -> Option<&Piece> {
     let index = pieces.partition_point(|piece| piece.end_ns <= time_ns);
     pieces.get(index).filter(|piece| piece.start_ns <= time_ns)
@@ -61,7 +60,7 @@ pub(super) fn at(pieces: &[Piece], time_ns: i64) -> Option<&Piece> {
 struct Sweep<'a, 'b> {
     join: &'a Join<'a>,
     contexts: &'a mut Contexts<'b>,
-    /// Only what runs within nodes of autograd.
+    /// Whether to include only time within autograd nodes.
     only_nodes: bool,
     pieces: Vec<Piece>,
 }
@@ -108,8 +107,8 @@ impl Sweep<'_, '_> {
             return;
         }
         let context = self.contexts.of_moment(operator, place);
-        // Once the user's code runs within the operator (a custom function, a hook), the time is
-        // Python's until the next operator.
+        // Once the user's code runs within the operator (a custom function, a hook), the time
+        // belongs to Python until the next operator.
         let operator = operator
             .filter(|&operator| self.join.place_of(operator).stack == place.stack)
             .and_then(|operator| self.join.shown_for(operator));
@@ -125,8 +124,8 @@ impl Sweep<'_, '_> {
         self.pieces.push(Piece { start_ns, end_ns, context, operator, recorded });
     }
 
-    /// The profiler's bookkeeping comes before the time that it takes as an operator's start, so
-    /// what begins at an instant has cost the piece before.
+    /// Adds recorded events to the previous piece: the profiler does its bookkeeping before it
+    /// takes the start time of an operator.
     fn charge(&mut self, first_of_window: usize, recorded: Recorded) {
         if let Some(piece) = self.pieces.get_mut(first_of_window..).and_then(<[Piece]>::last_mut) {
             piece.recorded.operators += recorded.operators;
@@ -135,7 +134,7 @@ impl Sweep<'_, '_> {
     }
 }
 
-/// Tells each piece how much of it the recorder ran. Both are in order of time.
+/// Adds the recorder's time to pieces. Both must be sorted by time.
 fn charge_recorder(pieces: &mut [Piece], recorder: &[(i64, i64)]) {
     let mut next = 0;
     for piece in pieces {
@@ -162,7 +161,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Goes to a time, and says what was recorded on the way.
+    /// Advances to a time and returns the events recorded on the way.
     fn advance(&mut self, now: i64) -> Recorded {
         let mut recorded = Recorded::default();
         while self.moments.get(self.next_moment).is_some_and(|moment| moment.time_ns <= now) {
@@ -205,7 +204,7 @@ impl Walk<'_> {
             .map_or(Place::default(), Place::of)
     }
 
-    /// The next time at which anything changes.
+    /// Returns the next time at which anything changes.
     fn next_change(&self) -> Option<i64> {
         let moment = self.moments.get(self.next_moment).map(|moment| moment.time_ns);
         let start = self.upcoming().map(|operator| operator.start_ns);
@@ -213,8 +212,8 @@ impl Walk<'_> {
     }
 }
 
-/// Where several threads work for autograd at once (a loss on several GPUs), an instant is the
-/// one's that began first. The pieces are sorted by start.
+/// Removes overlaps: if several threads work for autograd at the same time (a loss on several
+/// GPUs), an instant belongs to the thread that began first. The pieces must be sorted by start.
 fn one_at_a_time(pieces: Vec<Piece>) -> Vec<Piece> {
     let mut kept: Vec<Piece> = Vec::with_capacity(pieces.len());
     for mut piece in pieces {
@@ -226,8 +225,8 @@ fn one_at_a_time(pieces: Vec<Piece>) -> Vec<Piece> {
     kept
 }
 
-/// Puts the other threads' pieces where the main thread's run no operator. Both are sorted and
-/// each is free of overlaps.
+/// Inserts the other threads' pieces where the main thread runs no operator. Both must be sorted
+/// and must not overlap.
 fn overlay(main: &[Piece], others: &[Piece]) -> Vec<Piece> {
     let mut result = Vec::with_capacity(main.len() + others.len());
     let mut next = 0;

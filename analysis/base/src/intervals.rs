@@ -1,10 +1,10 @@
-//! Stretches of time, each from its start to its end.
+//! Time intervals.
 
-/// From its start to its end.
-pub type Stretch = (i64, i64);
+/// An interval as `(start, end)`, the end excluded.
+pub type Interval = (i64, i64);
 
-/// The length of the union of intervals, each from start to end.
-pub fn union_ns(mut intervals: Vec<Stretch>) -> u64 {
+/// Returns the length of the union of intervals.
+pub fn union_ns(mut intervals: Vec<Interval>) -> u64 {
     intervals.sort_unstable();
     let mut total = 0u64;
     let mut covered_to = i64::MIN;
@@ -18,8 +18,9 @@ pub fn union_ns(mut intervals: Vec<Stretch>) -> u64 {
     total
 }
 
-/// The parts of a stretch within the windows, which are sorted and do not overlap.
-pub fn clipped((start_ns, end_ns): Stretch, windows: &[Stretch]) -> Vec<Stretch> {
+/// Returns the parts of an interval that lie in the windows. Windows must be sorted and must not
+/// overlap.
+pub fn clipped((start_ns, end_ns): Interval, windows: &[Interval]) -> Vec<Interval> {
     let first = windows.partition_point(|(_, window_end)| *window_end <= start_ns);
     let within = windows.get(first..).unwrap_or_default().iter();
     within
@@ -29,11 +30,11 @@ pub fn clipped((start_ns, end_ns): Stretch, windows: &[Stretch]) -> Vec<Stretch>
         .collect()
 }
 
-/// The union of stretches: sorted, without overlaps.
-pub fn merged(mut stretches: Vec<Stretch>) -> Vec<Stretch> {
-    stretches.sort_unstable();
-    let mut union: Vec<Stretch> = Vec::with_capacity(stretches.len());
-    for (start, end) in stretches {
+/// Returns the union of intervals, sorted and without overlaps.
+pub fn merged(mut intervals: Vec<Interval>) -> Vec<Interval> {
+    intervals.sort_unstable();
+    let mut union: Vec<Interval> = Vec::with_capacity(intervals.len());
+    for (start, end) in intervals {
         match union.last_mut().filter(|(_, last)| *last >= start) {
             Some((_, last)) => *last = end.max(*last),
             None => union.push((start, end)),
@@ -42,8 +43,8 @@ pub fn merged(mut stretches: Vec<Stretch>) -> Vec<Stretch> {
     union
 }
 
-/// A stretch without those of a union.
-pub fn without((start, end): Stretch, union: &[Stretch]) -> Vec<Stretch> {
+/// Returns the parts of an interval that a union does not cover.
+pub fn without((start, end): Interval, union: &[Interval]) -> Vec<Interval> {
     let (mut left, mut now) = (Vec::new(), start);
     let first = union.partition_point(|(_, to)| *to <= start);
     for &(from, to) in union.get(first..).unwrap_or_default() {
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_union_counts_each_moment_once() {
+    fn union_ns_counts_overlaps_once() {
         assert_eq!(union_ns(vec![]), 0);
         assert_eq!(union_ns(vec![(0, 10), (10, 20)]), 20);
         assert_eq!(union_ns(vec![(5, 6), (0, 10), (3, 12), (20, 20), (30, 31)]), 13);
@@ -77,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_union_is_the_number_of_covered_nanoseconds(
+        fn union_ns_counts_covered_nanoseconds(
             intervals in prop::collection::vec((0i64..200, 0i64..40), 0..30)
         ) {
             let intervals: Vec<(i64, i64)> =
@@ -89,17 +90,17 @@ mod tests {
         }
 
         #[test]
-        fn what_is_left_is_what_no_other_stretch_covers(
-            stretch in (0i64..50, 0i64..50),
+        fn without_returns_the_uncovered_parts(
+            interval in (0i64..50, 0i64..50),
             others in prop::collection::vec((0i64..50, 0i64..20), 0..8),
         ) {
-            let stretch = (stretch.0, stretch.0 + stretch.1);
+            let interval = (interval.0, interval.0 + interval.1);
             let union = merged(others.iter().map(|(start, length)| (*start, start + length)).collect());
             prop_assert!(union.windows(2).all(|pair| pair[0].1 < pair[1].0));
-            let left = without(stretch, &union);
-            let holds = |of: &[Stretch], moment: i64| of.iter().any(|(a, b)| *a <= moment && moment < *b);
+            let left = without(interval, &union);
+            let holds = |of: &[Interval], moment: i64| of.iter().any(|(a, b)| *a <= moment && moment < *b);
             for moment in 0..120 {
-                let expected = holds(&[stretch], moment) && !holds(&union, moment);
+                let expected = holds(&[interval], moment) && !holds(&union, moment);
                 prop_assert_eq!(holds(&left, moment), expected, "{}", moment);
             }
         }

@@ -1,7 +1,7 @@
-//! Numbers and text that every crate of `analysis` needs: units as people read them, text that is safe
-//! to print, medians, stretches of time.
+//! Numbers and text for every crate of `analysis`: units for display, text that is safe to print,
+//! statistics, time intervals.
 //!
-//! It knows nothing of PyTorch, of recordings or of GPUs.
+//! It knows nothing about PyTorch, recordings or GPUs.
 
 pub mod intervals;
 pub mod printable;

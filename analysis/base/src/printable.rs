@@ -1,26 +1,26 @@
-//! Text from a trace, a program or a file name, made safe to print.
+//! Makes text from traces, programs and file names safe to print.
 
 use std::borrow::Cow;
 
-/// How many characters a name has at the most.
-const NAME_CHARACTERS: usize = 200;
+/// The maximum length of a name in characters.
+const MAX_NAME_CHARACTERS: usize = 200;
 
-/// The text without the characters that could steer a terminal or turn the direction of what
-/// follows. Line ends and tabs stay.
+/// Replaces control characters that a terminal would interpret and characters that change the text
+/// direction. Keeps line ends and tabs.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| match c {
+    let is_unsafe = |c: char| match c {
         '\n' | '\t' => false,
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         _ => c.is_control(),
     };
-    if text.contains(steers) {
-        text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    if text.contains(is_unsafe) {
+        text.chars().map(|c| if is_unsafe(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
     } else {
         Cow::Borrowed(text)
     }
 }
 
-/// The text in one line of at most `width` characters, with an ellipsis where it was longer.
+/// Returns the text on one line of at most `width` characters, with an ellipsis if it was longer.
 pub fn one_line(text: &str, width: usize) -> String {
     let text = printable(text);
     let mut line: String =
@@ -31,15 +31,15 @@ pub fn one_line(text: &str, width: usize) -> String {
     line
 }
 
-/// On one line, without what moves a terminal's cursor or turns the reading direction.
+/// Returns the text on one line, without terminal control characters and text direction marks.
 pub fn clean(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }
 
-/// At most `limit` characters; what is in the middle goes first, because names of kernels and paths
-/// differ at their ends.
+/// Shortens text to at most `limit` characters by removing the middle, because names of kernels and
+/// paths differ at their ends.
 pub fn shorten(text: &str, limit: usize) -> String {
-    // Only as much is counted as can matter.
+    // Limits the cost of counting the characters of very long text.
     let count = text.chars().take(100_000).count();
     if count <= limit || limit < 5 {
         return text.chars().take(limit.max(5)).collect();
@@ -49,9 +49,9 @@ pub fn shorten(text: &str, limit: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// A name out of the program, fit to show on one line.
+/// Returns a name from the program in a form that fits on one line.
 pub fn name(text: &str) -> String {
-    clean(&shorten(text, NAME_CHARACTERS))
+    clean(&shorten(text, MAX_NAME_CHARACTERS))
 }
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escape_sequences_do_not_reach_the_terminal() {
+    fn escape_sequences_are_replaced() {
         assert_eq!(printable("\u{1b}[2Jkernel\u{7}\u{9b}"), "\u{fffd}[2Jkernel\u{fffd}\u{fffd}");
         assert_eq!(printable("a\tb\nc 漢字"), "a\tb\nc 漢字");
         assert_eq!(printable("a\u{202e}b"), "a\u{fffd}b");

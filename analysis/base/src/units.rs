@@ -1,12 +1,13 @@
-//! How durations, sizes and rates are written for people.
+//! Formats durations, sizes and rates for display.
 
-/// `4.2 ms`, `830 µs`, `1.30 s`: a duration in nanoseconds, three significant digits at the most.
+/// Formats a duration in nanoseconds with at most three significant digits: `4.2 ms`, `830 µs`,
+/// `1.3 s`.
 pub fn duration(nanoseconds: f64) -> String {
     let (unit, one) = scale(nanoseconds);
     format!("{} {unit}", significant(nanoseconds / one))
 }
 
-/// The unit that a duration in nanoseconds is written in, and how many nanoseconds it has.
+/// Returns the display unit for a duration in nanoseconds, and the nanoseconds per unit.
 pub fn scale(nanoseconds: f64) -> (&'static str, f64) {
     if nanoseconds < 999.5 {
         ("ns", 1.0)
@@ -19,9 +20,9 @@ pub fn scale(nanoseconds: f64) -> (&'static str, f64) {
     }
 }
 
-/// `86 MB`, `1.2 GB`: a size in bytes, in decimal units as GPU makers and disk makers use them.
+/// Formats a size in bytes in decimal units, as vendors of GPUs and disks do: `86 MB`, `1.2 GB`.
 pub fn bytes(bytes: f64) -> String {
-    // There is no half of a byte.
+    // Bytes have no decimals.
     if bytes < 999.5 {
         return format!("{bytes:.0} B");
     }
@@ -35,7 +36,7 @@ pub fn bytes(bytes: f64) -> String {
     format!("{} {unit}", significant(value))
 }
 
-/// `8%`, `0.4%`, `<0.1%`: a share between 0 and 1.
+/// Formats a share between 0 and 1: `8%`, `0.4%`, `<0.1%`.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 0.1 {
@@ -47,7 +48,8 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Two to three significant digits without an exponent: `4.2`, `12.5`, `312`, `4810`.
+/// Formats a number with two to three significant digits and no exponent: `4.2`, `12.5`, `312`,
+/// `4810`.
 pub fn significant(value: f64) -> String {
     if value >= 99.95 || value == 0.0 {
         format!("{value:.0}")
@@ -62,7 +64,7 @@ pub fn significant(value: f64) -> String {
     }
 }
 
-/// `+4%`, `−12%`, `×15`: by how much something changed, from the ratio of after to before.
+/// Formats a change from the ratio of after to before: `+4%`, `−12%`, `×15`.
 pub fn difference(ratio: f64) -> String {
     let by = ratio - 1.0;
     if by.abs() < 0.0005 {
@@ -75,7 +77,7 @@ pub fn difference(ratio: f64) -> String {
     }
 }
 
-/// `41 TFLOP/s`: a rate with the prefix that suits it.
+/// Formats a rate with a suitable unit prefix: `41 TFLOP/s`.
 pub fn rate(value: f64, unit: &str) -> String {
     let (value, prefix) = match value {
         value if value < 1e3 => (value, ""),
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_short() {
+    fn durations_have_few_digits() {
         assert_eq!(duration(0.0), "0 ns");
         assert_eq!(duration(4_200_000.0), "4.2 ms");
         assert_eq!(duration(830_400.0), "830 µs");

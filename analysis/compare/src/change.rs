@@ -1,8 +1,8 @@
-//! [`Measure`]: one number then and now, and what to think of it.
+//! [`Measure`]: a value before and after, with a verdict.
 
 use serde::Serialize;
 
-/// What became of a number.
+/// The verdict on a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -14,19 +14,19 @@ pub enum Verdict {
     Smaller,
     /// More memory.
     Larger,
-    /// The difference is within what two runs of one program differ by.
+    /// The difference is within the noise between runs of the same program.
     WithinNoise,
-    /// It is in the later run alone.
+    /// Only the later run has it.
     New,
-    /// It is in the earlier run alone.
+    /// Only the earlier run has it.
     Gone,
-    /// It cannot be told.
+    /// Unknown: there is not enough data to decide.
     #[default]
     Unknown,
 }
 
 impl Verdict {
-    /// For a person: `within noise`.
+    /// Returns the name for display: `within noise`.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Faster => "faster",
@@ -40,49 +40,48 @@ impl Verdict {
         }
     }
 
-    /// There is a change, and it was told from noise.
+    /// Whether there is a change beyond noise.
     pub fn is_change(self) -> bool {
         !matches!(self, Verdict::WithinNoise | Verdict::Unknown)
     }
 
-    /// For the worse.
+    /// Whether the change is for the worse.
     pub fn is_worse(self) -> bool {
         matches!(self, Verdict::Slower | Verdict::Larger)
     }
 
-    /// Less and more, in the words for what is measured.
-    pub(super) fn towards(self, direction: Direction) -> Verdict {
-        match (direction, self) {
-            (Direction::Memory, Verdict::Faster) => Verdict::Smaller,
-            (Direction::Memory, Verdict::Slower) => Verdict::Larger,
+    /// Returns the verdict in the terms of the quantity: smaller and larger for memory.
+    pub(super) fn for_quantity(self, quantity: Quantity) -> Verdict {
+        match (quantity, self) {
+            (Quantity::Memory, Verdict::Faster) => Verdict::Smaller,
+            (Quantity::Memory, Verdict::Slower) => Verdict::Larger,
             (_, verdict) => verdict,
         }
     }
 }
 
-/// What is measured.
+/// The measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum Quantity {
     Time,
     Memory,
 }
 
-/// One number of both runs.
+/// A value in both runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Measure {
-    /// Then; nothing where it is unknown or was not there.
+    /// Value in the earlier run; `None` if unknown or absent.
     pub before: Option<f64>,
-    /// Now; nothing where it is unknown or is not there any more.
+    /// Value in the later run; `None` if unknown or absent.
     pub after: Option<f64>,
-    /// Now over then.
+    /// `after` divided by `before`.
     pub ratio: Option<f64>,
-    /// What to think of it.
     pub verdict: Verdict,
 }
 
 impl Measure {
-    /// Two values and what was found about them.
-    pub(super) fn judged(values: (Option<f64>, Option<f64>), verdict: Verdict) -> Measure {
+    /// Creates a measure from two values and a verdict.
+    pub(super) fn with_verdict(values: (Option<f64>, Option<f64>), verdict: Verdict) -> Measure {
         let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
         let (before, after) = (finite(values.0), finite(values.1));
         let ratio = before.zip(after).filter(|(before, _)| *before > 0.0);
@@ -90,12 +89,12 @@ impl Measure {
         Measure { before, after, ratio, verdict }
     }
 
-    /// Two values of which nothing can be told.
+    /// Creates a measure with an unknown verdict.
     pub(super) fn unknown(before: Option<f64>, after: Option<f64>) -> Measure {
-        Measure::judged((before, after), Verdict::Unknown)
+        Measure::with_verdict((before, after), Verdict::Unknown)
     }
 
-    /// Now minus then; what is not there costs nothing.
+    /// Returns `after` minus `before`; an absent value counts as 0.
     pub fn difference(&self) -> f64 {
         self.after.unwrap_or_default() - self.before.unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! A run held to budgets: how long an iteration may take, what it may hold, what may be found in it,
-//! and by how much it may be worse than a baseline.
+//! Checks a run against budgets: iteration time, memory, number of findings, and regression from a
+//! baseline.
 
 use serde::Serialize;
 
@@ -11,16 +11,16 @@ use ridgeline_base::units::difference;
 use ridgeline_diagnose::finding::{Finding, Place};
 use ridgeline_diagnose::severity::Severity;
 
-/// What a run may cost. What is absent is not asked.
+/// The budgets of a run. Budgets that are not set are not checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budgets {
-    /// By how much an iteration may be slower and its peak larger than the baseline's: 0.05 is 5%.
+    /// Maximum relative regression of iteration time and peak memory from the baseline: 0.05 is 5%.
     pub max_regression: f64,
-    /// Nanoseconds of an iteration.
+    /// Maximum iteration time in nanoseconds.
     pub max_time_ns: Option<f64>,
-    /// Bytes at the peak.
+    /// Maximum peak memory in bytes.
     pub max_memory_bytes: Option<u64>,
-    /// So many findings of this severity and above.
+    /// Maximum number of findings of a severity and above.
     pub max_findings: Vec<(Severity, u32)>,
 }
 
@@ -35,37 +35,37 @@ impl Default for Budgets {
     }
 }
 
-/// What came of one question.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// Within the budget.
     Passed,
-    /// Beyond it.
+    /// Over the budget.
     Broken,
-    /// It cannot be told.
+    /// It could not be checked.
     NotJudged,
 }
 
-/// One question and its answer.
+/// One check and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Item {
-    /// `time-budget`, `memory-budget`, `findings-warning`, `time-regression`, `memory-regression`.
+    /// Name of the check: `time-budget`, `memory-budget`, `findings-warning`, `time-regression`,
+    /// `memory-regression`.
     pub name: String,
-    /// What came of it.
     pub status: Status,
-    /// What was found, in a sentence without a full stop.
+    /// The result as a sentence without a full stop.
     pub message: String,
-    /// The line that it is told of at: of a regression the one that became slower or larger by most.
+    /// The line at which the result is reported: for a regression, the line that became slower or
+    /// larger by most.
     pub at: Location,
 }
 
 /// A line of the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Location {
-    /// Relative to the project's root with `/` between.
+    /// Path relative to the project's root, separated by `/`.
     pub file: String,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: u32,
 }
 
@@ -75,91 +75,91 @@ impl Location {
     }
 }
 
-/// A finding with its severity.
+/// A finding with its severity, as reported.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Noted {
     /// The rule's name.
     pub rule: String,
     /// `warning`, `information` or `hint`.
     pub severity: &'static str,
-    /// What it is, and why that costs something.
+    /// The finding and its cause.
     pub message: String,
-    /// Nanoseconds of an iteration and bytes of the peak that it costs; null where that was not measured.
+    /// Cost in nanoseconds per iteration; null if it was not measured.
     pub time_ns: Option<f64>,
-    /// See [`Self::time_ns`].
+    /// Cost in bytes at the peak; null if it was not measured.
     pub bytes: Option<f64>,
-    /// Where it is.
     pub at: Location,
 }
 
-/// A run that was held to budgets.
+/// The result of checking a run against budgets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Check {
-    /// What ran the iterations; nothing where there is no run.
+    /// Name of the device; `None` if there is no run.
     pub device: Option<String>,
-    /// Every question that was asked.
+    /// Every check that was made.
     pub items: Vec<Item>,
-    /// What was found, the costliest first.
+    /// The findings, most expensive first.
     pub findings: Vec<Noted>,
-    /// The run beside the baseline, where there is one.
+    /// The comparison with the baseline, if there is one.
     pub comparison: Option<Comparison>,
-    /// Why there is no run, so that nothing could be asked.
+    /// The reason why there is no run to check.
     pub error: Option<String>,
 }
 
-/// What is judged.
+/// The input of a check.
 #[derive(Clone, Debug)]
 pub struct Judged<'a> {
-    /// The run.
+    /// The run to check.
     pub run: &'a Run,
-    /// What it is compared with.
+    /// The baseline to compare with.
     pub baseline: Option<&'a Run>,
-    /// What was found in it; or why nothing could be looked for, a sentence without a full stop.
+    /// The findings of the run, or the reason why the rules could not run, as a sentence without a
+    /// full stop.
     pub findings: Result<&'a [(Severity, Finding)], &'a str>,
-    /// Where the iteration's loop is, or else the program's first line.
+    /// The line of the training loop, or the program's first line if it is unknown.
     pub at: &'a Place,
 }
 
-/// The severity of this name.
+/// Returns the severity with this name.
 pub fn severity_named(name: &str) -> Option<Severity> {
     let all = [Severity::Warning, Severity::Information, Severity::Hint];
     all.into_iter().find(|severity| severity.name() == name)
 }
 
-/// Holds a run to budgets.
+/// Checks a run against budgets.
 pub fn check(judged: &Judged<'_>, budgets: &Budgets) -> Check {
     let at = Location::of(judged.at);
     let comparison = judged.baseline.map(|baseline| compare(baseline, judged.run));
     let mut items = Vec::new();
-    items.extend(budgets.max_time_ns.map(|most| time_budget(judged.run, most, &at)));
-    items.extend(budgets.max_memory_bytes.map(|most| memory_budget(judged.run, most, &at)));
+    items.extend(budgets.max_time_ns.map(|limit| time_budget(judged.run, limit, &at)));
+    items.extend(budgets.max_memory_bytes.map(|limit| memory_budget(judged.run, limit, &at)));
     items.extend(
         budgets
             .max_findings
             .iter()
-            .map(|(least, most)| findings_budget(judged, *least, *most, &at)),
+            .map(|(min_severity, limit)| findings_budget(judged, *min_severity, *limit, &at)),
     );
     if let Some(comparison) = &comparison {
         items.push(time_regression(comparison, budgets.max_regression, &at));
         items.push(memory_regression(comparison, budgets.max_regression, &at));
     }
-    let findings = judged.findings.unwrap_or_default().iter().map(noted).collect();
+    let findings = judged.findings.unwrap_or_default().iter().map(noted_finding).collect();
     let device = Some(judged.run.device.clone()).filter(|device| !device.is_empty());
     Check { device, items, findings, comparison, error: None }
 }
 
 impl Check {
-    /// There was no run.
+    /// Creates the result for a run that failed.
     pub fn failed(error: impl Into<String>) -> Check {
         Check { error: Some(error.into()), ..Check::default() }
     }
 
-    /// A question was answered with no, or none could be.
+    /// Whether a check failed, or there was no run to check.
     pub fn is_broken(&self) -> bool {
         self.error.is_some() || self.items.iter().any(|item| item.status == Status::Broken)
     }
 
-    /// The same where what cannot be judged is as good as broken.
+    /// Returns the result with every check that could not be made counted as failed.
     #[must_use]
     pub fn strict(mut self) -> Check {
         for item in self.items.iter_mut().filter(|item| item.status == Status::NotJudged) {
@@ -168,14 +168,14 @@ impl Check {
         self
     }
 
-    /// A question about time was, so that another run may answer it otherwise.
+    /// Whether a time check failed, which a second run may not confirm.
     pub fn is_slow(&self) -> bool {
         let mut items = self.items.iter();
         items.any(|item| item.status == Status::Broken && item.name.starts_with("time-"))
     }
 
-    /// The same of two runs of one text: what either of them can do is no fault of the text. A second run
-    /// that could not be judged says nothing.
+    /// Returns the result of two runs of the same text: a check that passes in one of the runs
+    /// passes. Checks that could not be made in the second run do not count.
     #[must_use]
     pub fn confirmed(mut self, again: &Check) -> Check {
         for item in self.items.iter_mut().filter(|item| item.status == Status::Broken) {
@@ -200,45 +200,46 @@ fn status(is_broken: bool) -> Status {
     if is_broken { Status::Broken } else { Status::Passed }
 }
 
-fn time_budget(run: &Run, most: f64, at: &Location) -> Item {
+fn time_budget(run: &Run, limit: f64, at: &Location) -> Item {
     if run.time_ns <= 0.0 {
         let message = "no iterations were timed".to_owned();
         return item("time-budget", Status::NotJudged, message, at);
     }
-    let (takes, most_text) = (units::duration(run.time_ns), units::duration(most));
-    let message = format!("iteration time is {takes}; the budget is {most_text}");
-    item("time-budget", status(run.time_ns > most), message, at)
+    let (iteration_time, limit_text) = (units::duration(run.time_ns), units::duration(limit));
+    let message = format!("iteration time is {iteration_time}; the budget is {limit_text}");
+    item("time-budget", status(run.time_ns > limit), message, at)
 }
 
-fn memory_budget(run: &Run, most: u64, at: &Location) -> Item {
+fn memory_budget(run: &Run, limit: u64, at: &Location) -> Item {
     if run.peak_bytes == 0 {
         let message = "no memory was recorded".to_owned();
         return item("memory-budget", Status::NotJudged, message, at);
     }
-    let (peak, most_text) = (units::bytes(run.peak_bytes as f64), units::bytes(most as f64));
+    let (peak, limit_text) = (units::bytes(run.peak_bytes as f64), units::bytes(limit as f64));
     let rank = run.peak_rank.map_or(String::new(), |rank| format!(" on rank {rank}"));
-    let message = format!("peak memory is {peak}{rank}; the budget is {most_text}");
-    item("memory-budget", status(run.peak_bytes > most), message, at)
+    let message = format!("peak memory is {peak}{rank}; the budget is {limit_text}");
+    item("memory-budget", status(run.peak_bytes > limit), message, at)
 }
 
-fn findings_budget(judged: &Judged<'_>, least: Severity, most: u32, at: &Location) -> Item {
-    let name = format!("findings-{}", least.name());
+fn findings_budget(judged: &Judged<'_>, min_severity: Severity, limit: u32, at: &Location) -> Item {
+    let name = format!("findings-{}", min_severity.name());
     let findings = match judged.findings {
         Ok(findings) => findings,
         Err(why) => return item(name, Status::NotJudged, why.to_owned(), at),
     };
-    let mut counted = findings.iter().filter(|(severity, _)| *severity >= least);
+    let mut counted = findings.iter().filter(|(severity, _)| *severity >= min_severity);
     let at = counted.clone().next().map_or(at.clone(), |(_, finding)| Location::of(&finding.at));
     let count = counted.by_ref().count();
-    let above = if least == Severity::Warning { "" } else { " or above" };
-    let what = format!("findings of severity {}{above}", least.name());
-    let message = format!("{count} {what}; the budget is {most}");
-    item(name, status(count > most as usize), message, &at)
+    let above = if min_severity == Severity::Warning { "" } else { " or above" };
+    let what = format!("findings of severity {}{above}", min_severity.name());
+    let message = format!("{count} {what}; the budget is {limit}");
+    item(name, status(count > limit as usize), message, &at)
 }
 
-fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
+fn time_regression(comparison: &Comparison, limit: f64, at: &Location) -> Item {
     const NAME: &str = "time-regression";
-    // With another batch an iteration is other work, and samples per second are what is left.
+    // With different batch sizes, iterations are different work: compare samples per second
+    // instead.
     let (measure, slower_by, of) = match comparison.time.verdict {
         Verdict::Unknown => {
             let throughput = &comparison.throughput;
@@ -265,11 +266,11 @@ fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
             format!("{of}no significant change from the baseline ({by}, within noise{p})")
         }
         verdict => {
-            let (by, allowed) = (units::percent((ratio - 1.0).abs()), units::percent(most));
+            let (by, allowed) = (units::percent((ratio - 1.0).abs()), units::percent(limit));
             format!("{of}{by} {} than the baseline{p}; the limit is {allowed}", verdict.name())
         }
     };
-    let is_broken = measure.verdict == Verdict::Slower && ratio - 1.0 > most;
+    let is_broken = measure.verdict == Verdict::Slower && ratio - 1.0 > limit;
     if !is_broken {
         return item(NAME, Status::Passed, message, at);
     }
@@ -277,7 +278,7 @@ fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
     item(NAME, Status::Broken, with_notes(message, comparison), &worst)
 }
 
-fn memory_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
+fn memory_regression(comparison: &Comparison, limit: f64, at: &Location) -> Item {
     const NAME: &str = "memory-regression";
     let peak = &comparison.peak;
     let Some(ratio) = peak.ratio.filter(|_| peak.verdict != Verdict::Unknown) else {
@@ -289,7 +290,7 @@ fn memory_regression(comparison: &Comparison, most: f64, at: &Location) -> Item 
     let message = match peak.verdict {
         Verdict::WithinNoise => format!("peak memory matches the baseline ({by})"),
         verdict => {
-            let (by, allowed) = (units::percent((ratio - 1.0).abs()), units::percent(most));
+            let (by, allowed) = (units::percent((ratio - 1.0).abs()), units::percent(limit));
             let rank = comparison.after.peak_rank;
             let rank = rank.map_or(String::new(), |rank| format!(" on rank {rank}"));
             format!(
@@ -298,7 +299,7 @@ fn memory_regression(comparison: &Comparison, most: f64, at: &Location) -> Item 
             )
         }
     };
-    let is_broken = peak.verdict == Verdict::Larger && ratio - 1.0 > most;
+    let is_broken = peak.verdict == Verdict::Larger && ratio - 1.0 > limit;
     if !is_broken {
         return item(NAME, Status::Passed, message, at);
     }
@@ -306,7 +307,8 @@ fn memory_regression(comparison: &Comparison, most: f64, at: &Location) -> Item 
     item(NAME, Status::Broken, with_notes(message, comparison), &worst)
 }
 
-/// What else is known of the two runs may be the reason: another PyTorch, or one text on another machine.
+/// Appends the notes of the comparison, which may be the cause: another PyTorch version, or the
+/// same code.
 fn with_notes(message: String, comparison: &Comparison) -> String {
     match comparison.notes.as_slice() {
         [] => message,
@@ -314,7 +316,7 @@ fn with_notes(message: String, comparison: &Comparison) -> String {
     }
 }
 
-/// The line that is worse by most, where one was told from noise.
+/// Returns the line that became worse by most, or `at` if none is significant.
 fn worst(
     comparison: &Comparison,
     at: &Location,
@@ -328,7 +330,7 @@ fn worst(
         .unwrap_or_else(|| at.clone())
 }
 
-fn noted((severity, finding): &(Severity, Finding)) -> Noted {
+fn noted_finding((severity, finding): &(Severity, Finding)) -> Noted {
     let message = match finding.why.as_str() {
         "" => finding.message.clone(),
         why => format!("{}. {why}", finding.message),
@@ -376,12 +378,12 @@ mod tests {
         check(&Judged { run, baseline, findings: Ok(&findings), at: &place }, budgets)
     }
 
-    fn told(check: &Check) -> Vec<(&str, Status)> {
+    fn statuses(check: &Check) -> Vec<(&str, Status)> {
         check.items.iter().map(|item| (item.name.as_str(), item.status)).collect()
     }
 
     #[test]
-    fn budgets_hold_or_are_broken() {
+    fn budgets_pass_or_fail() {
         let budgets = |time: f64, memory, warnings| Budgets {
             max_time_ns: Some(time * 1e6),
             max_memory_bytes: Some(memory),
@@ -393,65 +395,65 @@ mod tests {
         let expect = |answers: [Status; 4]| names.into_iter().zip(answers).collect::<Vec<_>>();
         let run = run(10.0, 1000, 5);
         let found = of(&run, None, &budgets(11.0, 1000, 1));
-        assert_eq!(told(&found), expect([Passed, Passed, Passed, Broken]));
+        assert_eq!(statuses(&found), expect([Passed, Passed, Passed, Broken]));
         assert_eq!(found.items[0].message, "iteration time is 10 ms; the budget is 11 ms");
         let found = of(&run, None, &budgets(9.0, 999, 0));
-        assert_eq!(told(&found), expect([Broken, Broken, Broken, Broken]));
+        assert_eq!(statuses(&found), expect([Broken, Broken, Broken, Broken]));
         assert_eq!(of(&run, None, &Budgets::default()).items, []);
-        let of_ranks = Run { world_size: Some(2), peak_rank: Some(1), ..run };
-        let found = of(&of_ranks, None, &budgets(11.0, 999, 1));
-        let told = "peak memory is 1.0 kB on rank 1; the budget is 999 B";
-        assert_eq!(found.items[1].message, told);
+        let with_ranks = Run { world_size: Some(2), peak_rank: Some(1), ..run };
+        let found = of(&with_ranks, None, &budgets(11.0, 999, 1));
+        let expected = "peak memory is 1.0 kB on rank 1; the budget is 999 B";
+        assert_eq!(found.items[1].message, expected);
     }
 
     #[test]
-    fn a_regression_is_told_at_its_line() {
+    fn a_regression_is_reported_at_its_line() {
         use Status::{Broken, NotJudged, Passed};
         let (before, worse) = (run(10.0, 1000, 5), run(12.0, 1200, 8));
         let regressions =
             |of: [Status; 2]| vec![("time-regression", of[0]), ("memory-regression", of[1])];
         let found = of(&worse, Some(&before), &Budgets::default());
-        assert_eq!(told(&found), regressions([Broken, Broken]));
+        assert_eq!(statuses(&found), regressions([Broken, Broken]));
         assert_eq!(found.items[0].at.line, 12);
         assert!(found.items[0].message.starts_with("20% slower than the baseline"), "{found:?}");
         let other_torch = |torch: &str, run: &Run| Run { torch: torch.to_owned(), ..run.clone() };
         let (then, now) = (other_torch("2.4.1", &before), other_torch("2.15.0", &worse));
         let found = of(&now, Some(&then), &Budgets::default());
         for item in &found.items {
-            let told = "(PyTorch versions differ: 2.4.1 and 2.15.0)";
-            assert!(item.message.ends_with(told), "{item:?}");
+            let expected = "(PyTorch versions differ: 2.4.1 and 2.15.0)";
+            assert!(item.message.ends_with(expected), "{item:?}");
         }
         let allowed = Budgets { max_regression: 0.25, ..Budgets::default() };
-        assert_eq!(told(&of(&worse, Some(&before), &allowed)), regressions([Passed, Passed]));
+        assert_eq!(statuses(&of(&worse, Some(&before), &allowed)), regressions([Passed, Passed]));
         assert_eq!(
-            told(&of(&before, Some(&before), &Budgets::default())),
+            statuses(&of(&before, Some(&before), &Budgets::default())),
             regressions([Passed, Passed])
         );
         assert_eq!(
-            told(&of(&before, Some(&worse), &Budgets::default())),
+            statuses(&of(&before, Some(&worse), &Budgets::default())),
             regressions([Passed, Passed])
         );
         let elsewhere = Run { device: "NVIDIA H200".to_owned(), ..before.clone() };
         let found = of(&worse, Some(&elsewhere), &Budgets::default());
-        assert_eq!(told(&found), regressions([NotJudged, NotJudged]));
+        assert_eq!(statuses(&found), regressions([NotJudged, NotJudged]));
         assert!(!found.is_broken() && found.clone().strict().is_broken());
-        assert_eq!(told(&found.strict()), regressions([Broken, Broken]));
+        assert_eq!(statuses(&found.strict()), regressions([Broken, Broken]));
         let same = of(&before, Some(&before), &Budgets::default());
         assert_eq!(same.clone().strict(), same);
-        // A baseline of next to nothing is none.
+        // A baseline of almost no time is no baseline.
         let nothing = Run { time_ns: 1e-300, timed_ns: vec![1e-300; 7], ..before.clone() };
-        let found = of(&before, Some(&nothing.put_right()), &Budgets::default());
-        assert_eq!(told(&found), regressions([NotJudged, Passed]));
-        // Half the batch in as much time is half as fast.
+        let found = of(&before, Some(&nothing.sanitized()), &Budgets::default());
+        assert_eq!(statuses(&found), regressions([NotJudged, Passed]));
+        // Half the batch in the same time is half the throughput.
         let batch = Run { batch_size: Some(16), ..before.clone() };
         let found = of(&before, Some(&batch), &Budgets::default());
-        assert_eq!(told(&found), regressions([Broken, NotJudged]));
+        assert_eq!(statuses(&found), regressions([Broken, NotJudged]));
         let message = &found.items[0].message;
         assert_eq!(message, "per sample, 100% slower than the baseline; the limit is 5%");
     }
 
     #[test]
-    fn a_second_run_confirms() {
+    fn a_second_run_confirms_regressions() {
         let (before, worse) = (run(10.0, 1000, 5), run(12.0, 1000, 8));
         let slow = of(&worse, Some(&before), &Budgets::default());
         let fast = of(&before, Some(&before), &Budgets::default());
@@ -459,23 +461,23 @@ mod tests {
         assert!(!slow.clone().confirmed(&fast).is_broken());
         let twice = slow.clone().confirmed(&slow);
         assert!(twice.is_broken() && twice.items[0].message.ends_with("confirmed by a second run"));
-        // A second run that says nothing takes nothing back.
-        let mute =
+        // A second run without a result does not change the first result.
+        let untimed =
             of(&Run { timed_ns: Vec::new(), ..before.clone() }, Some(&before), &Budgets::default());
-        assert_eq!(mute.items[0].status, Status::NotJudged);
-        let once = slow.clone().confirmed(&mute);
+        assert_eq!(untimed.items[0].status, Status::NotJudged);
+        let once = slow.clone().confirmed(&untimed);
         assert!(once.is_broken() && !once.items[0].message.contains("two runs"));
         assert!(slow.clone().confirmed(&Check::default()).is_broken());
     }
 
     #[test]
-    fn findings_that_could_not_be_looked_for_are_not_judged() {
+    fn missing_findings_are_not_judged() {
         let place = Place::default();
         let run = run(10.0, 1000, 5);
         let judged = Judged { run: &run, baseline: None, findings: Err("no graph"), at: &place };
         let budgets = Budgets { max_findings: vec![(Severity::Warning, 0)], ..Budgets::default() };
         let found = check(&judged, &budgets);
-        assert_eq!(told(&found), [("findings-warning", Status::NotJudged)]);
+        assert_eq!(statuses(&found), [("findings-warning", Status::NotJudged)]);
         assert_eq!(found.items[0].at.line, 1);
     }
 }

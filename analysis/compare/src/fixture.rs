@@ -1,4 +1,4 @@
-//! A profile for tests, written beside the lines that it is about.
+//! Profiles for tests, written next to the source lines that they describe.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -13,9 +13,9 @@ use ridgeline_profile::{
 };
 use ridgeline_python::fingerprint;
 
-/// A small training script. Behind `#=` stands what a line costs: milliseconds of data, forward,
-/// backward, optimizer; megabytes of activations and weights; `s`, the share that is the line's
-/// own; `n`, calls; `L`, the training loop; `M`, a module that the line makes; `R`, one that runs.
+/// A small training script. The cost of a line is after `#=`: milliseconds of data, forward,
+/// backward, optimizer; megabytes of activations and weights; `s`, the self-time share; `n`, calls;
+/// `L`, the training loop; `M`, a module that the line creates; `R`, a module that it runs.
 pub const TRAIN: &str = "\
 class Net(nn.Module):
     def __init__(self):
@@ -44,7 +44,7 @@ def main():
 main()                                         #= d8 f25 b40 o20.2 a90 w9 s0 n0
 ";
 
-/// The text without the marks, and the profile that they say.
+/// Returns the text without the marks, and the profile that they describe.
 pub fn profile(marked: &str) -> (String, Profile) {
     let mut text = String::new();
     let mut profile = Profile::default();

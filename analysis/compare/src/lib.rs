@@ -1,9 +1,10 @@
-//! Two runs side by side: what became faster, slower, smaller or larger, and what cannot be told.
+//! Compares two runs: what became faster, slower, smaller or larger, and what is unknown.
 //!
-//! A [`run::Run`] is what is kept of a measurement for it. The iteration is judged by a test over its
-//! timed iterations ([`statistics`]); lines, modules and phases, which the profiler saw in a few
-//! iterations alone, by bounds ([`bounds`]). Lines are found again by their checksums
-//! ([`lines`]), so that one that moved is still the same. [`check`] holds a run to budgets.
+//! A [`run::Run`] is the part of a measurement that is stored for comparisons. A statistical test
+//! over the timed iterations ([`statistics`]) judges the iteration time. Lines, modules and phases,
+//! which the profiler recorded in only a few iterations, are compared with noise thresholds
+//! ([`bounds`]). Lines are matched by their checksums ([`lines`]), so a line that moved is still
+//! the same line. [`check`] checks a run against budgets.
 
 mod bounds;
 pub mod change;
@@ -20,43 +21,44 @@ mod tests;
 use serde::Serialize;
 
 use bounds::{Bounds, Timed};
-use change::{Direction, Measure, Verdict};
+use change::{Measure, Quantity, Verdict};
 use ridgeline_profile::Phase;
 use run::{Run, RunLine, RunModule};
 use statistics::Test;
 
-/// Memory is counted, not sampled; what differs by a smaller share is an allocator's rounding.
-const NOISE_OF_MEMORY: f64 = 0.005;
+/// The relative noise of memory. Memory is counted, not sampled; smaller differences are rounding
+/// by the allocator.
+const MEMORY_NOISE: f64 = 0.005;
 
-/// Two runs side by side. Times are nanoseconds of one iteration, sizes bytes at the peak.
+/// The comparison of two runs. Times are nanoseconds per iteration, sizes are bytes at the peak.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The run that is compared with.
+    /// The baseline.
     pub before: Side,
-    /// The run that is judged.
+    /// The run that is compared with the baseline.
     pub after: Side,
-    /// Why times and memory of the two cannot be compared; nothing where they can.
+    /// The reason why times and memory of the runs cannot be compared; `None` if they can.
     pub unlike: Option<String>,
-    /// How the iteration's time was judged; nothing where it was not.
+    /// The statistical test of the iteration time; `None` if there was none.
     pub test: Option<Test>,
-    /// The median iteration, in nanoseconds.
+    /// The median iteration time, in nanoseconds.
     pub time: Measure,
     /// Samples per second.
     pub throughput: Measure,
-    /// Bytes at the peak.
+    /// Peak memory in bytes.
     pub peak: Measure,
-    /// The parts of an iteration, those alone that either run has.
+    /// The phases that at least one run has.
     pub phases: Vec<PhaseRow>,
-    /// Lines, the largest change of their own time first.
+    /// Lines, the largest change of self time first.
     pub lines: Vec<LineRow>,
-    /// Modules, the largest change of their own time first.
+    /// Modules, the largest change of self time first.
     pub modules: Vec<ModuleRow>,
-    /// What a person should know about how far to trust this.
+    /// Notes for the user about the accuracy of the comparison.
     pub notes: Vec<String>,
 }
 
 impl Comparison {
-    /// Whether both runs ran the same texts. False where either is unknown.
+    /// Whether both runs ran the same source text. False if one of them is unknown.
     pub fn is_same_code(&self) -> bool {
         self.before.text.is_some() && self.before.text == self.after.text
     }
@@ -65,68 +67,67 @@ impl Comparison {
 /// One of the two runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Side {
-    /// As its maker calls it.
+    /// Display name of the device.
     pub device: String,
-    /// Of torch.
+    /// PyTorch version.
     pub torch: String,
-    /// Samples in a batch; of several ranks, of the first.
+    /// Samples in a batch; that of the first of several ranks.
     pub batch_size: Option<u64>,
-    /// How many ranks there were; nothing where that is unknown.
+    /// The number of ranks; `None` if unknown.
     pub world_size: Option<u32>,
-    /// Of several ranks, the one whose peak of memory is compared: the largest.
+    /// The rank with the highest peak memory, which is the peak that is compared; `None` for one
+    /// rank.
     pub peak_rank: Option<u32>,
-    /// How many iterations were timed.
+    /// The number of timed iterations.
     pub timed_iterations: usize,
-    /// The hash of the texts that ran.
+    /// Hash of the source texts that ran.
     pub text: Option<String>,
 }
 
-/// A part of the iteration.
+/// A phase of the iteration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PhaseRow {
-    /// `forward`.
+    /// Name such as `forward`.
     pub name: &'static str,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub time: Measure,
 }
 
-/// A line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LineRow {
-    /// Its file, where it was last.
+    /// Its file, in the later run that has the line.
     pub file: String,
-    /// The function or class around it, where it was last.
+    /// The enclosing function or class, in the later run that has the line.
     pub scope: String,
-    /// Where it was, counted from 1.
+    /// Line number in the earlier run, counted from 1.
     pub line_before: Option<u32>,
-    /// Where it is, counted from 1.
+    /// Line number in the later run, counted from 1.
     pub line_after: Option<u32>,
-    /// It stands in the place of the old one and reads differently.
+    /// Whether the line was edited: it replaces the earlier line at the same place.
     pub is_changed: bool,
-    /// With everything that it calls, in nanoseconds.
+    /// Total time, calls included, in nanoseconds.
     pub total: Measure,
-    /// Its own, in nanoseconds.
+    /// Self time in nanoseconds.
     pub own: Measure,
-    /// Alive at the peak and made here, in bytes.
+    /// Memory at the peak that was allocated here, in bytes.
     pub memory: Measure,
 }
 
-/// A module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ModuleRow {
-    /// `layer1.0.conv1`; the outermost module has the empty path.
+    /// Module path such as `layer1.0.conv1`; empty for the outermost module.
     pub path: String,
-    /// `Conv2d`.
+    /// Class name such as `Conv2d`.
     pub type_name: String,
-    /// Its children included, in nanoseconds.
+    /// Total time, children included, in nanoseconds.
     pub total: Measure,
-    /// The part that is no child's, in nanoseconds.
+    /// Self time, without children, in nanoseconds.
     pub own: Measure,
-    /// Alive at the peak and owned by or made in it, in bytes.
+    /// Memory at the peak that the module owns or allocated, in bytes.
     pub memory: Measure,
 }
 
-/// Compares two runs. A run with itself never shows a change.
+/// Compares two runs. Comparing a run with itself never shows a change.
 pub fn compare(before: &Run, after: &Run) -> Comparison {
     let unlike = unlike(before, after);
     let bounds = Bounds::new(before, after);
@@ -135,10 +136,10 @@ pub fn compare(before: &Run, after: &Run) -> Comparison {
         Some(_) => (Measure::unknown(positive(before.time_ns), positive(after.time_ns)), None),
     };
     let rows =
-        Rows { is_alike: unlike.is_none(), is_same_text: is_same_text(before, after), bounds };
+        Rows { is_comparable: unlike.is_none(), is_same_text: is_same_text(before, after), bounds };
     Comparison {
-        before: side(before),
-        after: side(after),
+        before: describe(before),
+        after: describe(after),
         time,
         throughput: throughput(before, after),
         peak: rows.peak(before, after),
@@ -151,7 +152,7 @@ pub fn compare(before: &Run, after: &Run) -> Comparison {
     }
 }
 
-fn side(run: &Run) -> Side {
+fn describe(run: &Run) -> Side {
     Side {
         device: run.device.clone(),
         torch: run.torch.clone(),
@@ -167,22 +168,28 @@ fn is_same_text(before: &Run, after: &Run) -> bool {
     before.text.is_some() && before.text == after.text
 }
 
-/// Why an iteration of one is not the same work in the same place as one of the other.
+/// Returns the reason why iterations of the two runs are not the same work on the same hardware.
 fn unlike(before: &Run, after: &Run) -> Option<String> {
     if before.device != after.device {
         return Some(format!("the devices differ: {} and {}", before.device, after.device));
     }
-    if let Some((before, after)) = other_ranks(before, after) {
-        let told = |ranks: u32| if ranks == 1 { "1 rank".into() } else { format!("{ranks} ranks") };
-        return Some(format!("the number of ranks differs: {} and {}", told(before), told(after)));
+    if let Some((before, after)) = different_ranks(before, after) {
+        let format_ranks =
+            |ranks: u32| if ranks == 1 { "1 rank".into() } else { format!("{ranks} ranks") };
+        return Some(format!(
+            "the number of ranks differs: {} and {}",
+            format_ranks(before),
+            format_ranks(after)
+        ));
     }
     let batch = |run: &Run| run.batch_size.map_or("unknown".to_owned(), |n| n.to_string());
     (before.batch_size != after.batch_size)
         .then(|| format!("the batch sizes differ: {} and {}", batch(before), batch(after)))
 }
 
-/// How many ranks the two had, where that is not the same. A run of before it was kept may have had any.
-fn other_ranks(before: &Run, after: &Run) -> Option<(u32, u32)> {
+/// Returns both numbers of ranks if they differ. Runs stored by versions without this number match
+/// any.
+fn different_ranks(before: &Run, after: &Run) -> Option<(u32, u32)> {
     before.world_size.zip(after.world_size).filter(|(before, after)| before != after)
 }
 
@@ -190,26 +197,26 @@ fn iteration(before: &Run, after: &Run) -> (Measure, Option<Test>) {
     let test = statistics::mann_whitney(&before.timed_ns, &after.timed_ns);
     let values = (positive(before.time_ns), positive(after.time_ns));
     let verdict = bounds::of_iteration(before, after, values, test.as_ref());
-    (Measure::judged(values, verdict.towards(Direction::Time)), test)
+    (Measure::with_verdict(values, verdict.for_quantity(Quantity::Time)), test)
 }
 
-/// Samples per second can be compared whatever the batch: that is what they are for.
+/// Compares samples per second, which are comparable across batch sizes.
 fn throughput(before: &Run, after: &Run) -> Measure {
     let values = (before.samples_per_second(), after.samples_per_second());
-    let is_elsewhere = before.device != after.device || other_ranks(before, after).is_some();
+    let is_elsewhere = before.device != after.device || different_ranks(before, after).is_some();
     if is_elsewhere || values.0.is_none() || values.1.is_none() {
         return Measure::unknown(values.0, values.1);
     }
     let per_sample = |run: &Run| {
-        let samples = run.all_samples().unwrap_or(1.0);
+        let samples = run.samples_per_iteration().unwrap_or(1.0);
         run.timed_ns.iter().map(|time| time / samples).collect::<Vec<f64>>()
     };
     let test = statistics::mann_whitney(&per_sample(before), &per_sample(after));
-    // More samples a second are fewer nanoseconds a sample.
+    // More samples per second mean fewer nanoseconds per sample.
     let inverse = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0).map(|rate| 1e9 / rate);
     let times = (inverse(values.0), inverse(values.1));
     let verdict = bounds::of_iteration(before, after, times, test.as_ref());
-    Measure::judged(values, verdict.towards(Direction::Time))
+    Measure::with_verdict(values, verdict.for_quantity(Quantity::Time))
 }
 
 fn notes(before: &Run, after: &Run) -> Vec<String> {
@@ -235,23 +242,23 @@ fn notes(before: &Run, after: &Run) -> Vec<String> {
     notes
 }
 
-/// A number that something can be divided by.
+/// Returns the value if it is finite and positive, so that it is safe to divide by.
 fn positive(value: f64) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(value)
 }
 
-/// How the rows of the tables are judged.
+/// Judges the rows of the tables.
 struct Rows {
-    /// An iteration of both is the same work in the same place.
-    is_alike: bool,
-    /// The same text ran, so that nothing in it is new or gone.
+    /// Whether iterations of both runs are the same work on the same hardware.
+    is_comparable: bool,
+    /// Whether the same text ran, so nothing in it is new or gone.
     is_same_text: bool,
     bounds: Bounds,
 }
 
 impl Rows {
-    /// What became of a row that one of the runs has alone, from its whole time. `is_there` says that
-    /// the text of the other run has it, too.
+    /// Returns the verdict on a row that only one run has, from its total time. `is_there` is
+    /// whether the other run's text contains it, too.
     fn presence(&self, before: Option<u64>, after: Option<u64>, is_there: bool) -> Verdict {
         if self.is_same_text || is_there {
             return Verdict::Unknown;
@@ -259,34 +266,34 @@ impl Rows {
         self.bounds.presence(before.map(|time| time as f64), after.map(|time| time as f64))
     }
 
-    /// `presence` is what was found about a row that one of the runs has alone.
+    /// Compares times. `presence` is the verdict if only one run has the row.
     fn time(&self, before: Option<Timed>, after: Option<Timed>, presence: Verdict) -> Measure {
         let verdict = match (&before, &after) {
-            (Some(before), Some(after)) if self.is_alike => self.bounds.of_row(before, after),
+            (Some(before), Some(after)) if self.is_comparable => self.bounds.of_row(before, after),
             (Some(_), Some(_)) | (None, None) => Verdict::Unknown,
-            (Some(cost), None) | (None, Some(cost)) if self.is_alike => {
-                self.bounds.of_lone(cost.time_ns, presence)
+            (Some(cost), None) | (None, Some(cost)) if self.is_comparable => {
+                self.bounds.of_unmatched(cost.time_ns, presence)
             }
             (Some(_), None) | (None, Some(_)) => presence,
         };
         let values = (before.map(|time| time.time_ns), after.map(|time| time.time_ns));
-        Measure::judged(values, verdict.towards(Direction::Time))
+        Measure::with_verdict(values, verdict.for_quantity(Quantity::Time))
     }
 
-    /// See [`Self::time`].
+    /// Compares memory, like [`Self::time`].
     fn memory(&self, before: Option<u64>, after: Option<u64>, presence: Verdict) -> Measure {
         let verdict = match (before, after) {
-            (Some(before), Some(after)) if self.is_alike => {
+            (Some(before), Some(after)) if self.is_comparable => {
                 self.bounds.of_memory(before as f64, after as f64)
             }
             (Some(_), Some(_)) | (None, None) => Verdict::Unknown,
-            (Some(bytes), None) | (None, Some(bytes)) if self.is_alike => {
-                self.bounds.of_lone_memory(bytes as f64, presence)
+            (Some(bytes), None) | (None, Some(bytes)) if self.is_comparable => {
+                self.bounds.of_unmatched_memory(bytes as f64, presence)
             }
             (Some(_), None) | (None, Some(_)) => presence,
         };
         let values = (before.map(|bytes| bytes as f64), after.map(|bytes| bytes as f64));
-        Measure::judged(values, verdict.towards(Direction::Memory))
+        Measure::with_verdict(values, verdict.for_quantity(Quantity::Memory))
     }
 
     fn peak(&self, before: &Run, after: &Run) -> Measure {
@@ -378,7 +385,7 @@ impl Rows {
     }
 }
 
-/// The largest change first.
+/// Orders by the size of the change, largest first.
 fn by_change(a: &Measure, b: &Measure) -> std::cmp::Ordering {
     b.difference().abs().total_cmp(&a.difference().abs())
 }

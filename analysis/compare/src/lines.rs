@@ -1,50 +1,51 @@
-//! Which line of one run is which of another, told by checksums alone.
+//! Matches lines of two runs by checksum.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::run::{Run, RunLine};
 use ridgeline_python::LineMap;
 
-/// Indices into the lines of the two runs; one of them may be nothing.
+/// Indices into the lines of the two runs; at least one of them is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Matched {
     pub before: Option<usize>,
     pub after: Option<usize>,
-    /// The later line stands in the place of the earlier one and reads differently.
+    /// Whether the line was edited: the later line replaces the earlier one at the same place.
     pub is_changed: bool,
 }
 
-/// Every line of both runs, once.
+/// Matches every line of both runs, each in exactly one pair.
 ///
-/// Within a file the lines that cost something are compared as texts are: what stayed in order, what
-/// moved, and what was replaced one for one within a function. A line that is in another file now is
-/// found where it is the only one like it on both sides.
+/// Within a file, lines with a cost are diffed like text: lines that stayed in order, lines that
+/// moved, and lines that were replaced one for one within a function. A line that moved to another
+/// file is matched if it is unique on both sides.
 pub(super) fn matched(before: &Run, after: &Run) -> Vec<Matched> {
     let (old, new) = (by_file(before), by_file(after));
-    let mut to: Vec<Option<(usize, bool)>> = vec![None; before.lines.len()];
+    let mut matches: Vec<Option<(usize, bool)>> = vec![None; before.lines.len()];
     let mut is_taken = vec![false; after.lines.len()];
     for (path, old) in &old {
         let Some(new) = new.get(path) else { continue };
-        for (from, into, is_changed) in within_file((before, old), (after, new)) {
-            let place = to.get_mut(from).zip(is_taken.get_mut(into));
-            if let Some((place, taken)) = place.filter(|(place, taken)| place.is_none() && !**taken)
-            {
-                (*place, *taken) = (Some((into, is_changed)), true);
+        for (from, to, is_changed) in within_file((before, old), (after, new)) {
+            let slot = matches.get_mut(from).zip(is_taken.get_mut(to));
+            if let Some((slot, taken)) = slot.filter(|(slot, taken)| slot.is_none() && !**taken) {
+                (*slot, *taken) = (Some((to, is_changed)), true);
             }
         }
     }
-    let lone_old = lone(&before.lines, |at| to.get(at).is_some_and(Option::is_none));
-    let lone_new = lone(&after.lines, |at| is_taken.get(at).is_some_and(|taken| !taken));
-    for (key, from) in lone_old {
-        if let Some(&into) = lone_new.get(&key)
-            && let Some((place, taken)) = to.get_mut(from).zip(is_taken.get_mut(into))
+    let unmatched_old =
+        unique_lines(&before.lines, |at| matches.get(at).is_some_and(Option::is_none));
+    let unmatched_new =
+        unique_lines(&after.lines, |at| is_taken.get(at).is_some_and(|taken| !taken));
+    for (key, from) in unmatched_old {
+        if let Some(&to) = unmatched_new.get(&key)
+            && let Some((slot, taken)) = matches.get_mut(from).zip(is_taken.get_mut(to))
         {
-            (*place, *taken) = (Some((into, false)), true);
+            (*slot, *taken) = (Some((to, false)), true);
         }
     }
-    let old = to.iter().enumerate().map(|(at, found)| Matched {
+    let old = matches.iter().enumerate().map(|(at, found)| Matched {
         before: Some(at),
-        after: found.map(|(into, _)| into),
+        after: found.map(|(to, _)| to),
         is_changed: found.is_some_and(|(_, is_changed)| is_changed),
     });
     let new = is_taken.iter().enumerate().filter(|(_, taken)| !**taken);
@@ -52,8 +53,8 @@ pub(super) fn matched(before: &Run, after: &Run) -> Vec<Matched> {
     old.chain(new).collect()
 }
 
-/// How many lines of a run's texts read so, by checksum, and are none of those that cost something: a
-/// line that runs at times may have cost nothing in the iterations that were watched.
+/// Counts the lines of a run's texts that have no cost, by checksum. A line that runs only
+/// sometimes may have no cost in the profiled iterations.
 pub(super) fn without_cost(run: &Run) -> HashMap<u32, usize> {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for checksum in run.texts.iter().flat_map(|text| &text.checksums) {
@@ -68,7 +69,7 @@ pub(super) fn without_cost(run: &Run) -> HashMap<u32, usize> {
     counts
 }
 
-/// Indices of lines by file, in the order of the text.
+/// Returns the indices of lines by file, in text order.
 fn by_file(run: &Run) -> BTreeMap<&str, Vec<usize>> {
     let mut files: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, line) in run.lines.iter().enumerate() {
@@ -100,17 +101,17 @@ fn within_file<'a>(
     let mut found = Vec::new();
     for (number, &from) in (1_u32..).zip(old.1) {
         let Some(place) = map.place(number) else { continue };
-        let Some(&into) = new.1.get((place.line as usize).saturating_sub(1)) else { continue };
+        let Some(&to) = new.1.get((place.line as usize).saturating_sub(1)) else { continue };
         let scope = |run: &'a Run, at: usize| run.lines.get(at).map(|line| line.scope.as_str());
-        // What was replaced within a function is mostly the same line, edited.
-        if !place.changed || scope(before, from) == scope(after, into) {
-            found.push((from, into, place.changed));
+        // A line that was replaced within a function is usually the same line, edited.
+        if !place.changed || scope(before, from) == scope(after, to) {
+            found.push((from, to, place.changed));
         }
     }
     found
 }
 
-/// Without checksums a line is where it was.
+/// Matches lines by number, for runs without checksums.
 fn by_number((before, old): Side<'_>, (after, new): Side<'_>) -> Vec<(usize, usize, bool)> {
     fn key(run: &Run, at: usize) -> Option<(u32, &str)> {
         run.lines.get(at).map(|line| (line.line, line.scope.as_str()))
@@ -122,19 +123,20 @@ fn by_number((before, old): Side<'_>, (after, new): Side<'_>) -> Vec<(usize, usi
         }
     }
     let found = old.iter().filter_map(|&from| {
-        let into = places.get_mut(&key(before, from)?)?.pop_front()?;
-        Some((from, into, false))
+        let to = places.get_mut(&key(before, from)?)?.pop_front()?;
+        Some((from, to, false))
     });
     found.collect()
 }
 
-/// Lines that are the only ones of their scope and checksum among those that `take` wants.
-fn lone(lines: &[RunLine], take: impl Fn(usize) -> bool) -> BTreeMap<(&str, u32), usize> {
+/// Returns the lines that are unique by scope and checksum among those for which `take` returns
+/// true.
+fn unique_lines(lines: &[RunLine], take: impl Fn(usize) -> bool) -> BTreeMap<(&str, u32), usize> {
     let mut found: BTreeMap<(&str, u32), Option<usize>> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
         if line.checksum != 0 && take(at) {
             let key = (line.scope.as_str(), line.checksum);
-            found.entry(key).and_modify(|place| *place = None).or_insert(Some(at));
+            found.entry(key).and_modify(|slot| *slot = None).or_insert(Some(at));
         }
     }
     found.into_iter().filter_map(|(key, at)| Some((key, at?))).collect()

@@ -1,8 +1,9 @@
-//! [`Run`]: what is kept of a measurement so that a later one can be compared with it.
+//! [`Run`]: the part of a measurement that is stored so that later runs can be compared with it.
 //!
-//! It holds numbers, names of functions and modules, paths within the project, and checksums of lines;
-//! no line of text, and nothing that says whose machine or which folder it was. It is bounded, so that
-//! hundreds of them can be kept. `profile --json` and `check --write-baseline` write it under `run`.
+//! It has numbers, names of functions and modules, paths within the project, and checksums of
+//! lines; no source text, and nothing that identifies the machine or the folder. Its size is
+//! bounded, so hundreds of runs can be stored. `profile --json` and `check --write-baseline` write
+//! it as `run`.
 
 use std::collections::HashMap;
 
@@ -12,135 +13,137 @@ use sha2::{Digest as _, Sha256};
 use ridgeline_base::printable::name;
 use ridgeline_profile::ranks::Ranks;
 use ridgeline_profile::{
-    FileFacts, LineCost, MOST_SAMPLES, ModuleCost, Phase, PhaseTimes, Profile, Sample,
+    FileFacts, LineCost, MAX_SAMPLES, ModuleCost, Phase, PhaseTimes, Profile, Sample,
 };
 
-/// The version of what is kept.
+/// The version of the format.
 pub const VERSION: u32 = 1;
 
-/// The costliest lines of a run that are kept.
-pub const MOST_LINES: usize = 300;
-/// The costliest modules.
-pub const MOST_MODULES: usize = 200;
-/// Lines of all texts that ran, of which checksums are kept.
-const MOST_TEXT_LINES: usize = 20_000;
-/// Iterations that were timed: a run has a thousand at the most.
-const MOST_ITERATIONS: usize = 1000;
-/// Nanoseconds of an iteration, which takes no three years.
-const LONGEST_NS: f64 = 1e17;
-/// Bytes of the texts' hash that are kept: two texts share them by accident alone.
+/// The maximum number of lines stored, the most expensive ones.
+pub const MAX_LINES: usize = 300;
+/// The maximum number of modules stored, the most expensive ones.
+pub const MAX_MODULES: usize = 200;
+/// The maximum number of source lines, over all texts, whose checksums are stored.
+const MAX_TEXT_LINES: usize = 20_000;
+/// The maximum number of timed iterations; a run has at most a thousand.
+const MAX_ITERATIONS: usize = 1000;
+/// The maximum iteration time in nanoseconds, about three years.
+const MAX_ITERATION_NS: f64 = 1e17;
+/// Bytes of the text hash that are stored, enough to make collisions unlikely.
 const HASH_BYTES: usize = 8;
 
-/// What is kept of a measurement. Times are whole nanoseconds of one iteration, sizes bytes at its peak.
+/// The stored part of a measurement. Times are integer nanoseconds per iteration, sizes are bytes
+/// at the peak.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Run {
     /// [`VERSION`].
     pub version: u32,
-    /// As its maker calls it.
+    /// Display name of the device.
     pub device: String,
-    /// Of torch.
+    /// PyTorch version.
     pub torch: String,
-    /// Samples in a batch; of several ranks, of the first.
+    /// Samples in a batch; that of the first of several ranks.
     pub batch_size: Option<u64>,
-    /// How many ranks there were; nothing where that was not kept.
+    /// The number of ranks; `None` if it was not stored.
     pub world_size: Option<u32>,
-    /// Samples of all ranks in an iteration; nothing of one rank, and where they are unknown.
+    /// Samples of all ranks per iteration; `None` for one rank, or if unknown.
     pub samples: Option<u64>,
     /// The median of [`Self::timed_ns`].
     pub time_ns: f64,
-    /// Every unprofiled iteration, in order.
+    /// The time of every unprofiled iteration, in order.
     pub timed_ns: Vec<f64>,
     /// The time by phase, in the order of [`Phase::ALL`].
     pub phases_ns: [u64; 5],
-    /// The same by profiled iteration; nothing where that is not known.
+    /// The time by phase of each profiled iteration; empty if unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub phase_samples_ns: Vec<[u64; 5]>,
-    /// Bytes alive at the peak; of several ranks, at the largest of theirs.
+    /// Peak memory in bytes; the highest peak of several ranks.
     pub peak_bytes: u64,
-    /// Of several ranks, the one whose peak that is.
+    /// The rank with the highest peak; `None` for one rank.
     pub peak_rank: Option<u32>,
-    /// The hash of the texts that ran, in hexadecimal digits; nothing where they are unknown.
+    /// Hash of the source texts that ran, in hexadecimal; `None` if unknown.
     pub text: Option<String>,
-    /// The same texts, line by line; empty where they are unknown or too many.
+    /// Checksums of the same texts; empty if unknown or too long.
     pub texts: Vec<RunText>,
-    /// Paths that lines are in, relative to the project's root.
+    /// Paths of the lines' files, relative to the project's root.
     pub files: Vec<String>,
-    /// The costliest lines.
+    /// The most expensive lines.
     pub lines: Vec<RunLine>,
-    /// Lines and modules that cost less than this were left out; 0 where none was.
+    /// Lines and modules that cost less than this were omitted; 0 if none were.
     pub left_out_below_ns: u64,
-    /// The costliest modules.
+    /// The most expensive modules.
     pub modules: Vec<RunModule>,
 }
 
-/// A text that ran, as checksums: whether a line that cost nothing was there, and whether a commit has
-/// this text.
+/// The checksums of a source text that ran. They show whether the text contains a line without a
+/// cost, and whether a commit has this text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunText {
-    /// As [`FileFacts::path`] has it.
+    /// Path as in [`FileFacts::path`].
     pub path: String,
-    /// Of every line, as `source::fingerprint` gives them; eight hexadecimal digits each when written.
+    /// Checksum of every line from `python::fingerprint`, serialized as eight hexadecimal digits
+    /// each.
     #[serde(with = "digits")]
     pub checksums: Vec<u32>,
 }
 
-/// What a line cost.
+/// The cost of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunLine {
     /// Index into [`Run::files`].
     pub file: u32,
-    /// Counted from 1, in the text that ran.
+    /// Line number, counted from 1, in the text that ran.
     pub line: u32,
-    /// The function or class around it.
+    /// The enclosing function or class.
     pub scope: String,
-    /// As `source::fingerprint` gives it; 0 where it is unknown.
+    /// Checksum from `python::fingerprint`; 0 if unknown.
     pub checksum: u32,
-    /// With everything that it calls.
+    /// Total nanoseconds, calls included.
     pub total_ns: u64,
-    /// Its own.
+    /// Self nanoseconds.
     pub own_ns: u64,
-    /// [`Self::total_ns`] by profiled iteration; nothing where that is not known.
+    /// [`Self::total_ns`] by profiled iteration; empty if unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub total_samples_ns: Vec<u64>,
-    /// [`Self::own_ns`] likewise.
+    /// [`Self::own_ns`] by profiled iteration; empty if unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub own_samples_ns: Vec<u64>,
-    /// Alive at the peak and made here.
+    /// Bytes at the peak that were allocated here.
     pub bytes: u64,
 }
 
-/// What a module cost.
+/// The cost of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunModule {
-    /// `layer1.0.conv1`; the outermost module has the empty path.
+    /// Module path such as `layer1.0.conv1`; empty for the outermost module.
     pub path: String,
-    /// `Conv2d`.
+    /// Class name such as `Conv2d`.
     pub type_name: String,
-    /// Its children included.
+    /// Total nanoseconds, children included.
     pub total_ns: u64,
-    /// The part that is no child's.
+    /// Self nanoseconds, without children.
     pub own_ns: u64,
-    /// [`Self::total_ns`] by profiled iteration; nothing where that is not known.
+    /// [`Self::total_ns`] by profiled iteration; empty if unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub total_samples_ns: Vec<u64>,
-    /// [`Self::own_ns`] likewise.
+    /// [`Self::own_ns`] by profiled iteration; empty if unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub own_samples_ns: Vec<u64>,
-    /// Alive at the peak and owned by or made in it.
+    /// Bytes at the peak that the module owns or allocated.
     pub bytes: u64,
 }
 
-/// Why a text is no run: a sentence without a full stop.
+/// The reason why JSON is not a run, as a sentence without a full stop.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotARun {
-    /// It is no JSON, or JSON of another form.
+    /// It is not JSON, or has another structure.
     #[error("not the output of `profile --json` or `check --write-baseline`: {0}")]
     Form(String),
-    /// It has no `run`.
+    /// It has no `run` section.
     #[error("no `run` section, as written by `profile --json` and `check --write-baseline`")]
     Missing,
     /// A newer Ridgeline wrote it.
@@ -149,7 +152,7 @@ pub enum NotARun {
 }
 
 impl Run {
-    /// What is kept of a measurement.
+    /// Creates the run of a measurement.
     pub fn of(profile: &Profile) -> Run {
         let (lines, lines_below) = lines(profile);
         let (modules, modules_below) = modules(profile);
@@ -176,13 +179,14 @@ impl Run {
             left_out_below_ns: lines_below.max(modules_below),
             modules,
         }
-        .put_right()
+        .sanitized()
     }
 
-    /// The run in what `profile --json` and `check --write-baseline` write. The text may be anything.
+    /// Reads the run from the output of `profile --json` or `check --write-baseline`. The input is
+    /// not trusted.
     ///
     /// # Errors
-    /// Why there is none in it.
+    /// The reason why there is no run in it.
     pub fn read(json: &[u8]) -> Result<Run, NotARun> {
         #[derive(Deserialize)]
         struct Document {
@@ -193,52 +197,52 @@ impl Run {
         let run = document.run.ok_or(NotARun::Missing)?;
         match run.version {
             0 => Err(NotARun::Missing),
-            VERSION => Ok(run.put_right()),
+            VERSION => Ok(run.sanitized()),
             newer => Err(NotARun::Newer(newer)),
         }
     }
 
-    /// Samples of all ranks in an iteration, where they are known.
-    pub fn all_samples(&self) -> Option<f64> {
-        let is_alone = self.world_size.is_none_or(|ranks| ranks <= 1);
-        let samples = self.samples.or(self.batch_size.filter(|_| is_alone))?;
+    /// Returns the samples of all ranks per iteration, if known.
+    pub fn samples_per_iteration(&self) -> Option<f64> {
+        let has_one_rank = self.world_size.is_none_or(|ranks| ranks <= 1);
+        let samples = self.samples.or(self.batch_size.filter(|_| has_one_rank))?;
         (samples > 0).then_some(samples as f64)
     }
 
-    /// Samples of all ranks per second, where they are known.
+    /// Returns the samples per second of all ranks, if known.
     pub fn samples_per_second(&self) -> Option<f64> {
-        let samples = self.all_samples()?;
+        let samples = self.samples_per_iteration()?;
         (self.time_ns > 0.0).then(|| samples / (self.time_ns / 1e9))
     }
 
-    /// The path of a line's file.
+    /// Returns the path of a line's file.
     pub fn file(&self, line: &RunLine) -> &str {
         self.files.get(line.file as usize).map_or("", String::as_str)
     }
 
-    /// Whoever wrote it: numbers are numbers, lists are bounded, names are fit to show, and every line
-    /// has a file.
+    /// Returns the run with untrusted input sanitized: numbers are finite, lists are bounded, names
+    /// are printable, and every line has a file.
     #[must_use]
-    pub fn put_right(mut self) -> Run {
-        // No iteration takes less than a nanosecond, and a ratio to nothing is no number.
-        let is_time = |time: &f64| (1.0..=LONGEST_NS).contains(time);
+    pub fn sanitized(mut self) -> Run {
+        // No iteration takes less than a nanosecond, and ratios to almost 0 would overflow.
+        let is_time = |time_ns: &f64| (1.0..=MAX_ITERATION_NS).contains(time_ns);
         self.time_ns = Some(self.time_ns).filter(is_time).unwrap_or_default();
         self.timed_ns.retain(is_time);
-        self.timed_ns.truncate(MOST_ITERATIONS);
-        if self.texts.iter().map(|text| 1 + text.checksums.len()).sum::<usize>() > MOST_TEXT_LINES {
+        self.timed_ns.truncate(MAX_ITERATIONS);
+        if self.texts.iter().map(|text| 1 + text.checksums.len()).sum::<usize>() > MAX_TEXT_LINES {
             self.texts.clear();
         }
-        self.files.truncate(MOST_LINES.max(self.lines.len()));
+        self.files.truncate(MAX_LINES.max(self.lines.len()));
         let count = self.files.len();
         self.lines.retain(|line| (line.file as usize) < count && line.line > 0);
-        self.lines.truncate(MOST_LINES);
-        self.modules.truncate(MOST_MODULES);
-        self.phase_samples_ns.truncate(MOST_SAMPLES);
+        self.lines.truncate(MAX_LINES);
+        self.modules.truncate(MAX_MODULES);
+        self.phase_samples_ns.truncate(MAX_SAMPLES);
         let lines = self.lines.iter_mut();
         let lines = lines.flat_map(|line| [&mut line.total_samples_ns, &mut line.own_samples_ns]);
         let modules = self.modules.iter_mut();
         let modules = modules.flat_map(|one| [&mut one.total_samples_ns, &mut one.own_samples_ns]);
-        lines.chain(modules).for_each(|samples| samples.truncate(MOST_SAMPLES));
+        lines.chain(modules).for_each(|samples| samples.truncate(MAX_SAMPLES));
         let texts = [&mut self.device, &mut self.torch].into_iter();
         let texts = texts.chain(self.text.as_mut()).chain(&mut self.files);
         let texts = texts.chain(self.texts.iter_mut().map(|text| &mut text.path));
@@ -247,26 +251,27 @@ impl Run {
         for text in texts.chain(modules.flat_map(|one| [&mut one.path, &mut one.type_name])) {
             *text = name(text);
         }
-        self.keep_files_of_lines()
+        self.without_unused_files()
     }
 
-    /// Files without a line are of no use.
-    fn keep_files_of_lines(mut self) -> Run {
-        let mut kept: Vec<String> = Vec::new();
+    /// Removes files without lines.
+    fn without_unused_files(mut self) -> Run {
+        let mut used: Vec<String> = Vec::new();
         let mut places: HashMap<u32, u32> = HashMap::new();
         for line in &mut self.lines {
             let files = &self.files;
             line.file = *places.entry(line.file).or_insert_with_key(|at| {
-                kept.push(files.get(*at as usize).cloned().unwrap_or_default());
-                u32::try_from(kept.len() - 1).unwrap_or(u32::MAX)
+                used.push(files.get(*at as usize).cloned().unwrap_or_default());
+                u32::try_from(used.len() - 1).unwrap_or(u32::MAX)
             });
         }
-        self.files = kept;
+        self.files = used;
         self
     }
 }
 
-/// The costliest lines, in the order of their files, and what those that were left out cost at the most.
+/// Returns the most expensive lines in the order of their files, and an upper bound on the cost of
+/// omitted lines.
 fn lines(profile: &Profile) -> (Vec<RunLine>, u64) {
     let mut found = Vec::new();
     for (at, costs) in (0_u32..).zip(&profile.lines) {
@@ -274,7 +279,7 @@ fn lines(profile: &Profile) -> (Vec<RunLine>, u64) {
         found.extend(costs.iter().map(|cost| run_line(at, file, cost)));
     }
     found.retain(|line| line.total_ns > 0 || line.bytes > 0);
-    costliest(found, MOST_LINES, |line| line.total_ns, |line| line.bytes)
+    most_expensive(found, MAX_LINES, |line| line.total_ns, |line| line.bytes)
 }
 
 fn run_line(file: u32, facts: Option<&FileFacts>, cost: &LineCost) -> RunLine {
@@ -285,8 +290,8 @@ fn run_line(file: u32, facts: Option<&FileFacts>, cost: &LineCost) -> RunLine {
         line: cost.line,
         scope: name(&cost.scope),
         checksum: checksum.copied().unwrap_or_default(),
-        total_ns: time(&cost.total_time),
-        own_ns: time(&cost.self_time),
+        total_ns: total_ns(&cost.total_time),
+        own_ns: total_ns(&cost.self_time),
         total_samples_ns: samples(&cost.samples, |sample| sample.total_ns),
         own_samples_ns: samples(&cost.samples, |sample| sample.own_ns),
         bytes: cost.self_memory.total(),
@@ -297,18 +302,19 @@ fn modules(profile: &Profile) -> (Vec<RunModule>, u64) {
     let run_module = |module: &ModuleCost| RunModule {
         path: name(&module.path),
         type_name: name(&module.type_name),
-        total_ns: time(&module.total_time),
-        own_ns: time(&module.self_time),
+        total_ns: total_ns(&module.total_time),
+        own_ns: total_ns(&module.self_time),
         total_samples_ns: samples(&module.samples, |sample| sample.total_ns),
         own_samples_ns: samples(&module.samples, |sample| sample.own_ns),
         bytes: module.memory.total(),
     };
     let found: Vec<RunModule> = profile.modules.iter().map(run_module).collect();
-    costliest(found, MOST_MODULES, |module| module.total_ns, |module| module.bytes)
+    most_expensive(found, MAX_MODULES, |module| module.total_ns, |module| module.bytes)
 }
 
-/// At most so many, the longest and the largest, in the order in which they were.
-fn costliest<T>(
+/// Returns at most `most` items, the longest and the largest, in their original order, and an upper
+/// bound on the time of omitted items.
+fn most_expensive<T>(
     all: Vec<T>,
     most: usize,
     time_ns: impl Fn(&T) -> u64,
@@ -320,7 +326,7 @@ fn costliest<T>(
     let mut order: Vec<usize> = (0..all.len()).collect();
     let key = |at: &usize, by: &dyn Fn(&T) -> u64| all.get(*at).map(by).unwrap_or_default();
     order.sort_by_key(|at| std::cmp::Reverse(key(at, &time_ns)));
-    // A third of the room is for what holds memory and takes no time.
+    // A third is reserved for items with much memory and little time.
     let (longest, rest) = order.split_at(most - most / 3);
     let below = rest.first().map(|at| key(at, &time_ns)).unwrap_or_default();
     let mut rest = rest.to_vec();
@@ -332,17 +338,17 @@ fn costliest<T>(
         }
     }
     let kept = all.into_iter().zip(is_kept).filter(|(_, is_kept)| *is_kept);
-    // What was left out costs at most that much.
+    // Omitted items take at most this long.
     (kept.map(|(one, _)| one).collect(), below.saturating_add(1))
 }
 
-fn are_known(files: &[FileFacts]) -> bool {
+fn have_fingerprints(files: &[FileFacts]) -> bool {
     !files.is_empty() && files.iter().all(|file| !file.fingerprint.is_empty())
 }
 
 fn texts(files: &[FileFacts]) -> Vec<RunText> {
     let lines = files.iter().map(|file| 1 + file.fingerprint.len()).sum::<usize>();
-    if !are_known(files) || lines > MOST_TEXT_LINES {
+    if !have_fingerprints(files) || lines > MAX_TEXT_LINES {
         return Vec::new();
     }
     let text =
@@ -350,9 +356,10 @@ fn texts(files: &[FileFacts]) -> Vec<RunText> {
     files.iter().map(text).collect()
 }
 
-/// A hash of all texts that ran, by path. Nothing where one is unknown, or there is none.
+/// Returns a hash of all source texts, independent of their order. Returns `None` if one is
+/// unknown, or there are none.
 pub fn text_hash(files: &[FileFacts]) -> Option<String> {
-    if !are_known(files) {
+    if !have_fingerprints(files) {
         return None;
     }
     let mut sorted: Vec<&FileFacts> = files.iter().collect();
@@ -370,24 +377,24 @@ pub fn text_hash(files: &[FileFacts]) -> Option<String> {
     Some(digits.collect())
 }
 
-fn time(times: &PhaseTimes) -> u64 {
-    whole(times.total())
+fn total_ns(times: &PhaseTimes) -> u64 {
+    rounded(times.total())
 }
 
 fn by_phase(times: &PhaseTimes) -> [u64; 5] {
-    Phase::ALL.map(|phase| whole(times.get(phase)))
+    Phase::ALL.map(|phase| rounded(times.get(phase)))
 }
 
 fn samples(samples: &[Sample], part: impl Fn(&Sample) -> f64) -> Vec<u64> {
-    samples.iter().map(|sample| whole(part(sample))).collect()
+    samples.iter().map(|sample| rounded(part(sample))).collect()
 }
 
-fn whole(time_ns: f64) -> u64 {
-    // A cast saturates, and takes what is no number for 0.
+fn rounded(time_ns: f64) -> u64 {
+    // The cast saturates, and converts NaN to 0.
     time_ns.round() as u64
 }
 
-/// Checksums as one text: a list of numbers would be a page long where the document is indented.
+/// Serializes checksums as one string: a list of numbers would fill a page in indented JSON.
 mod digits {
     use serde::de::Error;
     use serde::{Deserialize as _, Deserializer, Serializer};

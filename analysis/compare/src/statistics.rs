@@ -1,48 +1,48 @@
 //! The Mann-Whitney U test: do the iterations of one run tend to take longer than those of another?
 //!
-//! It asks for nothing but that iterations of one program are alike and in no special order, which
-//! suits times better than a test for the bell curve: they have a long tail. Mann and Whitney, "On a
+//! It only assumes that iterations are independent and identically distributed. Unlike tests for
+//! normal distributions, it suits iteration times, which have a long tail. Mann and Whitney, "On a
 //! test of whether one of two random variables is stochastically larger than the other" (1947).
 
 use ridgeline_base::statistics::upper_tail;
 use serde::Serialize;
 
-/// A change is told where an accident that is as large has at most this probability.
+/// The significance level: the maximum p-value of a reported change.
 pub const SIGNIFICANCE: f64 = 0.05;
 
-/// Up to so many values of both sides together, every way to deal them out is counted.
-const EXACT_UP_TO: usize = 40;
-/// More values than this tell nothing more.
-const MOST_VALUES: usize = 10_000;
+/// The maximum number of values, over both samples, for which the exact distribution is computed.
+const MAX_EXACT_VALUES: usize = 40;
+/// The maximum number of values per sample; more do not add information.
+const MAX_VALUES: usize = 10_000;
 
-/// What the test said.
+/// The result of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Test {
-    /// `Mann-Whitney U`.
+    /// Name of the test: `Mann-Whitney U`.
     pub name: &'static str,
-    /// How often the later value is the larger one, over all pairs; a tie counts half.
+    /// The U statistic: the number of pairs in which the later value is larger; ties count half.
     pub u: f64,
-    /// How probable it is that the later ones are so much larger by accident.
+    /// p-value of the later values being larger.
     pub p_slower: f64,
-    /// How probable it is that they are so much smaller by accident.
+    /// p-value of the later values being smaller.
     pub p_faster: f64,
-    /// The least probability that so many values can give.
+    /// The smallest p-value possible with this number of values.
     pub p_least: f64,
-    /// Every way to deal out the values was counted, rather than the normal distribution taken.
+    /// Whether the p-values are exact instead of approximated with the normal distribution.
     pub is_exact: bool,
 }
 
 impl Test {
-    /// So many values can tell a change at all.
+    /// Whether there are enough values for a significant result.
     pub fn can_tell(&self) -> bool {
         self.p_least <= SIGNIFICANCE
     }
 }
 
-/// Compares two samples. Nothing where either is empty. What is not a number is left out.
+/// Compares two samples, ignoring values that are not finite. Returns `None` if a sample is empty.
 pub fn mann_whitney(before: &[f64], after: &[f64]) -> Option<Test> {
     let numbers = |values: &[f64]| -> Vec<f64> {
-        values.iter().copied().filter(|value| value.is_finite()).take(MOST_VALUES).collect()
+        values.iter().copied().filter(|value| value.is_finite()).take(MAX_VALUES).collect()
     };
     let (before, after) = (numbers(before), numbers(after));
     if before.is_empty() || after.is_empty() {
@@ -51,21 +51,21 @@ pub fn mann_whitney(before: &[f64], after: &[f64]) -> Option<Test> {
     let ranked = Ranked::new(&before, &after);
     let (n, m) = (before.len() as f64, after.len() as f64);
     let u = ranked.sum_after as f64 / 2.0 - m * (m + 1.0) / 2.0;
-    let is_exact = before.len() + after.len() <= EXACT_UP_TO;
+    let is_exact = before.len() + after.len() <= MAX_EXACT_VALUES;
     let (p_slower, p_faster) = if is_exact { ranked.exact() } else { ranked.normal(n, m) };
     let p_least = 1.0 / ways(before.len() + after.len(), after.len());
     Some(Test { name: "Mann-Whitney U", u, p_slower, p_faster, p_least, is_exact })
 }
 
-/// Both samples in one order. Ranks are doubled, so that those of ties are whole numbers.
+/// Both samples, ranked together. Ranks are doubled so that the ranks of ties are integers.
 struct Ranked {
-    /// All ranks, twice.
+    /// All ranks, doubled.
     ranks: Vec<u64>,
-    /// The sum of those of the later sample.
+    /// Sum of the doubled ranks of the later sample.
     sum_after: u64,
-    /// How many of the ranks are the later sample's.
+    /// Number of values in the later sample.
     count_after: usize,
-    /// The sum of `t³ - t` over groups of `t` ties.
+    /// Sum of `t³ - t` over groups of `t` ties.
     ties: f64,
 }
 
@@ -94,10 +94,11 @@ impl Ranked {
         ranked
     }
 
-    /// The shares of all ways to deal out the ranks whose sum is at least, and at most, this one.
+    /// Returns the shares of all assignments of ranks whose sum is at least, and at most, the
+    /// observed one.
     fn exact(&self) -> (f64, f64) {
         let most = self.ranks.iter().sum::<u64>() as usize;
-        // ways[k][s]: to choose k of the ranks so far with the sum s.
+        // ways[k][s]: ways to choose k of the ranks so far with sum s.
         let mut ways = vec![vec![0.0_f64; most + 1]; self.count_after + 1];
         if let Some(none) = ways.first_mut().and_then(|row| row.first_mut()) {
             *none = 1.0;
@@ -122,7 +123,7 @@ impl Ranked {
         (at_least / all, at_most / all)
     }
 
-    /// The same by the normal distribution, with the corrections for ties and for continuity.
+    /// Returns the same with the normal approximation, corrected for ties and continuity.
     fn normal(&self, n: f64, m: f64) -> (f64, f64) {
         let all = n + m;
         let u = self.sum_after as f64 / 2.0 - m * (m + 1.0) / 2.0;
@@ -130,12 +131,12 @@ impl Ranked {
         if variance <= 0.0 {
             return (1.0, 1.0);
         }
-        let away = |distance: f64| upper_tail((distance - 0.5) / variance.sqrt());
-        (away(u - n * m / 2.0), away(n * m / 2.0 - u))
+        let tail = |distance: f64| upper_tail((distance - 0.5) / variance.sqrt());
+        (tail(u - n * m / 2.0), tail(n * m / 2.0 - u))
     }
 }
 
-/// Ways to choose `k` of `n`; infinite where that is too many to count.
+/// Returns the number of ways to choose `k` of `n`, infinite if it overflows.
 fn ways(n: usize, k: usize) -> f64 {
     (1..=k.min(n - k)).fold(1.0, |ways, at| ways * (n - at + 1) as f64 / at as f64)
 }
@@ -155,10 +156,10 @@ mod tests {
         );
     }
 
-    /// `scipy.stats.mannwhitneyu(after, before, method="exact", alternative=...)`, and the tables of
-    /// the paper: with 3 and 3 values one of 20 ways is the extreme one.
+    /// `scipy.stats.mannwhitneyu(after, before, method="exact", alternative=...)`, and the tables
+    /// of the paper: with 3 and 3 values one of 20 ways is the extreme one.
     #[test]
-    fn known_probabilities() {
+    fn p_values_match_scipy_and_the_paper() {
         check(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0], 1.0 / 20.0, 1.0);
         check(&[4.0, 5.0, 6.0], &[1.0, 2.0, 3.0], 1.0, 1.0 / 20.0);
         check(&[1.0, 2.0, 4.0], &[3.0, 5.0, 6.0], 2.0 / 20.0, 19.0 / 20.0);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_are_half_won() {
+    fn ties_count_half() {
         let test = mann_whitney(&[1.0, 1.0, 1.0], &[1.0, 1.0, 1.0]).expect("a test");
         assert_eq!((test.u, test.p_slower, test.p_faster), (4.5, 1.0, 1.0));
         // Of the 6 ways to choose 2 of the ranks 1.5, 1.5, 3.5, 3.5, one has the sum 7.
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_cannot_tell() {
+    fn few_values_are_never_significant() {
         let p_least = |n: usize, m: usize| {
             mann_whitney(&vec![1.0; n], &vec![2.0; m]).map(|test| (test.p_least, test.can_tell()))
         };
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn many_values_take_the_normal_distribution() {
+    fn many_values_use_the_normal_approximation() {
         // Tables of the normal distribution: 1.6449 and 2.5758 leave 5% and 0.5% above them.
         assert!((upper_tail(1.644_854) - 0.05).abs() < 1e-6);
         assert!((upper_tail(2.575_829) - 0.005).abs() < 1e-6);
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_compute_agree() {
+    fn exact_and_normal_agree() {
         let before: Vec<f64> = (0..18).map(|value| f64::from(value * 7 % 18)).collect();
         let after: Vec<f64> = (0..18).map(|value| f64::from(value * 5 % 18) + 3.4).collect();
         let ranked = Ranked::new(&before, &after);
@@ -208,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_left_out() {
+    fn non_finite_values_are_ignored() {
         assert_eq!(mann_whitney(&[f64::NAN], &[1.0]), None);
         check(&[f64::NAN, 1.0, 2.0, 3.0], &[4.0, 5.0, f64::INFINITY, 6.0], 0.05, 1.0);
     }
 
     proptest! {
         #[test]
-        fn a_sample_is_like_itself(values in proptest::collection::vec(any::<f64>(), 1..60)) {
+        fn a_sample_does_not_differ_from_itself(values in proptest::collection::vec(any::<f64>(), 1..60)) {
             if let Some(test) = mann_whitney(&values, &values) {
                 prop_assert!(test.p_slower > SIGNIFICANCE && test.p_faster > SIGNIFICANCE);
             }

@@ -5,10 +5,11 @@ use super::run::{NotARun, Run, RunLine, RunModule};
 use super::*;
 use ridgeline_attribution::ranks::side_by_side;
 use ridgeline_profile::ranks::RankCost;
-use ridgeline_profile::{MOST_SAMPLES, Profile};
+use ridgeline_profile::{MAX_SAMPLES, Profile};
 use ridgeline_python::fingerprint;
 
-/// A run of a text whose lines cost so many milliseconds, behind `#`; `@f` begins a function.
+/// Creates a run of a text whose lines end with `#` and their cost in milliseconds; `@f` begins a
+/// function.
 fn run(text: &str, timed_ms: &[f64]) -> Run {
     let mut lines = Vec::new();
     let mut scope = "";
@@ -46,17 +47,17 @@ fn run(text: &str, timed_ms: &[f64]) -> Run {
 
 const TIMED: [f64; 5] = [99.0, 100.0, 101.0, 100.0, 100.5];
 
-/// Every line with where it was and is, and the verdict on its own time.
+/// Returns each line's old and new number, and the verdict on its self time.
 fn lines(before: &str, after: &str) -> Vec<String> {
     let mut rows = compare(&run(before, &TIMED), &run(after, &TIMED)).lines;
     rows.sort_by_key(|row| (row.line_after, row.line_before));
     let place = |line: Option<u32>| line.map_or("-".to_owned(), |line| line.to_string());
-    let told = rows.iter().map(|row| {
+    let verdicts = rows.iter().map(|row| {
         let changed = if row.is_changed { "*" } else { "" };
         let (was, is) = (place(row.line_before), place(row.line_after));
         format!("{was}>{is}{changed} {}", row.own.verdict.name())
     });
-    told.collect()
+    verdicts.collect()
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn lines_that_moved_are_the_same_lines() {
 }
 
 #[test]
-fn lines_come_and_go_and_are_edited() {
+fn new_gone_and_edited_lines_are_detected() {
     assert_eq!(lines("a # 10\n", "a # 10\nb # 5\n"), ["1>1 within noise", "->2 new"]);
     assert_eq!(lines("a # 10\nb # 5\n", "a # 10\n"), ["2>- gone", "1>1 within noise"]);
     assert_eq!(
@@ -82,7 +83,7 @@ fn lines_come_and_go_and_are_edited() {
 }
 
 #[test]
-fn a_replaced_line_of_another_function_is_another_line() {
+fn a_line_replaced_in_another_function_does_not_match() {
     assert_eq!(
         lines("@f\na # 10\n@g\nb # 5\n", "@f\na # 10\n@h\nx # 5\n"),
         ["4>- gone", "2>2 within noise", "->4 new"]
@@ -90,7 +91,7 @@ fn a_replaced_line_of_another_function_is_another_line() {
 }
 
 #[test]
-fn a_line_is_found_in_another_file() {
+fn a_line_is_matched_in_another_file() {
     let before = run("@f\na # 10\nb # 20\n", &TIMED);
     let mut after = before.clone();
     after.files = vec!["model.py".to_owned()];
@@ -100,7 +101,7 @@ fn a_line_is_found_in_another_file() {
 }
 
 #[test]
-fn without_checksums_lines_are_where_they_were() {
+fn without_checksums_lines_are_matched_by_number() {
     let mut before = run("@f\na # 10\nb # 50\n", &TIMED);
     let mut after = run("@f\na # 30\n@g\nb # 50\n", &TIMED);
     for line in before.lines.iter_mut().chain(&mut after.lines) {
@@ -111,7 +112,8 @@ fn without_checksums_lines_are_where_they_were() {
     assert_eq!(verdicts, [Verdict::Gone, Verdict::New, Verdict::Slower]);
 }
 
-/// The verdict on a line of 20 ms that takes 30 ms later, by what it took in the profiled iterations.
+/// Checks the verdict on a line that takes 20 ms and then 30 ms, with these samples of the profiled
+/// iterations.
 #[track_caller]
 fn check_samples(before: &[u64], after: &[u64], expected: Verdict) {
     let with = |milliseconds: u64, samples: &[u64]| {
@@ -125,23 +127,23 @@ fn check_samples(before: &[u64], after: &[u64], expected: Verdict) {
     let found = compare(&with(20, before), &with(30, after));
     assert_eq!((found.lines[0].own.verdict, found.lines[0].total.verdict), (expected, expected));
     let back = compare(&with(30, after), &with(20, before));
-    let is_told = back.lines[0].own.verdict == Verdict::Faster;
-    assert_eq!(is_told, expected == Verdict::Slower);
+    let is_faster = back.lines[0].own.verdict == Verdict::Faster;
+    assert_eq!(is_faster, expected == Verdict::Slower);
 }
 
 #[test]
-fn one_disturbed_iteration_makes_no_line_slower() {
+fn one_disturbed_iteration_is_not_a_change() {
     check_samples(&[20, 21], &[30, 31], Verdict::Slower);
-    // Two and two: one of the later run is as quick as one of the earlier.
+    // Two and two samples: one later sample is as fast as an earlier one.
     check_samples(&[20, 35], &[30, 31], Verdict::WithinNoise);
     check_samples(&[20, 21], &[21, 45], Verdict::WithinNoise);
     check_samples(&[20], &[30], Verdict::Slower);
-    // All of one are longer than all of the other, and lie further apart than the two runs.
+    // All later samples are longer, but they differ by more than the runs do.
     check_samples(&[20, 21], &[30, 50], Verdict::WithinNoise);
-    // More can be tested, and stand one that was disturbed.
+    // More samples can be tested, and tolerate one that was disturbed.
     check_samples(&[20, 20, 21, 20, 21, 45], &[30, 29, 30, 31, 30, 31], Verdict::Slower);
     check_samples(&[20, 20, 21, 33, 21, 45], &[30, 29, 30, 31, 30, 31], Verdict::WithinNoise);
-    // What was kept before has none.
+    // Runs stored by older versions have no samples.
     check_samples(&[], &[30, 31], Verdict::Slower);
     check_samples(&[], &[], Verdict::Slower);
 }
@@ -154,26 +156,26 @@ fn check_time(before: &[f64], after: &[f64], expected: Verdict) {
 }
 
 #[test]
-fn iterations_are_judged_by_the_test_and_by_what_matters() {
+fn iteration_changes_must_be_significant_and_large() {
     check_time(&TIMED, &TIMED.map(|time| time * 1.1), Verdict::Slower);
     check_time(&TIMED, &TIMED.map(|time| time * 0.9), Verdict::Faster);
-    // Told by the test, and too little to matter.
+    // Significant, but too small to matter.
     check_time(&[100.0; 9], &[101.5; 9], Verdict::WithinNoise);
-    // Much, and an accident as well as not.
+    // Large, but not significant.
     check_time(
         &[80.0, 100.0, 140.0, 90.0, 120.0],
         &[85.0, 110.0, 150.0, 95.0, 130.0],
         Verdict::WithinNoise,
     );
-    // Three and three can tell, where all of one are longer, and by more.
+    // Three and three samples are enough if all of one run are longer, and by enough.
     check_time(&[100.0, 101.0, 102.0], &[120.0, 121.0, 122.0], Verdict::Slower);
     check_time(&[100.0, 101.0, 102.0], &[104.0, 105.0, 106.0], Verdict::WithinNoise);
-    // Two and two cannot.
+    // Two and two samples are not.
     check_time(&[100.0, 101.0], &[150.0, 151.0], Verdict::Unknown);
 }
 
 #[test]
-fn another_batch_or_device_leaves_throughput_or_nothing() {
+fn other_batch_sizes_and_devices_are_not_comparable() {
     let before = run("a # 10", &TIMED);
     let batch = Run { batch_size: Some(64), ..before.clone() };
     let found = compare(&before, &batch);
@@ -188,62 +190,63 @@ fn another_batch_or_device_leaves_throughput_or_nothing() {
 }
 
 #[test]
-fn a_trace_of_another_profiler_is_told() {
+fn a_run_that_was_profiled_throughout_is_noted() {
     let before = run("a # 10", &TIMED);
     let trace = Run { timed_ns: Vec::new(), ..before.clone() };
     let notes = |before: &Run, after: &Run| compare(before, after).notes;
-    let told = "the later run was profiled throughout, so its times include profiling overhead";
-    assert_eq!(notes(&before, &trace), [told]);
-    assert_eq!(notes(&trace, &before)[0], told.replace("later", "earlier"));
+    let expected = "the later run was profiled throughout, so its times include profiling overhead";
+    assert_eq!(notes(&before, &trace), [expected]);
+    assert_eq!(notes(&trace, &before)[0], expected.replace("later", "earlier"));
     assert!(notes(&before, &before).is_empty() && notes(&trace, &trace).is_empty());
 }
 
 #[test]
-fn another_number_of_ranks_is_other_work() {
-    let alone = Run { world_size: Some(1), ..run("a # 10", &TIMED) };
-    let both = Run { world_size: Some(2), samples: Some(96), peak_rank: Some(1), ..alone.clone() };
-    let found = compare(&both, &alone);
+fn other_numbers_of_ranks_are_not_comparable() {
+    let single = Run { world_size: Some(1), ..run("a # 10", &TIMED) };
+    let pair = Run { world_size: Some(2), samples: Some(96), peak_rank: Some(1), ..single.clone() };
+    let found = compare(&pair, &single);
     assert_eq!(found.unlike.as_deref(), Some("the number of ranks differs: 2 ranks and 1 rank"));
     let verdicts = [&found.time, &found.peak, &found.throughput].map(|measure| measure.verdict);
     assert_eq!(verdicts, [Verdict::Unknown; 3]);
-    // Samples of all ranks count, and the peak is told of the rank that has it.
-    let found = compare(&both, &both);
+    // Throughput counts the samples of all ranks, and the peak is that of the rank with the highest
+    // one.
+    let found = compare(&pair, &pair);
     assert_eq!(found.unlike, None);
     assert_eq!(found.throughput.before, Some(960.0));
     assert!(found.notes.iter().any(|note| note.contains("rank 1")), "{:?}", found.notes);
-    let unknown = Run { samples: None, ..both.clone() };
-    assert_eq!(compare(&unknown, &both).throughput.before, None);
-    // What a run of before this was kept had is not known.
-    let older = Run { world_size: None, ..alone.clone() };
-    assert_eq!(compare(&older, &both).unlike, None);
+    let unknown = Run { samples: None, ..pair.clone() };
+    assert_eq!(compare(&unknown, &pair).throughput.before, None);
+    // Runs stored by older versions have no number of ranks.
+    let older = Run { world_size: None, ..single.clone() };
+    assert_eq!(compare(&older, &pair).unlike, None);
     let json = br#"{"run": {"version": 1, "device": "cpu", "batch_size": 8, "time_ns": 1e9}}"#;
     let read = Run::read(json).expect("a run");
     assert_eq!((read.world_size, read.samples_per_second()), (None, Some(8.0)));
 }
 
 #[test]
-fn the_largest_peak_of_all_ranks_is_kept() {
+fn the_highest_peak_of_all_ranks_is_stored() {
     let rank = |rank, batch_size, peak_bytes| RankCost {
         rank,
         batch_size,
         peak_bytes,
         ..RankCost::default()
     };
-    let kept = |world_size, ranks| {
+    let stored = |world_size, ranks| {
         let ranks = side_by_side(world_size, ranks).map(std::sync::Arc::new);
         let run = Run::of(&Profile { ranks, ..Profile::default() });
         (run.world_size, run.samples, run.peak_bytes, run.peak_rank)
     };
-    let both = vec![rank(0, Some(8), 20), rank(1, Some(16), 443)];
-    assert_eq!(kept(2, both.clone()), (Some(2), Some(24), 443, Some(1)));
-    assert_eq!(kept(3, both), (Some(3), None, 443, Some(1)));
+    let pair = vec![rank(0, Some(8), 20), rank(1, Some(16), 443)];
+    assert_eq!(stored(2, pair.clone()), (Some(2), Some(24), 443, Some(1)));
+    assert_eq!(stored(3, pair), (Some(3), None, 443, Some(1)));
     let unknown = vec![rank(0, Some(8), 20), rank(1, None, 20)];
-    assert_eq!(kept(2, unknown), (Some(2), None, 20, Some(0)));
-    assert_eq!(kept(1, vec![]), (Some(1), None, 0, None));
+    assert_eq!(stored(2, unknown), (Some(2), None, 20, Some(0)));
+    assert_eq!(stored(1, vec![]), (Some(1), None, 0, None));
 }
 
 #[test]
-fn memory_is_counted() {
+fn memory_changes_above_the_noise_are_reported() {
     let before = run("a # 10", &TIMED);
     let peak = |bytes| compare(&before, &Run { peak_bytes: bytes, ..before.clone() }).peak.verdict;
     assert_eq!(peak(1_004_000), Verdict::WithinNoise);
@@ -253,14 +256,14 @@ fn memory_is_counted() {
 }
 
 #[test]
-fn what_was_left_out_is_not_taken_for_new() {
+fn omitted_lines_are_not_new() {
     let before = Run { left_out_below_ns: 6_000_000, ..run("a # 10", &TIMED) };
     let found = compare(&before, &run("a # 10\nb # 5\nc # 7", &TIMED));
     let verdicts: Vec<_> = found.lines.iter().map(|row| row.own.verdict).collect();
     assert_eq!(verdicts, [Verdict::New, Verdict::Unknown, Verdict::WithinNoise]);
 }
 
-/// A run that keeps its text, costs behind `#` aside.
+/// Creates a run with the checksums of its text, without the costs after `#`.
 fn with_text(text: &str) -> Run {
     let code: Vec<&str> =
         text.lines().map(|line| line.split_once('#').map_or(line, |(code, _)| code)).collect();
@@ -269,7 +272,7 @@ fn with_text(text: &str) -> Run {
     Run { texts, ..run(text, &TIMED) }
 }
 
-/// The verdicts on the own time of all lines, by where they are or were.
+/// Returns the verdicts on the self time of all lines, by line number.
 fn verdicts_of_lines(before: &Run, after: &Run) -> Vec<(u32, Verdict)> {
     let mut rows = compare(before, after).lines;
     rows.sort_by_key(|row| row.line_after.or(row.line_before));
@@ -278,11 +281,11 @@ fn verdicts_of_lines(before: &Run, after: &Run) -> Vec<(u32, Verdict)> {
 }
 
 #[test]
-fn what_costs_next_to_nothing_neither_comes_nor_goes() {
+fn cheap_lines_are_neither_new_nor_gone() {
     // Half a percent of the iteration is 0.5 ms.
     assert_eq!(lines("a # 10\nb # 0.4\n", "a # 10\n"), ["2>- within noise", "1>1 within noise"]);
     assert_eq!(lines("a # 10\n", "a # 10\nb # 0.6\n"), ["1>1 within noise", "->2 new"]);
-    // What it holds may be much, whatever its time.
+    // Its memory may be large even if its time is small.
     let mut after = run("a # 10\nb # 0.1\n", &TIMED);
     after.lines[1].bytes = 900_000;
     let found = compare(&run("a # 10\n", &TIMED), &after);
@@ -291,16 +294,16 @@ fn what_costs_next_to_nothing_neither_comes_nor_goes() {
 }
 
 #[test]
-fn a_line_that_runs_at_times_is_neither_new_nor_gone() {
+fn a_line_that_runs_sometimes_is_neither_new_nor_gone() {
     let (with, without) = ("a # 10\nif b:\n    c # 16\n", "a # 10\nif b:\n    c\n");
     let (then, now) = (with_text(with), with_text(without));
     let unknown = [(1, Verdict::WithinNoise), (3, Verdict::Unknown)];
     assert_eq!(verdicts_of_lines(&then, &now), unknown);
     assert_eq!(verdicts_of_lines(&now, &then), unknown);
-    // Another line of the text was edited: this one is there still.
+    // Another line of the text was edited, but this line still exists.
     let edited = with_text("a2 # 10\nif b:\n    c\n");
     assert!(verdicts_of_lines(&then, &edited).contains(&(3, Verdict::Unknown)));
-    // The hash of the text is enough where that is all that is kept, for modules as well.
+    // The hash of the text is enough if nothing else is stored, for modules as well.
     let bare = |run: &Run, modules: &[&str]| Run {
         texts: Vec::new(),
         text: Some("0123".to_owned()),
@@ -321,7 +324,7 @@ fn a_line_that_runs_at_times_is_neither_new_nor_gone() {
 }
 
 #[test]
-fn a_second_line_of_one_text_is_new_and_one_that_left_the_text_is_gone() {
+fn duplicate_and_removed_lines_are_detected() {
     let (one, two) = (with_text("a # 10\nb # 5\n"), with_text("a # 10\nb # 5\nc # 1\nb # 5\n"));
     assert_eq!(verdicts_of_lines(&one, &two)[3], (4, Verdict::New));
     let less = with_text("a # 10\n");
@@ -340,26 +343,26 @@ fn modules_are_matched_by_path() {
         Run { modules: modules.collect(), ..run("a # 1", &TIMED) }
     };
     let found = compare(&with(&[("a", 10), ("b", 20)]), &with(&[("b", 30), ("c", 5)]));
-    let told: Vec<_> =
+    let verdicts: Vec<_> =
         found.modules.iter().map(|row| (row.path.as_str(), row.own.verdict)).collect();
-    assert_eq!(told[..2], [("a", Verdict::Gone), ("b", Verdict::Slower)]);
-    assert_eq!(told[2], ("c", Verdict::New));
+    assert_eq!(verdicts[..2], [("a", Verdict::Gone), ("b", Verdict::Slower)]);
+    assert_eq!(verdicts[2], ("c", Verdict::New));
 }
 
 #[test]
-fn what_is_kept_comes_back() {
-    let kept = with_text("@f\na # 10\nb # 20\n");
+fn a_run_round_trips_through_json() {
+    let stored = with_text("@f\na # 10\nb # 20\n");
     let document = |run: &Run| serde_json::json!({ "schema": 1, "lines": [1], "run": run });
-    let bytes = document(&kept).to_string();
-    assert_eq!(Run::read(bytes.as_bytes()), Ok(kept.clone()));
-    let newer = document(&Run { version: 2, ..kept }).to_string();
+    let bytes = document(&stored).to_string();
+    assert_eq!(Run::read(bytes.as_bytes()), Ok(stored.clone()));
+    let newer = document(&Run { version: 2, ..stored }).to_string();
     assert_eq!(Run::read(newer.as_bytes()), Err(NotARun::Newer(2)));
     assert_eq!(Run::read(b"{\"schema\": 1}"), Err(NotARun::Missing));
     assert_eq!(Run::read(b"{\"run\": {}}"), Err(NotARun::Missing));
 }
 
 #[test]
-fn hostile_texts_are_no_runs() {
+fn malformed_input_is_rejected_or_sanitized() {
     let deep = "[".repeat(100_000);
     let deep_in = format!("{{\"run\": {{\"version\": 1, \"lines\": {deep}");
     let huge = "{\"run\": {\"version\": 1, \"time_ns\": 1e999}}";
@@ -380,21 +383,21 @@ fn hostile_texts_are_no_runs() {
         "phase_samples_ns": vec![[1; 5]; 500]}});
     let run = Run::read(odd.to_string().as_bytes()).expect("put right");
     let samples = (run.lines[0].own_samples_ns.len(), run.phase_samples_ns.len());
-    assert_eq!(samples, (MOST_SAMPLES, MOST_SAMPLES));
+    assert_eq!(samples, (MAX_SAMPLES, MAX_SAMPLES));
     assert_eq!((run.time_ns, run.timed_ns.len(), run.lines.len()), (0.0, 1, 1));
     assert!(run.device.chars().count() < 300 && !run.files[0].contains('\u{1b}'));
     compare(&run, &run);
 }
 
 #[test]
-fn a_profile_is_kept_without_its_text_and_bounded() {
+fn a_run_has_no_source_text_and_is_bounded() {
     let (text, mut profile) = crate::fixture::profile(crate::fixture::TRAIN);
-    let kept = Run::of(&profile);
-    let json = serde_json::to_string(&kept).expect("JSON");
+    let stored = Run::of(&profile);
+    let json = serde_json::to_string(&stored).expect("JSON");
     assert!(text.contains("self.head(") && !json.contains("self.head("), "{json}");
-    assert!(kept.text.as_deref().is_some_and(|hash| hash.len() == 16));
-    assert_eq!(kept.left_out_below_ns, 0);
-    let line = kept.lines.iter().find(|line| line.line == 8).expect("line 8");
+    assert!(stored.text.as_deref().is_some_and(|hash| hash.len() == 16));
+    assert_eq!(stored.left_out_below_ns, 0);
+    let line = stored.lines.iter().find(|line| line.line == 8).expect("line 8");
     assert_eq!((line.total_ns, line.bytes), (50_000_000, 80_000_000));
     assert_eq!(line.checksum, fingerprint(&text)[7]);
 
@@ -409,12 +412,12 @@ fn a_profile_is_kept_without_its_text_and_bounded() {
         })
         .collect();
     profile.lines = vec![costs];
-    let kept = Run::of(&profile);
-    assert!(kept.lines.len() <= run::MOST_LINES && kept.left_out_below_ns > 0);
-    assert!(kept.lines.iter().any(|line| line.line == 4999));
-    assert!(serde_json::to_string(&kept).expect("JSON").len() < 60_000);
+    let stored = Run::of(&profile);
+    assert!(stored.lines.len() <= run::MAX_LINES && stored.left_out_below_ns > 0);
+    assert!(stored.lines.iter().any(|line| line.line == 4999));
+    assert!(serde_json::to_string(&stored).expect("JSON").len() < 60_000);
     // Another text has another hash.
-    let hash = kept.text.clone();
+    let hash = stored.text.clone();
     profile.files[0].fingerprint[3] ^= 1;
     assert_ne!(Run::of(&profile).text, hash);
 }
@@ -445,7 +448,7 @@ fn any_run() -> impl Strategy<Value = Run> {
         })
 }
 
-/// Every verdict of a comparison.
+/// Returns every verdict of a comparison.
 fn verdicts(found: &Comparison) -> Vec<Verdict> {
     let lines = found.lines.iter().flat_map(|row| [row.total, row.own, row.memory]);
     let modules = found.modules.iter().flat_map(|row| [row.total, row.own, row.memory]);
@@ -456,8 +459,8 @@ fn verdicts(found: &Comparison) -> Vec<Verdict> {
 
 proptest! {
     #[test]
-    fn a_run_and_itself_are_the_same(run in any_run()) {
-        let run = run.put_right();
+    fn a_run_does_not_differ_from_itself(run in any_run()) {
+        let run = run.sanitized();
         let found = compare(&run, &run);
         prop_assert_eq!(found.lines.len(), run.lines.len());
         prop_assert!(!verdicts(&found).into_iter().any(Verdict::is_change), "{:?}", found);

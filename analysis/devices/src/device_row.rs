@@ -1,17 +1,17 @@
-//! A device as a file writes it: the rows of `device_table.json`, and a person's own GPU. Rates are
-//! in the units of data sheets.
+//! A device as written in a file: the rows of `device_table.json`, and GPUs that a user adds. Rates
+//! are in the units of datasheets.
 
 use serde::Deserialize;
 
 use super::device_spec::{DeviceKind, DeviceSpec, Price, Rates};
 
-/// One GPU, in the words of `docs/configuration.md`.
+/// One GPU, with the keys of `docs/configuration.md`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceRow {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// The names that its driver gives it.
+    /// Names that drivers report for it.
     #[serde(default)]
     pub aliases: Vec<String>,
     /// `NVIDIA` or `AMD`.
@@ -21,58 +21,55 @@ pub struct DeviceRow {
     pub architecture: String,
     /// Streaming multiprocessors or compute units.
     pub multiprocessors: u32,
-    /// In units of 1e9 bytes, as sold.
+    /// Memory in units of 1e9 bytes, as sold.
     pub memory_gb: f64,
-    /// In units of 1e6 bytes, as sold.
+    /// L2 cache in units of 1e6 bytes, as sold.
     pub l2_mb: Option<f64>,
-    /// In MHz.
     pub base_clock_mhz: Option<f64>,
-    /// In MHz.
     pub boost_clock_mhz: Option<f64>,
-    /// In 1e9 bytes per second.
+    /// Memory bandwidth in 1e9 bytes per second.
     pub bandwidth_gb_per_s: f64,
     /// FP32 outside tensor cores, in 1e12 operations per second.
     pub fp32_tflops: Option<f64>,
-    /// TF32 on tensor cores, dense.
+    /// TF32 on tensor cores, dense, in 1e12 operations per second.
     pub tf32_tflops: Option<f64>,
-    /// FP16 with FP32 accumulation, dense.
+    /// FP16 with FP32 accumulation, dense, in 1e12 operations per second.
     pub fp16_tflops: Option<f64>,
-    /// BF16, dense.
+    /// BF16, dense, in 1e12 operations per second.
     pub bf16_tflops: Option<f64>,
-    /// FP8, dense.
+    /// FP8, dense, in 1e12 operations per second.
     pub fp8_tflops: Option<f64>,
-    /// The board's power in watts.
+    /// Board power in watts.
     pub tdp_w: Option<f64>,
-    /// What an hour costs.
+    /// Price per hour.
     pub price: Option<PriceRow>,
-    /// Where the numbers come from.
+    /// Source of the numbers.
     #[serde(default)]
     pub source: String,
-    /// What they were compared with.
+    /// The source that the numbers were checked against.
     pub verified_by: Option<String>,
-    /// Anything else worth knowing.
+    /// Additional information.
     pub note: Option<String>,
 }
 
-/// What an hour of a GPU costs, as a file writes it.
+/// Price of one GPU hour, as written in a file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriceRow {
-    /// US dollars.
     pub usd_per_hour: f64,
-    /// `2026-11-20`.
+    /// Day of the price such as `2026-11-20`.
     pub date: Option<String>,
-    /// Who asks it.
+    /// The provider.
     pub source: Option<String>,
 }
 
-/// A row that describes no GPU.
+/// An invalid row.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("`{key}`: {why}")]
 pub struct BadRow {
-    /// The key at fault.
+    /// The invalid key.
     pub key: &'static str,
-    /// What is wrong with it, and what it has to be.
+    /// The error, with the values that are allowed.
     pub why: String,
 }
 
@@ -80,22 +77,22 @@ fn nvidia() -> String {
     "NVIDIA".to_owned()
 }
 
-const LONGEST_TEXT: usize = 200;
-const MOST_ALIASES: usize = 32;
+const MAX_TEXT_BYTES: usize = 200;
+const MAX_ALIASES: usize = 32;
 
 impl DeviceRow {
-    /// The device, where every number can be one of a GPU's. The bounds are wide: they catch a
-    /// slip of the unit, not a bad guess.
+    /// Converts the row to a device if every number is plausible. The limits are wide: they catch a
+    /// wrong unit, not an inaccurate value.
     ///
     /// # Errors
-    /// The first key whose value cannot be.
+    /// Returns the first key with an invalid value.
     pub fn into_spec(self) -> Result<DeviceSpec, BadRow> {
         text("name", &self.name)?;
         if !self.name.contains(|c: char| c.is_ascii_alphanumeric()) {
             return bad("name", "must contain a letter or a digit".to_owned());
         }
-        if self.aliases.len() > MOST_ALIASES {
-            return bad("aliases", format!("has more than {MOST_ALIASES} aliases"));
+        if self.aliases.len() > MAX_ALIASES {
+            return bad("aliases", format!("has more than {MAX_ALIASES} aliases"));
         }
         for alias in &self.aliases {
             text("aliases", alias)?;
@@ -146,10 +143,10 @@ impl DeviceRow {
 }
 
 impl PriceRow {
-    /// The price, where it can be one.
+    /// Converts the row to a price if it is plausible.
     ///
     /// # Errors
-    /// The first key whose value cannot be.
+    /// Returns the first key with an invalid value.
     pub fn into_price(self) -> Result<Price, BadRow> {
         let usd_per_hour = between("usd_per_hour", self.usd_per_hour, 0.0, 1e6)?;
         if self.date.as_deref().is_some_and(|date| !is_date(date)) {
@@ -167,8 +164,8 @@ fn bad<T>(key: &'static str, why: String) -> Result<T, BadRow> {
 }
 
 fn text(key: &'static str, value: &str) -> Result<(), BadRow> {
-    if value.len() > LONGEST_TEXT || value.chars().any(char::is_control) {
-        return bad(key, format!("must be one line of at most {LONGEST_TEXT} bytes"));
+    if value.len() > MAX_TEXT_BYTES || value.chars().any(char::is_control) {
+        return bad(key, format!("must be one line of at most {MAX_TEXT_BYTES} bytes"));
     }
     Ok(())
 }
@@ -225,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_a_device_in_units_of_one() {
+    fn a_row_converts_to_base_units() {
         let device = row().into_spec().unwrap();
         assert_eq!((device.memory_bytes, device.bandwidth), (80_000_000_000, 3e12));
         assert_eq!(device.peaks.fp32, Some(6e13));
@@ -235,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_gpu_has_is_refused_by_its_key() {
+    fn implausible_values_are_rejected_with_their_key() {
         check(|row| row.name = " ".to_owned(), "name");
         check(|row| row.name = "a\nb".to_owned(), "name");
         check(|row| row.vendor = "Acme".to_owned(), "vendor");
@@ -251,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn amd_numbers_its_architectures_with_the_same_digits_and_has_no_capability() {
+    fn amd_devices_have_no_compute_capability() {
         let mut row = row();
         row.vendor = "AMD".to_owned();
         assert_eq!(row.into_spec().unwrap().capability(), None);

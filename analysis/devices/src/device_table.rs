@@ -1,4 +1,4 @@
-//! The devices that are known: the table that ships (`device_table.json`), and what a person added.
+//! The known devices: the shipped table (`device_table.json`) and devices that the user added.
 
 use std::sync::LazyLock;
 
@@ -8,65 +8,64 @@ use super::device_row::DeviceRow;
 use super::device_spec::{Ceilings, DeviceSpec, Price};
 use ridgeline_profile::Roof;
 
-/// Devices by name. The order is the table's, older first; a person's own come last.
+/// Devices by name, in the order of the shipped table (older first), then the user's own.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceTable {
     devices: Vec<DeviceSpec>,
 }
 
-/// A name that no device of the table has.
+/// The error for a name that matches no device of the table.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("unknown device `{wanted}`. Similar names: {}", self.nearest.join(", "))]
 pub struct UnknownDevice {
-    /// As asked for, clipped.
+    /// The requested name, truncated.
     pub wanted: String,
-    /// Names of the table, nearest first, at most [`NEAREST`].
+    /// The most similar names of the table, best match first, at most [`MAX_SUGGESTIONS`].
     pub nearest: Vec<String>,
 }
 
-/// How many names an [`UnknownDevice`] offers.
-pub const NEAREST: usize = 5;
-/// A person may add this many devices.
+/// The maximum number of names in an [`UnknownDevice`].
+pub const MAX_SUGGESTIONS: usize = 5;
+/// The maximum number of devices a user can add.
 pub const MOST_ADDED: usize = 256;
 
 impl DeviceTable {
-    /// The table that ships.
+    /// Returns the shipped table.
     pub fn shipped() -> &'static DeviceTable {
         &SHIPPED
     }
 
-    /// A table of these devices.
+    /// Creates a table of these devices.
     pub fn of(devices: impl IntoIterator<Item = DeviceSpec>) -> DeviceTable {
         DeviceTable { devices: devices.into_iter().collect() }
     }
 
-    /// Every device.
     pub fn devices(&self) -> &[DeviceSpec] {
         &self.devices
     }
 
-    /// The device by the name that torch, the driver or a trace gives it.
+    /// Finds a device by the name that PyTorch, the driver or a trace reports.
     ///
-    /// Names have to agree in every word but the maker's, since one word more is another GPU:
-    /// `RTX 3080` and `RTX 3080 Ti`, `RTX 4090` and `RTX 4090 Laptop GPU`, `A100-SXM4-40GB` and a
-    /// slice of it.
+    /// All words of the names except the vendor's must match, because one additional word means
+    /// another GPU: `RTX 3080` and `RTX 3080 Ti`, `RTX 4090` and `RTX 4090 Laptop GPU`,
+    /// `A100-SXM4-40GB` and a MIG slice of it.
     pub fn find(&self, device_name: &str) -> Option<&DeviceSpec> {
         let wanted = words_of(device_name);
         if wanted.is_empty() {
             return None;
         }
-        // A person's own row stands for the shipped one of the same name.
+        // A user's row overrides the shipped row of the same name.
         self.devices.iter().rev().find(|device| {
             words_of(&device.name) == wanted
                 || device.aliases.iter().any(|name| words_of(name) == wanted)
         })
     }
 
-    /// The device that a person means: by its full name, or by a part of it that only one has
-    /// (`4090`, `h200`). Spaces, dashes and capitals do not count.
+    /// Finds the device for a name that the user typed: a full name, or a part of a name that only
+    /// one device has (`4090`, `h200`). Ignores spaces, dashes and case.
     ///
     /// # Errors
-    /// Where none or several have it, with the nearest names.
+    /// If no device or several match, with the most similar names.
     pub fn choose(&self, wanted: &str) -> Result<&DeviceSpec, UnknownDevice> {
         if let Some(device) = self.find(wanted) {
             return Ok(device);
@@ -77,9 +76,9 @@ impl DeviceTable {
             if let Some(device) = self.devices.iter().rev().find(exact) {
                 return Ok(device);
             }
-            let holding: Vec<&DeviceSpec> =
+            let matching: Vec<&DeviceSpec> =
                 self.devices.iter().filter(|device| has_part(&device.name, &letters)).collect();
-            if let [device] = holding[..] {
+            if let [device] = matching[..] {
                 return Ok(device);
             }
         }
@@ -89,11 +88,11 @@ impl DeviceTable {
         })
     }
 
-    /// The devices that a person means: the one that [`Self::choose`] gives, or all variants of a model, such
-    /// as the three boards of `H100`.
+    /// Finds the devices for a name that the user typed: the one that [`Self::choose`] returns, or
+    /// all variants of a model, such as the three boards of `H100`.
     ///
     /// # Errors
-    /// Where no device has the name, with the nearest names.
+    /// If no device matches, with the most similar names.
     pub fn choose_variants(&self, wanted: &str) -> Result<Vec<&DeviceSpec>, UnknownDevice> {
         self.choose(wanted).map(|device| vec![device]).or_else(|unknown| {
             let model = words_of(wanted).concat();
@@ -103,20 +102,20 @@ impl DeviceTable {
         })
     }
 
-    /// Adds a device. One of the same name is replaced; what is beyond [`MOST_ADDED`] is refused,
-    /// and `false` says so.
+    /// Adds a device and replaces one of the same name. Returns `false` if the user has already
+    /// added [`MOST_ADDED`] devices.
     pub fn add(&mut self, device: DeviceSpec) -> bool {
         let words = words_of(&device.name);
         self.devices.retain(|known| words_of(&known.name) != words);
-        let room = self.devices.len() < SHIPPED.devices.len() + MOST_ADDED;
-        if room {
+        let has_room = self.devices.len() < SHIPPED.devices.len() + MOST_ADDED;
+        if has_room {
             self.devices.push(device);
         }
-        room
+        has_room
     }
 
-    /// Sets what a device was measured to reach, by the name that its driver gives it. A name that is not in
-    /// the table changes nothing.
+    /// Sets the measured rates of a device, by the name that its driver reports. Does nothing if
+    /// the name is not in the table.
     pub fn set_ceilings(&mut self, device_name: &str, ceilings: Ceilings) {
         let Some(found) = self.find(device_name).map(|device| device.name.clone()) else { return };
         for device in self.devices.iter_mut().filter(|device| device.name == found) {
@@ -124,10 +123,10 @@ impl DeviceTable {
         }
     }
 
-    /// Sets what an hour of a device costs.
+    /// Sets the price of a device.
     ///
     /// # Errors
-    /// Where the name is not known.
+    /// If the name is unknown.
     pub fn set_price(&mut self, name: &str, price: Price) -> Result<(), UnknownDevice> {
         let chosen = self.choose(name)?.name.clone();
         for device in self.devices.iter_mut().filter(|device| device.name == chosen) {
@@ -136,37 +135,43 @@ impl DeviceTable {
         Ok(())
     }
 
-    /// Names whose letters are like those of the wanted one: those that hold them first, and those
-    /// that begin alike before those that only look alike (by Jaro and Winkler's similarity).
+    /// Returns the most similar names: first names that contain the requested one, then names with
+    /// a common prefix, then names with a high Jaro-Winkler similarity.
     fn nearest(&self, letters: &str) -> Vec<String> {
         let mut scored: Vec<(f64, &str)> = self
             .devices
             .iter()
             .map(|device| {
                 let name = words_of(&device.name).concat();
-                let held = if !letters.is_empty() && name.contains(letters) { 1.0 } else { 0.0 };
-                let alike = name.bytes().zip(letters.bytes()).take_while(|(a, b)| a == b).count();
-                let begun = alike as f64 / letters.len().max(1) as f64;
-                (held + begun + strsim::jaro_winkler(&name, letters), device.name.as_str())
+                let contains =
+                    if !letters.is_empty() && name.contains(letters) { 1.0 } else { 0.0 };
+                let equal_bytes =
+                    name.bytes().zip(letters.bytes()).take_while(|(a, b)| a == b).count();
+                let common_prefix = equal_bytes as f64 / letters.len().max(1) as f64;
+                (
+                    contains + common_prefix + strsim::jaro_winkler(&name, letters),
+                    device.name.as_str(),
+                )
             })
             .collect();
         scored.sort_by(|left, right| right.0.total_cmp(&left.0));
-        scored.into_iter().take(NEAREST).map(|(_, name)| name.to_owned()).collect()
+        scored.into_iter().take(MAX_SUGGESTIONS).map(|(_, name)| name.to_owned()).collect()
     }
 }
 
-/// The roof of a device by the name that torch, the driver or a trace gives it; `None` where it is
-/// not in the table that ships.
+/// Returns the datasheet roofline of a device by the name that PyTorch, the driver or a trace
+/// reports. Returns `None` if it is not in the shipped table.
 pub fn roof(device_name: &str) -> Option<Roof> {
     SHIPPED.find(device_name).map(DeviceSpec::roof)
 }
 
-/// A name is looked up at this length at most; no real one comes near.
-const LONGEST_NAME: usize = 200;
+/// The maximum length of a name that is looked up; no real name comes close.
+const MAX_NAME_BYTES: usize = 200;
 
-/// Drivers before 2021 left the maker out, and wrote `Tesla` where they now write `NVIDIA`.
+/// Splits a name into lower-case words without the vendor. Drivers before 2021 omitted the vendor,
+/// and reported `Tesla` where current drivers report `NVIDIA`.
 fn words_of(name: &str) -> Vec<String> {
-    if name.len() > LONGEST_NAME {
+    if name.len() > MAX_NAME_BYTES {
         return Vec::new();
     }
     name.split(|c: char| !c.is_ascii_alphanumeric())
@@ -175,8 +180,8 @@ fn words_of(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a name has letters in it that neither begin nor end within a number: `3080` is in
-/// `RTX3080-10GB`, `80` is not.
+/// Whether a name contains letters whose match does not start or end within a number: `3080`
+/// matches `RTX3080-10GB`, `80` does not.
 fn has_part(name: &str, letters: &str) -> bool {
     let name = words_of(name).concat();
     let digit_at = |index: usize| name.as_bytes().get(index).is_some_and(u8::is_ascii_digit);
@@ -194,7 +199,7 @@ struct Rows {
 }
 
 static SHIPPED: LazyLock<DeviceTable> = LazyLock::new(|| {
-    // A table that cannot be read is the fault of a change to it, which the tests show.
+    // The tests check that every row of the table is valid.
     let rows = serde_json::from_str::<Rows>(include_str!("device_table.json"));
     let rows = rows.map(|rows| rows.gpus).unwrap_or_default();
     DeviceTable { devices: rows.into_iter().filter_map(|row| row.into_spec().ok()).collect() }
@@ -210,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn names_as_torch_and_traces_give_them() {
+    fn names_from_torch_and_traces_are_found() {
         check("NVIDIA H200", Some("H200-SXM5-141GB"));
         check("Tesla V100-SXM2-16GB", Some("V100-SXM2-16GB"));
         check("Tesla V100-DGXS-32GB", Some("V100-SXM2-32GB"));
@@ -221,13 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn names_of_older_drivers() {
+    fn names_from_older_drivers_are_found() {
         check("GeForce RTX 2080 Ti", Some("RTX2080Ti"));
         check("A100-SXM4-40GB", Some("A100-SXM4-40GB"));
     }
 
     #[test]
-    fn another_gpu_with_almost_the_same_name_is_unknown() {
+    fn similar_names_of_other_gpus_are_not_found() {
         check("NVIDIA GeForce RTX 3080 Ti", None);
         check("NVIDIA GeForce RTX 4090 Laptop GPU", None);
         check("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None);
@@ -239,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_the_file_is_read_and_found_by_each_of_its_names_alone() {
+    fn every_row_is_valid_and_found_by_its_names() {
         assert_eq!(SHIPPED.devices.len(), 48);
         for device in &SHIPPED.devices {
             for name in device.aliases.iter().chain([&device.name]) {
@@ -275,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_name_will_do_where_it_is_one_device_s_alone() {
+    fn an_unambiguous_part_of_a_name_is_enough() {
         let chosen = |wanted: &str| SHIPPED.choose(wanted).map(|device| device.name.as_str());
         assert_eq!(chosen("4090"), Ok("RTX4090"));
         assert_eq!(chosen("rtx 4090"), Ok("RTX4090"));
@@ -291,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_model_means_all_its_variants() {
+    fn a_model_name_selects_all_variants() {
         let chosen = |wanted: &str| SHIPPED.choose_variants(wanted).map(|all| all.len());
         assert_eq!(chosen("H200"), Ok(1));
         assert_eq!(chosen("h100"), Ok(3));
@@ -302,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_s_row_and_price_stand_for_the_shipped_ones() {
+    fn user_rows_and_prices_override_the_shipped_ones() {
         let mut table = SHIPPED.clone();
         let price = Price { usd_per_hour: 0.1, date: None, source: None };
         table.set_price("4090", price.clone()).unwrap();

@@ -1,5 +1,5 @@
-//! Devices: what a GPU of the table or a processor can do, by its datasheet or as measured, and how many
-//! of a kernel's threads it holds at once.
+//! Devices: the capabilities of GPUs in the table and of CPUs, from datasheets or measured, and the
+//! occupancy of kernels.
 //!
 //! It does not know what ran on them.
 

@@ -1,42 +1,44 @@
-//! Occupancy of NVIDIA GPUs: how many of the threads that a multiprocessor can hold a kernel
-//! launch keeps there.
+//! Occupancy of NVIDIA GPUs: the share of a multiprocessor's resident threads that a kernel launch
+//! uses.
 //!
-//! The rules are those of NVIDIA's occupancy calculator (`cuda_occupancy.h`). The profiler applies
-//! them with the default limit of 48 KiB of shared memory and reports 0% above it: 15% of an H100's
-//! and 55% of a B200's kernel time in the sample traces. Computed here from the launch, the figure
-//! equals the profiler's on all of 83,319 kernels of real traces below that limit (compute
-//! capability 7.0, 7.5, 8.0, 9.0, 10.0, 10.3) and is right above it.
+//! Uses the rules of NVIDIA's occupancy calculator (`cuda_occupancy.h`). The profiler applies them
+//! with the default limit of 48 KiB of shared memory and reports 0% above it: for 15% of an H100's
+//! and 55% of a B200's kernel time in the sample traces. Computed here from the launch, the value
+//! equals the profiler's for all of 83,319 kernels of real traces below that limit (compute
+//! capability 7.0, 7.5, 8.0, 9.0, 10.0, 10.3), and is also correct above it.
 
-/// A kernel's launch, as far as the trace tells it (ROCm tells grid and block alone).
+/// The launch parameters of a kernel that the trace contains (ROCm traces contain only grid and
+/// block).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Launch {
     /// Blocks in x, y and z.
     pub grid: Option<[u32; 3]>,
     /// Threads of a block in x, y and z.
     pub block: Option<[u32; 3]>,
-    /// Registers of each thread.
+    /// Registers per thread.
     pub registers: Option<u32>,
-    /// Bytes of shared memory of each block, static and dynamic.
+    /// Bytes of shared memory per block, static and dynamic.
     pub shared_memory_bytes: Option<u32>,
-    /// `est. achieved occupancy %` as the profiler reports it. It reports 0 above 48 KiB of shared
-    /// memory, which is wrong: show [`occupancy`] instead.
+    /// `est. achieved occupancy %` from the profiler, which is incorrectly 0 above 48 KiB of shared
+    /// memory: show [`occupancy`] instead.
     pub reported_occupancy_percent: Option<f32>,
 }
 
-/// How full a kernel launch keeps a multiprocessor.
+/// The occupancy of a kernel launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Occupancy {
-    /// Blocks that fit a multiprocessor at once.
+    /// Maximum number of concurrent blocks per multiprocessor.
     pub blocks_per_multiprocessor: u32,
-    /// Threads that would be resident if the grid filled every multiprocessor, as a share (0 to 1)
-    /// of those that fit.
+    /// Resident threads as a share (0 to 1) of the maximum, if the grid filled every
+    /// multiprocessor.
     pub theoretical: f64,
-    /// The same with the grid that was launched: a grid of few blocks leaves multiprocessors empty.
+    /// The same for the launched grid: a grid of few blocks leaves multiprocessors empty.
     pub achieved: f64,
 }
 
-/// The occupancy of a launch. Nothing where the trace does not tell the launch in full (ROCm), where
-/// the device is not in the table, or where the launch cannot be (no threads, too many registers).
+/// Computes the occupancy of a launch. Returns `None` if the trace has incomplete launch parameters
+/// (ROCm), the device is not in the table, or the launch is impossible (no threads, too many
+/// registers).
 pub fn occupancy(
     launch: &Launch,
     capability: (u32, u32),
@@ -58,35 +60,35 @@ pub fn occupancy(
     })
 }
 
-/// What a multiprocessor has, by compute capability.
+/// The limits of a multiprocessor, by compute capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     capability: (u32, u32),
-    /// Threads that can be resident.
+    /// Maximum number of resident threads.
     pub threads: u32,
     warps: u32,
-    /// Blocks that can be resident.
+    /// Maximum number of resident blocks.
     pub blocks: u32,
-    /// 32-bit registers.
+    /// Number of 32-bit registers.
     pub registers: u32,
-    /// Bytes of shared memory, of which each block may have nearly all.
+    /// Bytes of shared memory. One block can use nearly all of it.
     pub shared_memory_bytes: u32,
-    /// Shared memory is given out in units of this many bytes.
+    /// Allocation granularity of shared memory, in bytes.
     shared_memory_unit: u32,
-    /// Shared memory that the system takes of each block.
+    /// Shared memory reserved by the system per block, in bytes.
     reserved_bytes: u32,
-    /// Parts that each have an equal share of the registers.
+    /// Number of partitions, each with an equal share of the registers.
     sub_partitions: u32,
 }
 
 const WARP_THREADS: u32 = 32;
 const MAX_THREADS_PER_BLOCK: u32 = 1024;
 const MAX_REGISTERS_PER_THREAD: u32 = 255;
-/// Registers are given to a warp in units of this many, on every capability of the table.
-const REGISTER_UNIT_PER_WARP: u32 = 256;
+/// Allocation granularity of registers per warp, the same for every capability of the table.
+const REGISTER_GRANULARITY_PER_WARP: u32 = 256;
 
-/// From the CUDA programming guide's table of technical specifications per compute capability.
-/// 8.6, 8.9 and 12.0 stand in it the same way but were not checked against a trace.
+/// From the table of technical specifications per compute capability in the CUDA programming guide.
+/// The values of 8.6, 8.9 and 12.0 were not checked against a trace.
 #[rustfmt::skip]
 const LIMITS: [Limits; 11] = [
     limits((6, 0), 2048, 64, 32,  65_536, 256, 0, 2),
@@ -126,14 +128,14 @@ const fn limits(
     }
 }
 
-/// The limits of a compute capability; `None` where it is not in the table.
+/// Returns the limits of a compute capability, or `None` if it is not in the table.
 pub fn limits_of(capability: (u32, u32)) -> Option<&'static Limits> {
     LIMITS.iter().find(|limits| limits.capability == capability)
 }
 
 impl Limits {
-    /// How many blocks fit a multiprocessor: what is scarcest of warps, blocks, registers and shared
-    /// memory decides. Nothing where not even one can be.
+    /// Returns the number of blocks that fit on a multiprocessor, limited by warps, blocks,
+    /// registers or shared memory. Returns `None` if no block fits.
     fn blocks_that_fit(&self, threads: u32, registers: u32, shared_bytes: u32) -> Option<u32> {
         if threads == 0 || threads > MAX_THREADS_PER_BLOCK || registers > MAX_REGISTERS_PER_THREAD {
             return None;
@@ -143,7 +145,8 @@ impl Limits {
         let by_registers = match registers {
             0 => u32::MAX,
             registers => {
-                let per_warp = (WARP_THREADS * registers).next_multiple_of(REGISTER_UNIT_PER_WARP);
+                let per_warp =
+                    (WARP_THREADS * registers).next_multiple_of(REGISTER_GRANULARITY_PER_WARP);
                 let warps_that_fit =
                     self.registers / self.sub_partitions / per_warp * self.sub_partitions;
                 warps_that_fit / warps
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn warps_registers_shared_memory_and_blocks_each_limit() {
+    fn warps_registers_shared_memory_and_blocks_limit_occupancy() {
         check((8, 0), (100_000, 1024, 32, 0), Some((2, 1.0)));
         check((8, 0), (100_000, 256, 255, 0), Some((1, 0.125)));
         check((7, 0), (100_000, 128, 16, 49_152), Some((2, 0.125)));
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_48_kib_of_shared_memory_it_is_not_zero() {
+    fn occupancy_above_48_kib_of_shared_memory_is_not_zero() {
         check((9, 0), (100_000, 256, 64, 98_304), Some((2, 0.25)));
         check((9, 0), (100_000, 384, 168, 230_000), Some((1, 0.1875)));
     }
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_unknown() {
+    fn impossible_launches_have_no_occupancy() {
         check((8, 0), (1, 0, 32, 0), None);
         check((8, 0), (0, 32, 32, 0), None);
         check((8, 0), (1, 2048, 32, 0), None);

@@ -1,37 +1,38 @@
-//! A processor as a device: what it reaches, as far as a measurement tells.
+//! A CPU as a device, with rates from a measurement if there is one.
 //!
-//! There is no table of processors. What decides how a line's time changes is how arithmetic and
-//! memory weigh against each other, and the measurement's own operators say that: the fastest
-//! product and the fastest pass over memory are this machine's ceilings, threads and all.
+//! There is no table of CPUs. How a line's time changes depends on the balance of arithmetic and
+//! memory bandwidth, and the measured operators show it: the fastest GEMM and the fastest
+//! memory-bound operator give this machine's rates, with all of its threads.
 
 use crate::device_spec::{Ceilings, DeviceKind, DeviceSpec, Rates};
 use ridgeline_profile::{OperatorCost, Profile};
 
-/// Operations per second of a core where nothing was measured: two vectors of eight numbers at 3 GHz
-/// and half of that in practice, as a product reaches on servers' cores in the cloud.
-const FLOPS_OF_A_CORE: f64 = 48e9;
-/// Bytes per second of a core: a stream over memory on the same.
-const BANDWIDTH_OF_A_CORE: f64 = 8e9;
+/// Operations per second and core if nothing was measured: two vectors of eight numbers per cycle
+/// at 3 GHz, and half of that in practice, as GEMMs reach on cloud server cores.
+const FLOPS_PER_CORE: f64 = 48e9;
+/// Bytes per second and core if nothing was measured: streaming through memory on the same cores.
+const BANDWIDTH_PER_CORE: f64 = 8e9;
 
-/// Operators below this are told by their call, not by what they do.
-const LEAST_NS: f64 = 20_000.0;
+/// The minimum nanoseconds per call. Below it, call overhead dominates.
+const MIN_CALL_NS: f64 = 20_000.0;
 
-/// The processor that a profile was measured on, or one of so many cores that nothing was measured on.
+/// Returns the CPU that a profile was measured on, or for `None`, a CPU with this number of cores
+/// and default rates.
 pub fn processor(profile: Option<&Profile>, cores: u32) -> DeviceSpec {
     let lines = profile.into_iter().flat_map(|profile| profile.lines.iter().flatten());
     let operators: Vec<&OperatorCost> = lines.flat_map(|line| &line.operators).collect();
-    let fastest = |of: &dyn Fn(&OperatorCost) -> Option<f64>| {
-        let long = operators.iter().filter(|one| one.time_ns > LEAST_NS * one.calls.max(1.0));
-        let rates = long.filter_map(|one| Some(of(one)? / (one.time_ns / 1e9)));
+    let fastest = |amount: &dyn Fn(&OperatorCost) -> Option<f64>| {
+        let long = operators.iter().filter(|one| one.time_ns > MIN_CALL_NS * one.calls.max(1.0));
+        let rates = long.filter_map(|one| Some(amount(one)? / (one.time_ns / 1e9)));
         rates.filter(|rate| rate.is_finite()).fold(0.0, f64::max)
     };
-    let is_product = |one: &OperatorCost| Some(one.flops? > 8.0 * one.bytes?);
-    let product = |one: &OperatorCost| one.flops.filter(|_| is_product(one) == Some(true));
-    let stream = |one: &OperatorCost| one.bytes.filter(|_| is_product(one) == Some(false));
+    let is_gemm = |one: &OperatorCost| Some(one.flops? > 8.0 * one.bytes?);
+    let gemm = |one: &OperatorCost| one.flops.filter(|_| is_gemm(one) == Some(true));
+    let stream = |one: &OperatorCost| one.bytes.filter(|_| is_gemm(one) == Some(false));
     let cores = f64::from(cores.max(1));
-    let measured = |rate: f64, otherwise: f64| if rate > 0.0 { rate } else { otherwise };
-    let fp32 = measured(fastest(&product), FLOPS_OF_A_CORE * cores);
-    let bandwidth = measured(fastest(&stream), BANDWIDTH_OF_A_CORE * cores.min(4.0));
+    let measured = |rate: f64, default: f64| if rate > 0.0 { rate } else { default };
+    let fp32 = measured(fastest(&gemm), FLOPS_PER_CORE * cores);
+    let bandwidth = measured(fastest(&stream), BANDWIDTH_PER_CORE * cores.min(4.0));
     let name = profile.map(|profile| profile.device.name.clone());
     DeviceSpec {
         name: name.filter(|name| !name.is_empty()).unwrap_or_else(|| "this CPU".to_owned()),
@@ -64,7 +65,7 @@ mod tests {
     use ridgeline_profile::LineCost;
 
     #[test]
-    fn the_fastest_operators_are_the_ceilings() {
+    fn rates_come_from_the_fastest_operators() {
         let operator = |flops: f64, bytes: f64, time_ns: f64| OperatorCost {
             calls: 1.0,
             time_ns,
@@ -76,7 +77,7 @@ mod tests {
             operator(1e9, 1e6, 10e6),
             operator(2e9, 1e6, 10e6),
             operator(1e6, 1e8, 10e6),
-            // A call so short tells of the clock.
+            // This call is too short: it measures the clock.
             operator(1e9, 1e9, 10.0),
         ];
         let line = LineCost { operators, ..LineCost::default() };
@@ -84,6 +85,6 @@ mod tests {
         let found = processor(Some(&profile), 2);
         assert_eq!(found.peaks.fp32, Some(2e11));
         assert_eq!(found.bandwidth, 1e10);
-        assert_eq!(processor(None, 2).peaks.fp32, Some(2.0 * FLOPS_OF_A_CORE));
+        assert_eq!(processor(None, 2).peaks.fp32, Some(2.0 * FLOPS_PER_CORE));
     }
 }

@@ -1,50 +1,52 @@
-//! What an iteration waits for: the chain of tasks, each of which began when the one before let it.
+//! The critical path of an iteration: a chain of tasks, each of which started when the previous one
+//! allowed it to.
 //!
-//! Iterations follow one another, so the chain is a circle: it is walked back through what decided when
-//! each task began, into the iterations before, until it comes to a task for the second time. What lies
-//! between is what a long run waits for again and again, and it takes as long as the iterations do. What
-//! only the end of a run waits for, such as its last kernel, is no part of it.
+//! Iterations follow one another, so the path is a cycle. The code walks backward through the task
+//! that determined each start, into earlier iterations, until it reaches a task for the second
+//! time. The tasks in between are what a long run waits for repeatedly, and they take as long as
+//! the iterations they span. Tasks that only the end of a run waits for, such as its last kernel,
+//! are not on the path.
 
 use super::graph::{Graph, TaskId};
 use super::simulate::Schedule;
 
-/// A piece of the chain.
+/// A segment of the critical path.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stretch {
-    /// The task that ran or was about to.
+pub struct Segment {
+    /// The task that was running or about to start.
     pub task: TaskId,
-    /// Nanoseconds.
+    /// Duration in nanoseconds.
     pub time_ns: f64,
-    /// The task had not begun: what it waited for was done, and it came later all the same, as a
-    /// kernel comes after its launch.
+    /// Whether the segment is a delay before the task: its dependencies were done but it started
+    /// later, like a kernel some time after its launch.
     pub is_delay: bool,
 }
 
-/// The chain of one iteration, from its end to its beginning; its times add up to the iteration's.
-/// Empty where there is none.
-pub fn critical_path(graph: &Graph, schedule: &Schedule) -> Vec<Stretch> {
+/// Returns the critical path of one iteration, last segment first. The durations add up to the
+/// iteration time. Empty if there is no path.
+pub fn critical_path(graph: &Graph, schedule: &Schedule) -> Vec<Segment> {
     let ends = (0_u32..).zip(&schedule.end_ns);
     let Some((last, end_ns)) = ends.max_by(|a, b| a.1.total_cmp(b.1)) else { return Vec::new() };
     let waits = Waits::new(graph, schedule);
-    let mut path: Vec<Stretch> = Vec::new();
-    // By task: how long the path was when it came there.
-    let mut come: Vec<Option<usize>> = vec![None; graph.tasks.len()];
+    let mut path: Vec<Segment> = Vec::new();
+    // By task: the length of the path when the walk reached it.
+    let mut length_at: Vec<Option<usize>> = vec![None; graph.tasks.len()];
     let (mut at, mut shift_ns, mut now_ns) = (TaskId(last), 0.0, *end_ns);
     loop {
-        let Some(come) = come.get_mut(at.index()) else { return Vec::new() };
-        if let Some(before) = come.replace(path.len()) {
+        let Some(length_at) = length_at.get_mut(at.index()) else { return Vec::new() };
+        if let Some(before) = length_at.replace(path.len()) {
             path.drain(..before);
             return scaled(path, schedule.iteration_ns);
         }
         let start_ns = schedule.start_ns.get(at.index()).copied().unwrap_or(0.0) - shift_ns;
         let mut cover = |until_ns: f64, is_delay: bool| {
             if until_ns < now_ns {
-                path.push(Stretch { task: at, time_ns: now_ns - until_ns, is_delay });
+                path.push(Segment { task: at, time_ns: now_ns - until_ns, is_delay });
                 now_ns = until_ns;
             }
         };
         cover(start_ns, false);
-        let Some((task, end_ns, is_before)) = waits.decided(graph, schedule, at) else {
+        let Some((task, end_ns, is_before)) = waits.determining_task(graph, schedule, at) else {
             return Vec::new();
         };
         if is_before {
@@ -55,24 +57,24 @@ pub fn critical_path(graph: &Graph, schedule: &Schedule) -> Vec<Stretch> {
     }
 }
 
-/// The same with times that add up to one iteration: the circle may lead through several, and the
-/// schedule's iterations differ by what they have not settled to.
-fn scaled(mut path: Vec<Stretch>, iteration_ns: f64) -> Vec<Stretch> {
-    let sum: f64 = path.iter().map(|stretch| stretch.time_ns).sum();
+/// Scales the durations so that they add up to one iteration: the cycle may span several, and the
+/// schedule's iterations may not have settled completely.
+fn scaled(mut path: Vec<Segment>, iteration_ns: f64) -> Vec<Segment> {
+    let sum: f64 = path.iter().map(|segment| segment.time_ns).sum();
     if sum.is_nan() || sum <= 0.0 {
         return Vec::new();
     }
-    for stretch in &mut path {
-        stretch.time_ns *= iteration_ns / sum;
+    for segment in &mut path {
+        segment.time_ns *= iteration_ns / sum;
     }
     path
 }
 
-/// Who waits for whom, seen from those who wait.
+/// The dependencies of each task.
 struct Waits {
-    /// By task: where its own begin in `from`.
+    /// By task: the start of its dependencies in `from`.
     first: Vec<u32>,
-    /// The task that is waited for, the lag, and whether it is one of the iteration before.
+    /// The dependency, its lag in nanoseconds, and whether it belongs to the previous iteration.
     from: Vec<(TaskId, f64, bool)>,
     /// By resource: the task that ends last.
     last: Vec<Option<TaskId>>,
@@ -119,9 +121,9 @@ impl Waits {
         Waits { first, from, last }
     }
 
-    /// What let a task begin: the task, when that ended, and whether it is one of the iteration before
-    /// (then its end is still that of this one).
-    fn decided(
+    /// Returns the task that determined when a task started, the end of that task, and whether it
+    /// belongs to the previous iteration (the returned end is still that of the current one).
+    fn determining_task(
         &self,
         graph: &Graph,
         schedule: &Schedule,
@@ -130,7 +132,8 @@ impl Waits {
         let task = graph.task(at)?;
         let end_ns = |id: TaskId| schedule.end_ns.get(id.index()).copied().unwrap_or(0.0);
         let bound = |at: usize| self.first.get(at).map_or(0, |first| *first as usize);
-        let named = self.from.get(bound(at.index())..bound(at.index() + 1)).unwrap_or_default();
+        let dependencies =
+            self.from.get(bound(at.index())..bound(at.index() + 1)).unwrap_or_default();
         let on_resource = match graph.before(at) {
             Some(before) => Some((before, task.after_ns, false)),
             None => {
@@ -138,14 +141,14 @@ impl Waits {
                 last.map(|last| (last, task.after_ns, true))
             }
         };
-        // Of equals the one on its own resource, which comes last.
-        let candidates = named.iter().copied().chain(on_resource);
+        // `max_by` returns the last maximum: prefer the task on the same resource.
+        let candidates = dependencies.iter().copied().chain(on_resource);
         let ready_ns = |(id, lag_ns, is_before): &(TaskId, f64, bool)| {
             let before_ns = if *is_before { schedule.iteration_ns } else { 0.0 };
             end_ns(*id) + lag_ns - before_ns
         };
-        let decided = candidates.max_by(|a, b| ready_ns(a).total_cmp(&ready_ns(b)))?;
-        Some((decided.0, end_ns(decided.0), decided.2))
+        let determining_task = candidates.max_by(|a, b| ready_ns(a).total_cmp(&ready_ns(b)))?;
+        Some((determining_task.0, end_ns(determining_task.0), determining_task.2))
     }
 }
 
@@ -156,13 +159,13 @@ mod tests {
     use crate::simulate::steady;
     use ridgeline_profile::Phase;
 
-    struct Made {
+    struct GraphBuilder {
         graph: Graph,
     }
 
-    impl Made {
-        fn new() -> Made {
-            Made { graph: Graph::default() }
+    impl GraphBuilder {
+        fn new() -> GraphBuilder {
+            GraphBuilder { graph: Graph::default() }
         }
 
         fn host(&mut self, kind: TaskKind, time_ns: f64) -> TaskId {
@@ -178,54 +181,53 @@ mod tests {
             kernel
         }
 
-        /// What the chain has, in the order of time: of each stretch its task, its length, and whether
-        /// it is a delay.
+        /// Returns the path in order of time: the task, the duration, and whether it is a delay.
         fn path(&self) -> Vec<(u32, f64, bool)> {
             let schedule = steady(&self.graph).expect("it runs");
             let mut path = critical_path(&self.graph, &schedule);
             path.reverse();
-            // It is a circle, which is told from its first task.
-            let first = path.iter().map(|stretch| stretch.task).min();
-            let at = path.iter().position(|stretch| Some(stretch.task) == first);
+            // The path is a cycle: rotate it to start at its first task.
+            let first = path.iter().map(|segment| segment.task).min();
+            let at = path.iter().position(|segment| Some(segment.task) == first);
             path.rotate_left(at.unwrap_or(0));
-            let sum: f64 = path.iter().map(|stretch| stretch.time_ns).sum();
+            let sum: f64 = path.iter().map(|segment| segment.time_ns).sum();
             assert!((sum - schedule.iteration_ns).abs() < 1e-6, "{sum} {}", schedule.iteration_ns);
             path.iter().map(|it| (it.task.0, it.time_ns.round(), it.is_delay)).collect()
         }
     }
 
     #[test]
-    fn a_slow_host_is_the_chain() {
-        let mut made = Made::new();
-        made.host(TaskKind::HostGap, 90.0);
-        let launch = made.host(TaskKind::Launch, 10.0);
-        let kernel = made.kernel(launch, 5.0, 20.0);
-        made.host(TaskKind::HostGap, 100.0);
+    fn a_slow_host_is_the_critical_path() {
+        let mut builder = GraphBuilder::new();
+        builder.host(TaskKind::HostGap, 90.0);
+        let launch = builder.host(TaskKind::Launch, 10.0);
+        let kernel = builder.kernel(launch, 5.0, 20.0);
+        builder.host(TaskKind::HostGap, 100.0);
         assert_eq!(kernel, TaskId(2));
-        assert_eq!(made.path(), [(0, 90.0, false), (1, 10.0, false), (3, 100.0, false)]);
+        assert_eq!(builder.path(), [(0, 90.0, false), (1, 10.0, false), (3, 100.0, false)]);
     }
 
     #[test]
-    fn a_slow_gpu_is_the_chain_over_iterations() {
-        let mut made = Made::new();
+    fn a_slow_gpu_is_the_critical_path_across_iterations() {
+        let mut builder = GraphBuilder::new();
         for _ in 0..2 {
-            let launch = made.host(TaskKind::Launch, 10.0);
-            made.kernel(launch, 5.0, 200.0);
+            let launch = builder.host(TaskKind::Launch, 10.0);
+            builder.kernel(launch, 5.0, 200.0);
         }
-        let path = made.path();
+        let path = builder.path();
         assert!(path.iter().all(|(task, ..)| [1, 3].contains(task)), "{path:?}");
     }
 
     #[test]
-    fn waiting_joins_host_and_gpu() {
-        let mut made = Made::new();
-        made.host(TaskKind::HostGap, 100.0);
-        let launch = made.host(TaskKind::Launch, 10.0);
-        let kernel = made.kernel(launch, 5.0, 200.0);
-        let wait = made.host(TaskKind::Wait, 3.0);
-        made.graph.wait(kernel, wait, 0.0);
+    fn a_wait_connects_host_and_gpu() {
+        let mut builder = GraphBuilder::new();
+        builder.host(TaskKind::HostGap, 100.0);
+        let launch = builder.host(TaskKind::Launch, 10.0);
+        let kernel = builder.kernel(launch, 5.0, 200.0);
+        let wait = builder.host(TaskKind::Wait, 3.0);
+        builder.graph.wait(kernel, wait, 0.0);
         assert_eq!(
-            made.path(),
+            builder.path(),
             [
                 (0, 100.0, false),
                 (1, 10.0, false),
@@ -238,16 +240,16 @@ mod tests {
 
     #[test]
     fn a_kernel_that_begins_before_its_launch_returns() {
-        let mut made = Made::new();
-        let launch = made.host(TaskKind::Launch, 10.0);
-        let kernel = made.kernel(launch, -4.0, 50.0);
-        let wait = made.host(TaskKind::Wait, 1.0);
-        made.graph.wait(kernel, wait, 0.0);
-        assert_eq!(made.path(), [(0, 6.0, false), (1, 50.0, false), (2, 1.0, false)]);
+        let mut builder = GraphBuilder::new();
+        let launch = builder.host(TaskKind::Launch, 10.0);
+        let kernel = builder.kernel(launch, -4.0, 50.0);
+        let wait = builder.host(TaskKind::Wait, 1.0);
+        builder.graph.wait(kernel, wait, 0.0);
+        assert_eq!(builder.path(), [(0, 6.0, false), (1, 50.0, false), (2, 1.0, false)]);
     }
 
     #[test]
-    fn nothing_has_no_chain() {
+    fn an_empty_graph_has_no_critical_path() {
         assert_eq!(critical_path(&Graph::default(), &Schedule::default()), []);
     }
 }

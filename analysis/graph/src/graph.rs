@@ -1,10 +1,10 @@
-//! An iteration as tasks and what each waits for: the graph of Daydream (Zhu et al., USENIX ATC
-//! 2020, section 4.2).
+//! An iteration as a dependency graph of tasks, as in Daydream (Zhu et al., USENIX ATC 2020,
+//! section 4.2).
 //!
-//! A task runs on a resource (the host's thread, a stream of a GPU, a link), after the one before it
-//! there and after those that an edge names. `attribution::step_graph` makes the graph of a
-//! recording; [`simulate`](super::simulate) says how long an iteration takes, and the
-//! [`primitives`](ridgeline_optimize::primitives) change it.
+//! A task runs on a resource (the host's thread, a GPU stream, a link), after the previous task
+//! there and after the tasks that edges name. `attribution::step_graph` builds the graph from a
+//! recording, [`simulate`](super::simulate) computes how long an iteration takes, and the
+//! [`primitives`](super::primitives) change it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,8 +16,9 @@ use super::task_list::TaskList;
 use ridgeline_operators::operator::Operator;
 use ridgeline_profile::{FileId, Phase};
 
-/// A launch that takes longer, or a longer piece of an operator that launches, is no dispatch: it loads a kernel's
-/// code, searches for an algorithm, computes on the host or was preempted, in nanoseconds.
+/// The maximum nanoseconds of a launch, or of one part of a launching operator, that still count as
+/// dispatch. Longer ones load kernel code, search for an algorithm, compute on the host or were
+/// preempted.
 pub const LONG_DISPATCH_NS: f64 = 1_000_000.0;
 
 /// Index into [`Graph::tasks`].
@@ -29,61 +30,61 @@ pub struct TaskId(pub u32);
 pub struct ResourceId(pub u32);
 
 impl TaskId {
-    /// As an index.
+    /// Returns the id as an index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What runs tasks, one at a time.
+/// Something that runs tasks, one at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
-    /// The thread of the training loop, and autograd's while that one waits for it.
+    /// The thread of the training loop, and autograd's thread while the former waits for it.
     Host,
-    /// Another thread of the host, by the trace's number.
+    /// Another host thread, by the trace's number.
     OtherThread(u32),
-    /// A stream of a GPU: the device's number and the stream's.
+    /// A GPU stream, by device number and stream number.
     Stream(i64, i64),
-    /// What an optimization adds: `network`, `all-reduce stream`.
+    /// A resource that an optimization added: `network`, `all-reduce stream`.
     Added(String),
 }
 
-/// In which order a resource takes its tasks.
+/// The order in which a resource runs its tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// In the order in which they are chained.
+    /// In the order of the chain.
     #[default]
     Chained,
-    /// Of those that are ready the one with the highest [`Task::priority`]; of equals the one that was
-    /// ready first.
+    /// The ready task with the highest [`Task::priority`]; among equals, the one that was ready
+    /// first.
     Priority,
 }
 
-/// What a task is.
+/// The kind of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskKind {
-    /// The host within an operator.
+    /// Host time within an operator.
     HostOperator,
-    /// The host between operators: Python, the framework.
+    /// Host time between operators: Python, the framework.
     HostGap,
-    /// The call that launches a task of a GPU.
+    /// The host call that launches GPU work.
     Launch,
-    /// A call that returns when a GPU has done something; its duration is what it takes then.
+    /// A host call that waits for the GPU. The duration excludes the wait.
     Wait,
-    /// The host until other ranks have done their part of an exchange that the host makes (gloo, MPI).
+    /// The host waiting for other ranks in a collective that runs on the host (gloo, MPI).
     RankWait,
-    /// A kernel that computes.
+    /// A compute kernel.
     Kernel,
     /// A copy between host and GPU.
     HostCopy,
     /// A copy or fill within a GPU.
     DeviceCopy,
-    /// Talk between GPUs.
+    /// Communication between GPUs.
     Communication,
 }
 
 impl TaskKind {
-    /// Whether the host does it.
+    /// Whether the task runs on the host.
     pub fn is_host(self) -> bool {
         matches!(
             self,
@@ -96,46 +97,44 @@ impl TaskKind {
     }
 }
 
-/// Something that takes its time on a resource.
+/// A unit of work on a resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Task {
-    /// What it is.
     pub kind: TaskKind,
-    /// Where it runs.
+    /// The resource that runs it.
     pub resource: ResourceId,
-    /// How long, in nanoseconds. 0 for one that was removed.
+    /// Duration in nanoseconds; 0 if the task was removed.
     pub duration_ns: f64,
-    /// The least time, in nanoseconds, from the end of the one before on its resource to its start.
+    /// Minimum delay from the end of the previous task on the resource to the start of this one, in
+    /// nanoseconds.
     pub after_ns: f64,
-    /// The operator that it is part of: index into [`Graph::operators`].
+    /// The operator that the task is part of: index into [`Graph::operators`].
     pub operator: Option<u32>,
-    /// The call of that operator: tasks of one call share the number.
+    /// The number of the operator call: tasks of one call share it.
     pub call: Option<u32>,
-    /// Of a [`TaskKind::HostGap`]: the host was within an operator all the same, of which the
-    /// recording tells no shapes.
+    /// For a [`TaskKind::HostGap`]: whether the host was in an operator whose shapes were not
+    /// recorded.
     pub is_in_operator: bool,
     /// The kernel's name: index into [`Graph::names`].
     pub name: Option<u32>,
     /// Bytes of a copy, a fill or a message.
     pub bytes: Option<u64>,
-    /// The part of the iteration.
     pub phase: Phase,
     /// The module instance: index into [`Profile::modules`](ridgeline_profile::Profile::modules).
     pub module: Option<u32>,
-    /// The line that it is the cost of.
+    /// The line that the cost is attributed to.
     pub line: Option<(FileId, u32)>,
-    /// The higher, the sooner, where its resource goes by priority.
+    /// Priority on a resource with [`Order::Priority`]: higher runs first.
     pub priority: i32,
-    /// The one that launches it.
+    /// The launch of this task.
     pub launched_by: Option<TaskId>,
-    /// Whether a what-if removed it. It keeps its place, so that what waited for it waits for what
-    /// it waited for.
+    /// Whether a what-if removed the task. It stays in the graph, so tasks that waited for it still
+    /// wait for its dependencies.
     pub is_removed: bool,
 }
 
 impl Task {
-    /// A task of a kind that takes so many nanoseconds, of a resource that
-    /// [`Graph::push`] or [`Graph::insert_after`] settles.
+    /// Creates a task. [`Graph::push`] and [`Graph::insert_after`] set its resource.
     pub fn new(kind: TaskKind, duration_ns: f64, phase: Phase) -> Task {
         Task {
             kind,
@@ -157,24 +156,24 @@ impl Task {
     }
 }
 
-/// A task that waits for another one.
+/// A dependency between two tasks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Edge {
-    /// What is waited for.
+    /// The task that is waited for.
     pub from: TaskId,
-    /// Who waits.
+    /// The task that waits.
     pub to: TaskId,
-    /// Nanoseconds from the end of the one to the start of the other. Negative where the other may
-    /// begin before: a kernel starts before the call that launches it returns.
+    /// Nanoseconds from the end of `from` to the start of `to`. Negative if `to` may start earlier:
+    /// a kernel can start before its launch call returns.
     pub lag_ns: f64,
 }
 
-/// The gradient of a parameter, as the backward pass of a graph makes it.
+/// The gradient of a parameter in the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gradient {
-    /// Its size.
+    /// Size in bytes.
     pub bytes: f64,
-    /// The task of the host in which autograd adds it to the parameter's `.grad`.
+    /// The host task in which autograd accumulates the gradient into `.grad`.
     pub ready: TaskId,
     /// The module instance: index into [`Profile::modules`](ridgeline_profile::Profile::modules).
     pub module: Option<u32>,
@@ -183,108 +182,106 @@ pub struct Gradient {
 /// One iteration.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// Everything that takes time. Only grows: a removed task stays.
+    /// All tasks. Removed tasks stay in the list.
     pub tasks: TaskList,
-    /// The different operators.
+    /// The distinct operators.
     pub operators: Vec<Operator>,
-    /// The names of kernels.
+    /// Kernel names.
     pub names: Vec<String>,
-    /// What is alive when.
+    /// Memory blocks and their lifetimes.
     pub memory: Memory,
-    /// Whether processes of their own load the data; nothing where no loader was seen.
+    /// Whether the data loader uses worker processes; `None` if there was no data loader.
     pub loader_has_workers: Option<bool>,
-    /// Gradients of parameters in the order in which the backward pass has them; empty where the
-    /// recording does not tell their shapes.
+    /// Parameter gradients in the order of the backward pass; empty if their shapes were not
+    /// recorded.
     pub gradients: Vec<Gradient>,
-    /// The optimizations that changed it so far, by name.
+    /// Names of the optimizations applied so far.
     pub applied: Vec<&'static str>,
-    /// Operators that took the place of recorded ones, in other types or orders: by place in
-    /// `operators`, the recorded one's.
+    /// Operators that replaced recorded ones, with other types or orders: from index in `operators`
+    /// to the index of the recorded operator.
     pub exchanged: HashMap<u32, u32>,
-    /// Shared with copies that change nothing of it.
+    /// Shared by clones until one of them changes it.
     links: Arc<Links>,
 }
 
 impl Graph {
-    /// The resource, added where it is new.
+    /// Returns the id of a resource, and adds the resource if it is new.
     pub fn resource(&mut self, resource: &Resource) -> ResourceId {
         self.find(resource).unwrap_or_else(|| self.links_mut().add_resource(resource))
     }
 
-    /// The resource, where it is there.
+    /// Returns the id of a resource, if the graph has it.
     pub fn find(&self, resource: &Resource) -> Option<ResourceId> {
         let index = self.resources().iter().position(|known| known == resource)?;
         Some(ResourceId(index as u32))
     }
 
-    /// All resources, by id.
+    /// Returns all resources, by id.
     pub fn resources(&self) -> &[Resource] {
         &self.links.resources
     }
 
-    /// How a resource orders its tasks.
+    /// Returns the order in which a resource runs its tasks.
     pub fn order(&self, resource: ResourceId) -> Order {
         self.links.chain(resource).map(|chain| chain.order).unwrap_or_default()
     }
 
-    /// Lets a resource order its tasks otherwise.
+    /// Sets the order in which a resource runs its tasks.
     pub fn set_order(&mut self, resource: ResourceId, order: Order) {
         if let Some(chain) = self.links_mut().chain_mut(resource) {
             chain.order = order;
         }
     }
 
-    /// What waits for what within the iteration, besides the order on each resource.
+    /// Returns the dependencies within the iteration, besides the order on each resource.
     pub fn edges(&self) -> &[Edge] {
         &self.links.edges
     }
 
-    /// What of the next iteration waits for what of this one.
+    /// Returns the dependencies of the next iteration's tasks on tasks of this iteration.
     pub fn across(&self) -> &[Edge] {
         &self.links.across
     }
 
-    /// Who waits for whom, as the simulator follows it.
+    /// Returns the dependencies in the simulator's form.
     pub(super) fn plan(&self) -> &Plan {
         self.links.plan(|| Plan::new(self))
     }
 
-    /// A task.
     pub fn task(&self, id: TaskId) -> Option<&Task> {
         self.tasks.get(id.index())
     }
 
-    /// A task, to change.
     pub fn task_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         self.tasks.get_mut(id.index())
     }
 
-    /// The tasks with their ids.
+    /// Iterates over the tasks with their ids.
     pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
         (0_u32..).map(TaskId).zip(self.tasks.iter())
     }
 
-    /// The tasks of a resource in their order.
+    /// Iterates over the tasks of a resource in order.
     pub fn on(&self, resource: ResourceId) -> impl Iterator<Item = TaskId> + '_ {
         std::iter::successors(self.first(resource), |id| self.next(*id))
     }
 
-    /// The first task of a resource.
+    /// Returns the first task of a resource.
     pub fn first(&self, resource: ResourceId) -> Option<TaskId> {
         self.links.chain(resource)?.first
     }
 
-    /// The last task of a resource.
+    /// Returns the last task of a resource.
     pub fn last(&self, resource: ResourceId) -> Option<TaskId> {
         self.links.chain(resource)?.last
     }
 
-    /// The one before on the same resource.
+    /// Returns the previous task on the same resource.
     pub fn before(&self, id: TaskId) -> Option<TaskId> {
         self.links.neighbours(id).before
     }
 
-    /// The next one on the same resource.
+    /// Returns the next task on the same resource.
     pub fn next(&self, id: TaskId) -> Option<TaskId> {
         self.links.neighbours(id).next
     }
@@ -309,36 +306,36 @@ impl Graph {
         self.link(resource, before, Some(id), task)
     }
 
-    /// Lets a task wait for another one.
+    /// Adds a dependency of `to` on `from`.
     pub fn wait(&mut self, from: TaskId, to: TaskId, lag_ns: f64) {
         self.links_mut().edges.push(Edge { from, to, lag_ns });
     }
 
-    /// Lets a task of the next iteration wait for one of this.
+    /// Adds a dependency of `to` in the next iteration on `from` in this one.
     pub fn wait_across(&mut self, from: TaskId, to: TaskId, lag_ns: f64) {
         self.links_mut().across.push(Edge { from, to, lag_ns });
     }
 
-    /// Lets tasks wait only as asked.
+    /// Keeps only the edges for which `keep` returns true.
     pub fn retain_edges(&mut self, keep: impl FnMut(&Edge) -> bool) {
         self.links_mut().edges.retain(keep);
     }
 
-    /// Changes the lag of what a task waits for, of several the one that was told last.
+    /// Sets the lag of the edge to `to` that was added last.
     pub fn set_last_lag(&mut self, to: TaskId, lag_ns: f64) {
         if let Some(edge) = self.links_mut().edges.iter_mut().rev().find(|edge| edge.to == to) {
             edge.lag_ns = lag_ns;
         }
     }
 
-    /// Changes the lag of every edge; the tasks are there to be looked at.
+    /// Sets the lag of every edge. The callback can read the tasks.
     pub fn change_lags(&mut self, mut lag_ns: impl FnMut(&[Task], &Edge) -> f64) {
         for edge in &mut Arc::make_mut(&mut self.links).changed().edges {
             edge.lag_ns = lag_ns(&self.tasks, edge);
         }
     }
 
-    /// The id of a kernel's name, added where it is new.
+    /// Returns the id of a kernel name, and adds the name if it is new.
     pub fn name(&mut self, name: &str) -> u32 {
         let found = self.names.iter().position(|known| known == name);
         found.unwrap_or_else(|| {

@@ -1,10 +1,11 @@
-//! One iteration as a graph of tasks that wait for one another (Daydream, Zhu et al., USENIX ATC 2020).
+//! One iteration as a graph of tasks with dependencies (Daydream, Zhu et al., USENIX ATC 2020).
 //!
-//! A [`graph`] holds what the host and the GPU's streams did; [`simulate`] runs it, [`critical_path`]
-//! says what decided how long it took, [`memory`] says how high its memory gets.
+//! A [`graph`] has the work of the host and of the GPU's streams. [`simulate`] schedules it,
+//! [`critical_path`] finds the tasks that determine its duration, and [`memory`] computes its peak
+//! memory.
 //!
-//! It does not know where a graph comes from (`attribution` makes it of a recording) nor what may be
-//! changed about it (`optimize`).
+//! It does not know where a graph comes from (`attribution` builds it from a recording) or why it
+//! is changed (`optimize`).
 
 pub mod calls;
 pub mod critical_path;

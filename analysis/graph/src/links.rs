@@ -1,14 +1,14 @@
-//! Who waits for whom in a graph: the order on each resource, and edges.
+//! The dependencies of a graph: the order on each resource, and edges.
 //!
-//! Copies of a graph share it until one of them changes it, and with it what the simulator has worked
-//! out of it: a what-if that only changes how long tasks take is run without looking at it again.
+//! Clones of a graph share them until one of them changes them, together with the simulator's plan:
+//! a what-if that only changes durations does not compute the plan again.
 
 use std::sync::OnceLock;
 
 use super::graph::{Edge, Order, Resource, ResourceId, TaskId};
 use super::simulate::Plan;
 
-/// The tasks of a resource.
+/// The chain of tasks on a resource.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chain {
     pub first: Option<TaskId>,
@@ -16,45 +16,45 @@ pub(super) struct Chain {
     pub order: Order,
 }
 
-/// Those beside a task on its resource.
+/// The tasks before and after a task on its resource.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Neighbours {
     pub before: Option<TaskId>,
     pub next: Option<TaskId>,
 }
 
-/// Who waits for whom.
+/// The dependencies of a graph.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Links {
     pub resources: Vec<Resource>,
-    /// Within the iteration, besides the order on each resource.
+    /// Dependencies within the iteration, besides the order on each resource.
     pub edges: Vec<Edge>,
-    /// Of the next iteration for this one.
+    /// Dependencies of the next iteration on this one.
     pub across: Vec<Edge>,
     /// By resource.
     chains: Vec<Chain>,
     /// By task.
     neighbours: Vec<Neighbours>,
-    plan: Kept,
+    plan: CachedPlan,
 }
 
-/// A plan, which no copy takes along: copies are made to be changed.
+/// A cached plan. Clones do not copy it, because a clone is made to be changed.
 #[derive(Debug, Default)]
-struct Kept(OnceLock<Plan>);
+struct CachedPlan(OnceLock<Plan>);
 
-impl Clone for Kept {
-    fn clone(&self) -> Kept {
-        Kept::default()
+impl Clone for CachedPlan {
+    fn clone(&self) -> CachedPlan {
+        CachedPlan::default()
     }
 }
 
 impl Links {
-    /// What the simulator follows, made where it is not known.
-    pub(crate) fn plan(&self, make: impl FnOnce() -> Plan) -> &Plan {
-        self.plan.0.get_or_init(make)
+    /// Returns the simulator's plan, and computes it if it is not cached.
+    pub(crate) fn plan(&self, compute: impl FnOnce() -> Plan) -> &Plan {
+        self.plan.0.get_or_init(compute)
     }
 
-    /// Itself, to change.
+    /// Returns the links for modification, without the cached plan.
     pub(crate) fn changed(&mut self) -> &mut Links {
         self.plan.0.take();
         self
@@ -78,10 +78,10 @@ impl Links {
         ResourceId(self.resources.len() as u32 - 1)
     }
 
-    /// Adds the task whose number comes next.
-    pub(crate) fn add_task(&mut self, resource: ResourceId, id: TaskId, beside: Neighbours) {
-        self.neighbours.push(beside);
-        match beside.before.and_then(|before| self.neighbours.get_mut(before.index())) {
+    /// Adds the task with the next id.
+    pub(crate) fn add_task(&mut self, resource: ResourceId, id: TaskId, neighbours: Neighbours) {
+        self.neighbours.push(neighbours);
+        match neighbours.before.and_then(|before| self.neighbours.get_mut(before.index())) {
             Some(before) => before.next = Some(id),
             None => {
                 if let Some(chain) = self.chain_mut(resource) {
@@ -89,7 +89,7 @@ impl Links {
                 }
             }
         }
-        match beside.next.and_then(|next| self.neighbours.get_mut(next.index())) {
+        match neighbours.next.and_then(|next| self.neighbours.get_mut(next.index())) {
             Some(next) => next.before = Some(id),
             None => {
                 if let Some(chain) = self.chain_mut(resource) {

@@ -1,53 +1,52 @@
-//! What is alive when, and how high it gets: blocks with the tasks that allocate and free them.
+//! Memory blocks with the tasks that allocate and free them, and their peak.
 
 use super::graph::{Graph, TaskId};
 use super::simulate::Schedule;
 use ridgeline_profile::FileId;
 
-/// What a block is part of, as in [`MemoryByKind`](ridgeline_profile::MemoryByKind).
+/// What a block is used for, as in [`MemoryByKind`](ridgeline_profile::MemoryByKind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockKind {
     /// Parameters and buffers.
     Weights,
     /// `.grad` of parameters.
     Gradients,
-    /// What the optimizer keeps.
+    /// Optimizer state.
     OptimizerState,
-    /// What the forward pass made and the backward pass needs.
+    /// Outputs of the forward pass that the backward pass needs.
     Activations,
-    /// What the loader gave.
+    /// The batch from the data loader.
     Batch,
-    /// What lives within one operator or between two.
+    /// Memory that lives within one operator or between two.
     Temporaries,
-    /// None of these.
+    /// None of the above.
     Other,
 }
 
-/// A moment of the host: while a task ran, and the place among the moments of that task.
+/// A moment during a host task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// A task of the host.
+    /// The host task.
     pub task: TaskId,
-    /// In the order of the recording.
+    /// The number of the memory event, in the order of the recording.
     pub event: u32,
 }
 
-/// A stretch of memory that is given out and taken back.
+/// A memory block that is allocated and freed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Block {
-    /// Its size; 0 for one that a what-if does without.
+    /// Size in bytes; 0 if a what-if removed the block.
     pub bytes: f64,
-    /// What it is part of.
     pub kind: BlockKind,
-    /// When it was given out; nothing where it was alive before the iteration.
+    /// When it was allocated; `None` if that was before the iteration.
     pub allocated: Option<Moment>,
-    /// When it was taken back; nothing where it outlives the iteration.
+    /// When it was freed; `None` if it outlives the iteration.
     pub freed: Option<Moment>,
-    /// The line that it is the cost of.
+    /// The line that the memory is attributed to.
     pub line: Option<(FileId, u32)>,
     /// The module instance: index into [`Profile::modules`](ridgeline_profile::Profile::modules).
     pub module: Option<u32>,
-    /// The call that made it, as in [`Task::call`](super::graph::Task::call).
+    /// The call that allocated it, as in [`Task::call`](super::graph::Task::call).
     pub call: Option<u32>,
 }
 
@@ -56,9 +55,9 @@ pub struct Block {
 pub struct Memory {
     /// Every block that is alive at some time.
     pub blocks: Vec<Block>,
-    /// Bytes beyond the blocks at the peak, as recorded: workspaces, rounding, the allocator.
+    /// Recorded peak bytes that no block explains: workspaces, rounding, the allocator.
     pub unexplained: f64,
-    /// Whether the recording tells of memory at all.
+    /// Whether the recording contains memory events.
     pub is_known: bool,
 }
 
@@ -69,30 +68,30 @@ impl Memory {
     }
 }
 
-/// Bytes at the peak of an iteration that ran so; nothing where the recording does not tell of
-/// memory.
+/// Returns the peak bytes of a scheduled iteration, or `None` if the recording contains no memory
+/// events.
 pub fn peak(graph: &Graph, schedule: &Schedule) -> Option<f64> {
     graph.memory.is_known.then(|| Changes::new(graph, schedule).peak(&graph.memory, |it| it.bytes))
 }
 
-/// Blocks as they come and go. The host goes through them in one order, however long its tasks take.
+/// Allocations and frees in order. The host's order is the same however long its tasks take.
 #[derive(Clone, Debug)]
 pub struct Changes {
-    /// A block of the graph, and whether it is given out.
+    /// The index of a block, and whether it is allocated (true) or freed.
     changes: Vec<(u32, bool)>,
 }
 
 impl Changes {
-    /// Of an iteration that ran so.
+    /// Sorts the allocations and frees of a scheduled iteration.
     pub fn new(graph: &Graph, schedule: &Schedule) -> Changes {
-        let at = |moment: Moment, otherwise: f64| {
+        let at = |moment: Moment, default: f64| {
             let start_ns = schedule.start_ns.get(moment.task.index());
-            (start_ns.copied().unwrap_or(otherwise), moment.event)
+            (start_ns.copied().unwrap_or(default), moment.event)
         };
         let blocks = || (0_u32..).zip(&graph.memory.blocks);
         let mut changes: Vec<((f64, u32), f64, u32, bool)> =
             Vec::with_capacity(2 * graph.memory.blocks.len());
-        // Each of the two is about in order, which sorting makes use of.
+        // Allocations and frees are each nearly sorted, which the sort algorithm exploits.
         changes.extend(blocks().filter_map(|(number, block)| {
             Some((at(block.allocated?, f64::NEG_INFINITY), block.bytes, number, true))
         }));
@@ -103,37 +102,42 @@ impl Changes {
             let by_time = one_ns.total_cmp(other_ns).then(one.cmp(other));
             by_time.then(other_bytes.total_cmp(one_bytes))
         });
-        Changes { changes: changes.into_iter().map(|(.., number, made)| (number, made)).collect() }
+        Changes {
+            changes: changes
+                .into_iter()
+                .map(|(.., number, is_allocated)| (number, is_allocated))
+                .collect(),
+        }
     }
 
-    /// By block: whether it is alive at the peak.
+    /// Returns by block whether it is alive at the peak.
     pub fn alive_at_peak(&self, memory: &Memory) -> Vec<bool> {
         let (mut now, mut highest, mut until) = (0.0, 0.0, 0);
-        for (place, (number, is_made)) in self.changes.iter().enumerate() {
+        for (position, (number, is_allocated)) in self.changes.iter().enumerate() {
             let bytes = memory.blocks.get(*number as usize).map_or(0.0, |block| block.bytes);
-            now += if *is_made { bytes } else { -bytes };
+            now += if *is_allocated { bytes } else { -bytes };
             if now > highest {
-                (highest, until) = (now, place + 1);
+                (highest, until) = (now, position + 1);
             }
         }
         let mut alive: Vec<bool> =
             memory.blocks.iter().map(|block| block.allocated.is_none()).collect();
-        for (number, is_made) in self.changes.iter().take(until) {
+        for (number, is_allocated) in self.changes.iter().take(until) {
             if let Some(one) = alive.get_mut(*number as usize) {
-                *one = *is_made;
+                *one = *is_allocated;
             }
         }
         alive
     }
 
-    /// Bytes at the peak of blocks that are so large.
+    /// Returns the peak bytes, with the size of each block given by `bytes`.
     pub fn peak(&self, memory: &Memory, bytes: impl Fn(&Block) -> f64) -> f64 {
         let before = memory.blocks.iter().filter(|block| block.allocated.is_none());
         let mut now: f64 = before.map(&bytes).sum();
         let mut highest = now;
-        for (number, is_made) in &self.changes {
+        for (number, is_allocated) in &self.changes {
             let Some(block) = memory.blocks.get(*number as usize) else { continue };
-            now += if *is_made { bytes(block) } else { -bytes(block) };
+            now += if *is_allocated { bytes(block) } else { -bytes(block) };
             highest = highest.max(now);
         }
         (highest + memory.unexplained).max(0.0)
@@ -147,7 +151,7 @@ mod tests {
     use crate::simulate::once;
     use ridgeline_profile::Phase;
 
-    /// A task and an event of it.
+    /// A task and one of its memory events.
     type When = Option<(u32, u32)>;
 
     /// Blocks as `(bytes, allocated, freed)`.
@@ -176,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_add_up_while_they_live() {
+    fn overlapping_blocks_add_up() {
         check(&[(100.0, None, None), (10.0, Some((0, 0)), Some((1, 0)))], 110.0);
         check(&[(10.0, Some((0, 0)), Some((1, 0))), (20.0, Some((2, 0)), None)], 20.0);
         check(&[(10.0, Some((0, 0)), Some((1, 7))), (20.0, Some((1, 3)), None)], 30.0);
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn without_blocks_nothing_is_known() {
+    fn without_memory_events_the_peak_is_unknown() {
         let graph = Graph::default();
         assert_eq!(peak(&graph, &Schedule::default()), None);
     }

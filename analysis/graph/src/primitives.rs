@@ -1,41 +1,41 @@
-//! What a what-if does to a graph: Daydream's primitives (section 4.3) - select, scale, insert, remove,
-//! reschedule - and what becomes of memory.
+//! Operations that a what-if applies to a graph: Daydream's primitives (section 4.3) - select,
+//! scale, insert, remove, reschedule - and changes of memory.
 
 use crate::graph::{Graph, Order, ResourceId, Task, TaskId};
 use crate::memory::Block;
 use ridgeline_operators::operator::Operator;
 
 impl Graph {
-    /// The tasks that are as asked, those that were removed left out.
+    /// Returns the tasks for which `wanted` returns true, without removed ones.
     pub fn select(&self, wanted: impl Fn(&Task) -> bool) -> Vec<TaskId> {
         self.iter().filter(|(_, task)| !task.is_removed && wanted(task)).map(|(id, _)| id).collect()
     }
 
-    /// The operator that a task is part of, where it is known.
+    /// Returns the operator that a task is part of, if it is known.
     pub fn operator_of(&self, task: &Task) -> Option<&Operator> {
         self.operators.get(task.operator? as usize)
     }
 
-    /// Adds an operator that takes the place of another one, and says where it is.
+    /// Adds an operator that replaces another one, and returns its index.
     pub fn exchange_operator(&mut self, old: u32, new: Operator) -> u32 {
         self.operators.push(new);
-        let place = self.operators.len() as u32 - 1;
-        self.exchanged.insert(place, self.recorded_as(old));
-        place
+        let index = self.operators.len() as u32 - 1;
+        self.exchanged.insert(index, self.recorded_as(old));
+        index
     }
 
-    /// The recorded operator that one took the place of, which probes were made for; itself where it
-    /// is as it was recorded.
+    /// Returns the index of the recorded operator that an operator replaced, for which there are
+    /// probes; the operator's own index if it was recorded.
     pub fn recorded_as(&self, operator: u32) -> u32 {
         self.exchanged.get(&operator).copied().unwrap_or(operator)
     }
 
-    /// The kernel's name; empty where it has none.
+    /// Returns the kernel's name; empty if there is none.
     pub fn name_of(&self, task: &Task) -> &str {
         task.name.and_then(|name| self.names.get(name as usize)).map_or("", String::as_str)
     }
 
-    /// Multiplies the time that tasks take.
+    /// Multiplies the durations of tasks by a factor.
     pub fn scale(&mut self, tasks: &[TaskId], factor: f64) {
         for id in tasks {
             if let Some(task) = self.task_mut(*id) {
@@ -44,8 +44,8 @@ impl Graph {
         }
     }
 
-    /// Removes a task: it takes no time any more, and what waited for it waits for what it waited
-    /// for. A kernel takes the call that launched it along, and a call the kernel.
+    /// Removes a task: it takes no time, and tasks that waited for it wait for its dependencies.
+    /// Removing a kernel also removes its launch call.
     pub fn remove(&mut self, id: TaskId) {
         let Some(task) = self.task_mut(id) else { return };
         task.duration_ns = 0.0;
@@ -58,7 +58,7 @@ impl Graph {
         }
     }
 
-    /// Lets a resource take its tasks by priority rather than in the order in which they came.
+    /// Lets a resource run its tasks by priority instead of in chain order.
     pub fn reschedule(&mut self, resource: ResourceId, priority: impl Fn(&Task) -> i32) {
         self.set_order(resource, Order::Priority);
         let tasks: Vec<TaskId> = self.on(resource).collect();
@@ -74,7 +74,7 @@ impl Graph {
         self.memory.blocks.iter_mut().for_each(change);
     }
 
-    /// Nanoseconds of tasks that are as asked.
+    /// Returns the total nanoseconds of the tasks for which `wanted` returns true.
     pub fn time_of(&self, wanted: impl Fn(&Task) -> bool) -> f64 {
         let wanted = |task: &&Task| !task.is_removed && wanted(task);
         self.tasks.iter().filter(wanted).map(|task| task.duration_ns).sum()
@@ -88,7 +88,8 @@ mod tests {
     use crate::simulate::once;
     use ridgeline_profile::Phase;
 
-    /// A host that launches one kernel: 10 ns before, 5 ns the call, 30 ns the kernel.
+    /// A host that launches one kernel: 10 ns before the launch, 5 ns in the call, 30 ns in the
+    /// kernel.
     fn launch() -> (Graph, TaskId, TaskId, TaskId) {
         let mut graph = Graph::default();
         let host = graph.resource(&Resource::Host);
@@ -103,23 +104,23 @@ mod tests {
     }
 
     #[track_caller]
-    fn takes(graph: &Graph, expected_ns: f64) {
+    fn check_iteration_ns(graph: &Graph, expected_ns: f64) {
         assert_eq!(once(graph, &[]).unwrap().iteration_ns, expected_ns);
     }
 
     #[test]
-    fn selected_tasks_are_scaled() {
+    fn scale_multiplies_selected_tasks() {
         let (mut graph, ..) = launch();
         let kernels = graph.select(|task| task.kind == TaskKind::Kernel);
         graph.scale(&kernels, 0.5);
-        takes(&graph, 30.0);
+        check_iteration_ns(&graph, 30.0);
     }
 
     #[test]
-    fn a_removed_kernel_takes_its_launch_along() {
+    fn removing_a_kernel_removes_its_launch() {
         let (mut graph, _, call, kernel) = launch();
         graph.remove(kernel);
-        takes(&graph, 10.0);
+        check_iteration_ns(&graph, 10.0);
         assert!(graph.task(call).unwrap().is_removed);
         assert!(graph.select(|task| task.kind != TaskKind::HostOperator).is_empty());
     }

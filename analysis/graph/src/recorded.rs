@@ -1,61 +1,59 @@
-//! A recording's iteration as a graph that takes as long as the iteration took.
+//! A recorded iteration as a graph whose simulated time equals the measured time.
 
 use thiserror::Error;
 
 use super::graph::Graph;
 use super::simulate::{self, Runner, Schedule, SimulationError};
 
-/// A replay that is further from the recording makes every prediction a guess.
+/// The maximum replay error of a trusted graph. Above it, predictions would be guesses.
 pub const TRUSTED_REPLAY: f64 = 0.05;
 
-/// A host that is slower than the recorded one by more has something else to do.
-const MOST_HOST: u32 = 4;
-/// A profiler makes no host slower by more: beside a GPU the host keeps at least this part of its
-/// recorded time, in [`PARTS`].
-const LEAST_HOST: u32 = PARTS / 4;
-/// The host's factor is known to such a part.
+/// The maximum host factor. A host that is slower than the recorded one by more does other work.
+const MAX_HOST_FACTOR: u32 = 4;
+/// The minimum host factor with a GPU, in [`PARTS`]: no profiler slows the host down by more.
+const MIN_HOST_PARTS: u32 = PARTS / 4;
+/// The resolution of the host factor: it is a multiple of `1 / PARTS`.
 const PARTS: u32 = 1024;
 
-/// Why a recording has no graph.
+/// The reason why a recording has no graph.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NoGraph {
-    /// No iteration was recorded whole.
+    /// No iteration was recorded completely.
     #[error("the recording has no complete iteration")]
     NoIteration,
-    /// More than can be replayed.
+    /// The iteration has more events than can be simulated.
     #[error("the iteration has more than {most} events, too many to simulate")]
     TooLarge {
-        /// The most.
+        /// The maximum number of events.
         most: usize,
     },
-    /// It cannot be replayed.
+    /// The graph cannot be simulated.
     #[error(transparent)]
     Simulation(#[from] SimulationError),
 }
 
-/// An iteration that what-ifs start from.
+/// A recorded iteration, the baseline of what-ifs.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// What runs, with the times of an iteration without a profiler.
+    /// The tasks, with the times of an iteration without the profiler.
     pub graph: Graph,
-    /// How it runs, again and again.
+    /// The schedule in a steady state.
     pub schedule: Schedule,
-    /// How far replaying was from the recorded iteration before anything was changed: 0.01 is 1% too
-    /// long.
+    /// Relative error of replaying the recorded iteration before calibration: 0.01 is 1% too long.
     pub replay_error: f64,
-    /// Nanoseconds of an iteration without a profiler, as measured.
+    /// Measured nanoseconds per iteration without the profiler.
     pub measured_ns: f64,
-    /// What the host's recorded times were multiplied by for an iteration without a profiler; above 0.
+    /// The factor from recorded host times to those without the profiler; greater than 0.
     pub host_factor: f64,
-    /// What a person should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Lets a graph take what its iteration took without a profiler: the profiler slowed down the host,
-/// and where that alone does not explain it, the GPU.
+/// Calibrates a graph to the measured time of an iteration without the profiler. Scales the host,
+/// which the profiler slowed down, and if that is not enough, all tasks.
 ///
 /// # Errors
-/// Where the graph cannot be run.
+/// If the graph cannot be simulated.
 pub fn calibrated(
     mut graph: Graph,
     measured_ns: f64,
@@ -66,16 +64,16 @@ pub fn calibrated(
     let is_close = |schedule: &Schedule| (schedule.iteration_ns / measured_ns - 1.0).abs() < 1e-3;
     if measured_ns > 0.0 && !is_close(&schedule) {
         host_factor = fitting_host_factor(&graph, schedule.iteration_ns, measured_ns)?;
-        let hosts = graph.tasks.iter_mut().filter(|task| task.kind.is_host());
-        hosts.for_each(|task| task.duration_ns *= host_factor);
+        let host_tasks = graph.tasks.iter_mut().filter(|task| task.kind.is_host());
+        host_tasks.for_each(|task| task.duration_ns *= host_factor);
         schedule = simulate::steady(&graph)?;
-        let left = measured_ns / schedule.iteration_ns;
-        if !is_close(&schedule) && left.is_finite() && left > 0.0 {
+        let remaining = measured_ns / schedule.iteration_ns;
+        if !is_close(&schedule) && remaining.is_finite() && remaining > 0.0 {
             for task in graph.tasks.iter_mut() {
-                task.duration_ns *= left;
-                task.after_ns *= left;
+                task.duration_ns *= remaining;
+                task.after_ns *= remaining;
             }
-            host_factor *= left;
+            host_factor *= remaining;
             schedule = simulate::steady(&graph)?;
         }
     }
@@ -83,23 +81,24 @@ pub fn calibrated(
     Ok(Recorded { graph, schedule, replay_error, measured_ns, host_factor, notes: Vec::new() })
 }
 
-/// The highest factor on the host's times with which an iteration takes no longer than measured;
-/// `recorded_ns` is what it takes as recorded.
+/// Returns the highest host factor with which an iteration takes no longer than measured.
+/// `recorded_ns` is the simulated time with recorded durations.
 ///
-/// Where a GPU bounds it, every host up to some factor fits; the profiled one was no faster than it is
-/// without a profiler. Beside a GPU it is at least [`LEAST_HOST`]: where the iteration takes too long even
-/// then, the GPU's work was slower under the profiler, too.
+/// If the GPU is the bottleneck, every host factor up to some maximum fits; the result is at most 1
+/// then, because profiling does not make a host faster. With a GPU the factor is at least
+/// [`MIN_HOST_PARTS`]: if the iteration still takes too long, the profiler slowed down the GPU's
+/// work, too.
 fn fitting_host_factor(
     graph: &Graph,
     recorded_ns: f64,
     measured_ns: f64,
 ) -> Result<f64, SimulationError> {
-    let is_host_alone = graph.tasks.iter().all(|task| task.kind.is_host());
-    if recorded_ns <= measured_ns && !is_host_alone {
+    let is_host_only = graph.tasks.iter().all(|task| task.kind.is_host());
+    if recorded_ns <= measured_ns && !is_host_only {
         return Ok(1.0);
     }
     let mut runner = Runner::new(graph);
-    let mut takes = |parts: u32| -> Result<(u32, f64), SimulationError> {
+    let mut iteration_with = |parts: u32| -> Result<(u32, f64), SimulationError> {
         let factor = f64::from(parts) / f64::from(PARTS);
         for (duration_ns, task) in runner.duration_ns.iter_mut().zip(graph.tasks.iter()) {
             if task.kind.is_host() {
@@ -110,25 +109,26 @@ fn fitting_host_factor(
     };
     let recorded = (PARTS, recorded_ns);
     let (mut low, mut high) = if recorded_ns <= measured_ns {
-        (recorded, takes(MOST_HOST * PARTS)?)
+        (recorded, iteration_with(MAX_HOST_FACTOR * PARTS)?)
     } else {
-        (takes(if is_host_alone { 0 } else { LEAST_HOST })?, recorded)
+        (iteration_with(if is_host_only { 0 } else { MIN_HOST_PARTS })?, recorded)
     };
-    let mut halve = false;
-    // Never, where the GPU alone takes longer, or the slowest host less.
+    let mut bisect = false;
+    // No iterations if the GPU by itself takes longer than measured, or the slowest allowed host
+    // takes less.
     while low.0 + 1 < high.0 && low.1 <= measured_ns && measured_ns < high.1 {
-        // Where the time is as if it grew evenly between the two; in the middle, where that was a poor
-        // guess.
-        let wide = high.0 - low.0;
-        let even = (measured_ns - low.1) / (high.1 - low.1) * f64::from(wide);
-        let guess = if halve { wide / 2 } else { (even as u32).clamp(1, wide - 1) };
-        let middle = takes(low.0 + guess)?;
+        // Interpolate linearly between the bounds, or bisect if the previous interpolation was
+        // poor.
+        let width = high.0 - low.0;
+        let interpolated = (measured_ns - low.1) / (high.1 - low.1) * f64::from(width);
+        let guess = if bisect { width / 2 } else { (interpolated as u32).clamp(1, width - 1) };
+        let middle = iteration_with(low.0 + guess)?;
         if middle.1 <= measured_ns {
             low = middle;
         } else {
             high = middle;
         }
-        halve = 2 * (high.0 - low.0) > wide;
+        bisect = 2 * (high.0 - low.0) > width;
     }
     let is_slower_still = high.1 <= measured_ns;
     Ok(f64::from(if is_slower_still { high.0 - 1 } else { low.0 }) / f64::from(PARTS))
@@ -140,7 +140,7 @@ mod tests {
     use crate::graph::{Resource, Task, TaskKind};
     use ridgeline_profile::Phase;
 
-    /// A host that works for so long, launches a kernel and waits for it, several times.
+    /// A host that works for `host_ns`, launches a kernel and waits for it, three times.
     fn graph(host_ns: f64, kernel_ns: Option<f64>) -> Graph {
         let mut graph = Graph::default();
         for _ in 0..3 {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_factor_that_fits() {
+    fn host_factor_fits_the_measured_time() {
         let part = 1.0 / 1024.0;
         check(&graph(100.0, None), 150.0, 0.5);
         check(&graph(100.0, None), 149.9, 0.5 - part);
@@ -174,19 +174,19 @@ mod tests {
     }
 
     #[test]
-    fn no_host_explains_it() {
-        // The GPU alone takes longer, ...
+    fn host_factor_is_limited() {
+        // The GPU by itself takes longer, ...
         check(&graph(100.0, Some(100.0)), 290.0, 0.25);
-        // ... or nearly as long: a host that took next to nothing is not what was recorded.
+        // ... or nearly as long: a host that takes almost no time is not plausible.
         check(&graph(100.0, Some(100.0)), 301.0, 0.25);
-        // A host that waits for a GPU is no slower without a profiler.
+        // A host that waits for a GPU is no slower without the profiler.
         check(&graph(100.0, Some(100.0)), 900.0, 1.0);
-        // Four times the host is not enough.
+        // Four times the host time is not enough.
         check(&graph(100.0, None), 1e6, 4.0 - 1.0 / 1024.0);
     }
 
     #[test]
-    fn what_the_host_leaves_everything_makes_up_for() {
+    fn all_tasks_are_scaled_if_the_host_is_not_enough() {
         let found = calibrated(graph(100.0, Some(100.0)), 290.0, 0.0).unwrap();
         assert!(
             (found.schedule.iteration_ns - 290.0).abs() < 1e-6,

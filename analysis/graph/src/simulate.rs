@@ -1,9 +1,9 @@
-//! How long an iteration takes: each task starts when all that it waits for is done and its resource
-//! is free (Daydream, algorithm 1).
+//! Simulates an iteration: each task starts when its dependencies are done and its resource is free
+//! (Daydream, algorithm 1).
 //!
-//! Iterations follow one another, and the host of one runs ahead of the GPU of the one before. So the
-//! graph is run several times, each time from where the last one left its resources, until one takes
-//! as long as the one before.
+//! Iterations overlap: the host of one iteration runs ahead of the GPU of the previous one. So the
+//! graph is run several times, each time starting from the state of the resources after the last
+//! run, until two consecutive iterations take equally long.
 #![allow(
     clippy::indexing_slicing,
     reason = "hot loops, whose indices are all of tasks and resources of the simulated graph (`Plan`)"
@@ -20,47 +20,48 @@ mod tests;
 
 pub(super) use plan::Plan;
 
-/// Iterations until one follows the other as in a long run, at most.
-const MOST_PASSES: usize = 4;
-/// Two iterations are equally long where they differ by less than this share.
-const SAME: f64 = 1e-4;
+/// The maximum number of simulated iterations until a steady state.
+const MAX_ITERATIONS: usize = 4;
+/// The maximum relative difference of two iterations that count as equally long.
+const STEADY_TOLERANCE: f64 = 1e-4;
 
-/// Why a graph cannot be run.
+/// The reason why a graph cannot be simulated.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SimulationError {
-    /// Tasks wait for one another in a circle: the recording's times contradict each other.
+    /// The dependencies have a cycle: the recorded times contradict each other.
     #[error("{waiting} of {all} tasks wait for each other: the recorded times are inconsistent")]
     Cycle {
-        /// Tasks that could not start.
+        /// Number of tasks that could not start.
         waiting: usize,
-        /// All of them.
+        /// Number of all tasks.
         all: usize,
     },
 }
 
-/// When each task ran, in nanoseconds from the start of its iteration.
+/// Start and end of each task, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Schedule {
-    /// Nanoseconds from one iteration to the next in a long run.
+    /// Nanoseconds per iteration in a long run.
     pub iteration_ns: f64,
-    /// By task, of the last iteration that was run; counted from when the first one began.
+    /// Start by task in the last simulated iteration, since the start of the first one.
     pub start_ns: Vec<f64>,
-    /// By task.
+    /// End by task, likewise.
     pub end_ns: Vec<f64>,
 }
 
-/// Runs a graph until its iterations are equally long.
+/// Simulates a graph until its iterations take equally long.
 ///
 /// # Errors
-/// Where tasks wait for one another in a circle.
+/// If the dependencies have a cycle.
 pub fn steady(graph: &Graph) -> Result<Schedule, SimulationError> {
     Runner::new(graph).steady()
 }
 
-/// Runs a graph once. `busy_until_ns` tells by resource when it is free; where it says nothing, at 0.
+/// Simulates one iteration. `busy_until_ns` has the time by resource when it becomes free, 0 if
+/// missing.
 ///
 /// # Errors
-/// As [`steady`].
+/// If the dependencies have a cycle.
 pub fn once(graph: &Graph, busy_until_ns: &[f64]) -> Result<Schedule, SimulationError> {
     let runner = Runner::new(graph);
     let mut state = State::new(graph, busy_until_ns);
@@ -68,18 +69,18 @@ pub fn once(graph: &Graph, busy_until_ns: &[f64]) -> Result<Schedule, Simulation
     Ok(state.schedule(iteration_ns))
 }
 
-/// Runs a graph again and again whose tasks take now this long, now that.
+/// Simulates a graph repeatedly with varying task durations.
 pub struct Runner<'g> {
     graph: &'g Graph,
     plan: &'g Plan,
-    /// By task, in nanoseconds: how long it takes. At first as the graph says.
+    /// Duration by task in nanoseconds, initially those of the graph.
     pub duration_ns: Vec<f64>,
     /// By task: [`Task::after_ns`](super::graph::Task::after_ns).
     after_ns: Vec<f64>,
 }
 
 impl<'g> Runner<'g> {
-    /// For a graph as it is.
+    /// Creates a runner with the durations of a graph.
     pub fn new(graph: &'g Graph) -> Runner<'g> {
         Runner {
             graph,
@@ -89,20 +90,20 @@ impl<'g> Runner<'g> {
         }
     }
 
-    /// As [`steady`].
+    /// See [`steady`].
     ///
     /// # Errors
-    /// As [`steady`].
+    /// If the dependencies have a cycle.
     pub fn steady(&self) -> Result<Schedule, SimulationError> {
         let mut state = State::new(self.graph, &[]);
         let mut before = self.run(&mut state)?;
         let mut iteration_ns = before;
-        for _ in 1..MOST_PASSES {
+        for _ in 1..MAX_ITERATIONS {
             let end = self.run(&mut state)?;
-            let took = end - before;
+            let duration_ns = end - before;
             before = end;
-            let is_steady = (took - iteration_ns).abs() <= SAME * iteration_ns;
-            iteration_ns = took;
+            let is_steady = (duration_ns - iteration_ns).abs() <= STEADY_TOLERANCE * iteration_ns;
+            iteration_ns = duration_ns;
             if is_steady {
                 break;
             }
@@ -110,7 +111,7 @@ impl<'g> Runner<'g> {
         Ok(state.schedule(iteration_ns))
     }
 
-    /// Runs one more iteration, and says when its last task ended.
+    /// Simulates one more iteration and returns the end of its last task.
     fn run(&self, state: &mut State) -> Result<f64, SimulationError> {
         state.begin(self.graph);
         match &self.plan.order {
@@ -124,7 +125,7 @@ impl<'g> Runner<'g> {
         if order.len() < tasks {
             return Err(SimulationError::Cycle { waiting: tasks - order.len(), all: tasks });
         }
-        // By resource: when the task before on it ended.
+        // By resource: the end of the previous task.
         let mut before_ns = state.free_ns.clone();
         let mut last_ns = 0.0_f64;
         for &task in order {
@@ -146,14 +147,14 @@ impl<'g> Runner<'g> {
     }
 }
 
-/// Where the iterations so far leave tasks and resources.
+/// The state after the iterations simulated so far.
 struct State {
-    /// By task: when it starts, and until that is settled, when it may at the earliest.
+    /// By task: its start, or while that is unknown, its earliest possible start.
     start_ns: Vec<f64>,
     end_ns: Vec<f64>,
-    /// By resource: when the last task on it ended.
+    /// By resource: the end of its last task.
     free_ns: Vec<f64>,
-    /// Whether an iteration was run before.
+    /// Whether an iteration was simulated before.
     has_run: bool,
 }
 
@@ -169,7 +170,7 @@ impl State {
         }
     }
 
-    /// Begins an iteration: what the one before leaves for this one to wait for.
+    /// Starts an iteration with the dependencies on the previous one.
     fn begin(&mut self, graph: &Graph) {
         if self.has_run {
             self.start_ns.fill(0.0);

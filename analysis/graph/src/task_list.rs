@@ -1,7 +1,7 @@
-//! The tasks of a graph, with the calls that they make up.
+//! The tasks of a graph, with the operator calls that they belong to.
 //!
-//! A dozen what-ifs look at the calls of the same recording. Copies of its graph share them until a copy
-//! changes a task, so that they are put together once.
+//! A dozen what-ifs inspect the calls of the same recording. Clones of its graph share the calls
+//! until one of them changes a task, so the calls are collected once.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
@@ -13,21 +13,21 @@ use super::graph::Task;
 #[derive(Clone, Debug, Default)]
 pub struct TaskList {
     tasks: Vec<Task>,
-    /// Those of the tasks as they are; nothing where they are not kept.
+    /// The cached calls of the current tasks; `None` if they are not cached.
     calls: Option<Arc<OnceLock<Arc<[Call]>>>>,
 }
 
 impl TaskList {
-    /// Keeps the calls from now on, for this graph and its copies, until a task is changed.
+    /// Caches the calls from now on, for this graph and its clones, until a task is changed.
     pub fn keep_calls(&mut self) {
         self.calls.get_or_insert_default();
     }
 
-    /// The calls, which `make` puts together where nobody has.
-    pub(super) fn calls(&self, make: impl FnOnce() -> Arc<[Call]>) -> Arc<[Call]> {
+    /// Returns the calls, and computes them with `compute` if they are not cached.
+    pub(super) fn calls(&self, compute: impl FnOnce() -> Arc<[Call]>) -> Arc<[Call]> {
         match &self.calls {
-            Some(kept) => Arc::clone(kept.get_or_init(make)),
-            None => make(),
+            Some(cached) => Arc::clone(cached.get_or_init(compute)),
+            None => compute(),
         }
     }
 }

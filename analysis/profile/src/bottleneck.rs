@@ -1,5 +1,5 @@
-//! [`Bottleneck`]: what an iteration would save if one cause of its time cost nothing.
-//! `diagnose::bottleneck` works it out on the iteration's graph.
+//! [`Bottleneck`]: the time an iteration would save if one cause of its time were free.
+//! `attribution::bottleneck` computes it from the iteration's graph.
 
 use super::FileId;
 
@@ -25,11 +25,11 @@ pub enum Cause {
     HostCopies,
     /// Other GPUs; on a CPU, other ranks.
     Communication,
-    /// Python, and everything else on the host: on a GPU, long operators that compute on the host, load
-    /// kernels or search for algorithms, too.
+    /// Python and all other host code. On a GPU this includes long operators that compute on the
+    /// host, load kernels or search for algorithms.
     HostCode,
-    /// All of the host together: launches, synchronization, data loading and host code. They hide
-    /// behind one another, so that all of them can save much more than any one of them.
+    /// All host causes together: launches, synchronization, data loading and host code. They
+    /// overlap, so removing all of them can save much more than removing any one of them.
     Host,
 }
 
@@ -51,7 +51,7 @@ impl Cause {
         }
     }
 
-    /// Whether it is a part of [`Cause::Host`].
+    /// Whether this cause is part of [`Cause::Host`].
     pub fn is_of_host(self) -> bool {
         matches!(
             self,
@@ -60,38 +60,39 @@ impl Cause {
     }
 }
 
-/// What an iteration would save at most if a cause cost nothing.
+/// The most an iteration could save if one cause were free.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saving {
-    /// What would cost nothing.
+    /// The cause that is assumed to be free.
     pub cause: Cause,
-    /// Of the iteration, 0 to 1.
+    /// The saved share of the iteration, 0 to 1.
     pub share: f64,
-    /// Nanoseconds of the iteration.
+    /// The saved time, in nanoseconds per iteration.
     pub time_ns: f64,
-    /// The lines that account for most of it, with nanoseconds; at most [`EVIDENCE`].
+    /// The lines that account for most of the saving, with nanoseconds; at most [`MAX_EVIDENCE`].
     pub lines: Vec<((FileId, u32), f64)>,
-    /// The operators that account for most of it, likewise.
+    /// The operators that account for most of the saving, with nanoseconds; at most
+    /// [`MAX_EVIDENCE`].
     pub operators: Vec<(String, f64)>,
 }
 
-/// How many lines and operators stand for a saving.
-pub const EVIDENCE: usize = 3;
+/// The maximum number of lines and of operators listed for a saving.
+pub const MAX_EVIDENCE: usize = 3;
 
-/// A cause that saves less is no bottleneck.
-const LEAST_VERDICT: f64 = 0.05;
+/// The smallest saved share that counts as a bottleneck.
+const MIN_VERDICT_SHARE: f64 = 0.05;
 
-/// What an iteration would save if its causes cost nothing, one at a time. Savings overlap: they do
-/// not add up to the iteration.
+/// The time an iteration would save if each of its causes were free, one at a time. Savings
+/// overlap: they do not add up to the iteration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bottleneck {
-    /// Nanoseconds of the iteration.
+    /// Iteration time in nanoseconds.
     pub iteration_ns: f64,
-    /// The share, 0 to 1, in which a GPU was busy; nothing on a CPU.
+    /// The share of the iteration, 0 to 1, in which a GPU was busy; `None` on a CPU.
     pub gpu_busy: Option<f64>,
     /// The largest first, [`Cause::Host`] last.
     pub savings: Vec<Saving>,
-    /// The replay differs from the recorded iteration by this share, too much to tell anything else.
+    /// The relative error of the replay, if it is too large to report savings.
     pub untrusted: Option<f64>,
 }
 
@@ -107,30 +108,30 @@ pub enum Verdict<'a> {
 }
 
 impl Bottleneck {
-    /// The cause whose removal saves most. The host as a whole counts only where no part of it saves
-    /// half as much by itself.
+    /// Returns the cause whose removal saves most. [`Cause::Host`] counts only if no single host
+    /// cause saves at least half as much.
     pub fn verdict(&self) -> Verdict<'_> {
         if self.untrusted.is_some() {
             return Verdict::Unknown;
         }
         let single = self.savings.iter().find(|saving| saving.cause != Cause::Host);
-        let of_host = self.savings.iter().filter(|saving| saving.cause.is_of_host());
-        let largest_of_host = of_host.map(|saving| saving.share).fold(0.0, f64::max);
-        let host = self.saving(Cause::Host).filter(|host| largest_of_host < 0.5 * host.share);
+        let host_causes = self.savings.iter().filter(|saving| saving.cause.is_of_host());
+        let largest_host_share = host_causes.map(|saving| saving.share).fold(0.0, f64::max);
+        let host = self.saving(Cause::Host).filter(|host| largest_host_share < 0.5 * host.share);
         let shares = |saving: &&Saving| saving.share;
         let largest = single.into_iter().chain(host).max_by(|a, b| shares(a).total_cmp(&shares(b)));
-        match largest.filter(|saving| saving.share >= LEAST_VERDICT) {
+        match largest.filter(|saving| saving.share >= MIN_VERDICT_SHARE) {
             Some(saving) => Verdict::Cause(saving),
             None => Verdict::NoneDominates,
         }
     }
 
-    /// What one cause saves; nothing where it saves nothing.
+    /// Returns the saving of one cause, or `None` if it saves nothing.
     pub fn saving(&self, cause: Cause) -> Option<&Saving> {
         self.savings.iter().find(|saving| saving.cause == cause)
     }
 
-    /// The share that one cause saves; 0 where it saves nothing.
+    /// Returns the share that one cause saves, or 0 if it saves nothing.
     pub fn share(&self, cause: Cause) -> f64 {
         self.saving(cause).map_or(0.0, |saving| saving.share)
     }

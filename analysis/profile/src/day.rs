@@ -1,4 +1,4 @@
-//! A day of the calendar, as `2026-11-20`: when something was measured or had its price.
+//! A calendar day such as `2026-11-20`: when something was measured, or when a price was valid.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,9 +12,9 @@ pub struct Day {
 }
 
 impl Day {
-    /// The day that holds this moment, in seconds since 1970-01-01; the calendar's last day where that is
-    /// beyond the year 9999. Howard Hinnant, "chrono-compatible low-level date algorithms",
-    /// `civil_from_days`.
+    /// Returns the day that contains a moment, in seconds since 1970-01-01. Moments after the year
+    /// 9999 give its last day. Algorithm: Howard Hinnant, "chrono-compatible low-level date
+    /// algorithms", `civil_from_days`.
     pub fn of_unix_seconds(seconds: u64) -> Day {
         const LAST: u64 = 253_402_300_799;
         let days = seconds.min(LAST) / 86_400 + 719_468;
@@ -23,7 +23,7 @@ impl Day {
         let year_of_era =
             (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        // Years begin in March here, so that the leap day is the last one.
+        // Years begin in March here, so the leap day is the last day.
         let from_march = (5 * day_of_year + 2) / 153;
         let day = day_of_year - (153 * from_march + 2) / 5 + 1;
         let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
@@ -38,7 +38,7 @@ impl fmt::Display for Day {
     }
 }
 
-/// A text that is no day such as `2026-11-20`.
+/// The error for text that is not a day such as `2026-11-20`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is not a day such as `2026-11-20`")]
 pub struct NotADay;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn days_of_moments() {
+    fn unix_seconds_convert_to_days() {
         check(0, "1970-01-01");
         check(86_399, "1970-01-01");
         check(951_782_400, "2000-02-29");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_days() {
+    fn malformed_days_are_rejected() {
         for text in
             ["", "yesterday", "2026-11", "2026-13-01", "2026-00-01", "2026-1-01", "+026-01-01"]
         {

@@ -1,39 +1,40 @@
-//! [`Exchange`]: what a rank's iteration spends on talking with the other ranks.
+//! [`Exchange`]: the communication of a rank with the other ranks in one iteration.
 
 use super::FileId;
 
-/// Communication in one iteration: collective operations of NCCL and RCCL on a GPU, of gloo on the
-/// host. Moments count once, however many operations are under way.
+/// Communication in one iteration: NCCL and RCCL collectives on a GPU, gloo collectives on the
+/// host. Overlapping collectives are counted once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Exchange {
-    /// Nanoseconds in which an operation was under way.
+    /// Nanoseconds in which at least one collective was running.
     pub total_ns: f64,
-    /// Nanoseconds of these in which the rank computed nothing: on a GPU no kernel ran beside it, on
-    /// the host the loop's thread waited for its end. Waiting for a slower rank is part of it.
+    /// The part of `total_ns` in which the rank computed nothing: on a GPU no kernel ran
+    /// concurrently, on the host the loop's thread waited for the collective to end. Includes
+    /// waiting for a slower rank.
     pub exposed_ns: f64,
-    /// Nanoseconds of the host in which `DistributedDataParallel` copies gradients to where they are
-    /// exchanged, and back.
+    /// Host nanoseconds in which `DistributedDataParallel` copies gradients to its communication
+    /// buckets and back.
     pub copying_ns: f64,
-    /// The exposed part by the line that waits, the most first. On a GPU it is the line that launched
-    /// the operation.
+    /// The exposed time by the line that waits, largest first. On a GPU this is the line that
+    /// launched the collective.
     pub lines: Vec<ExposedLine>,
 }
 
-/// What one line waits for others.
+/// The exposed communication of one line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExposedLine {
-    /// The file.
     pub file: FileId,
-    /// Counted from 1, in the text that ran.
+    /// Line number, counted from 1, in the text that ran.
     pub line: u32,
-    /// Nanoseconds of one iteration.
+    /// Exposed nanoseconds per iteration.
     pub exposed_ns: f64,
-    /// Whether it is within the backward pass, where gradients could be exchanged beside it.
+    /// Whether the line is in the backward pass, where the exchange of gradients could overlap with
+    /// it.
     pub in_backward: bool,
 }
 
 impl Exchange {
-    /// The exposed nanoseconds of a line.
+    /// Returns the exposed nanoseconds of a line.
     pub fn exposed_of(&self, file: FileId, line: u32) -> f64 {
         let here = self.lines.iter().filter(|one| (one.file, one.line) == (file, line));
         here.map(|one| one.exposed_ns).sum()

@@ -1,69 +1,68 @@
-//! [`Ranks`]: what an iteration costs on each rank of a run, and how that differs. The folder `ranks` makes
-//! it of their profiles.
+//! [`Ranks`]: the cost of an iteration on each rank of a run, and how it differs between ranks.
+//! `attribution::ranks` computes it from their profiles.
 
 use std::collections::BTreeMap;
 
 use super::PhaseTimes;
 
-/// What one rank's iteration costs.
+/// The cost of one iteration on one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankCost {
-    /// Its number.
     pub rank: u32,
-    /// Nanoseconds of one iteration without a profiler.
+    /// Nanoseconds per iteration without the profiler.
     pub time_ns: f64,
-    /// Nanoseconds by which its own unprofiled iterations differed, odd ones left out.
+    /// Spread of the rank's unprofiled iterations in nanoseconds, outliers excluded.
     pub varies_ns: f64,
-    /// The time by phase.
+    /// `time_ns` by phase.
     pub phases: PhaseTimes,
-    /// Nanoseconds in which it computed, and did not wait for others.
+    /// Nanoseconds in which the rank computed and did not wait for others.
     pub computing_ns: f64,
-    /// Nanoseconds in which it communicated, and those of them that nothing hid; nothing where it
-    /// exchanged nothing.
+    /// Communication time and its exposed part, in nanoseconds; `None` if the rank communicated
+    /// nothing.
     pub exchange_ns: Option<(f64, f64)>,
     /// Samples in a batch.
     pub batch_size: Option<u64>,
-    /// Bytes alive at the peak.
+    /// Peak memory in bytes.
     pub peak_bytes: u64,
-    /// Floating-point operations of those operators for which they are known.
+    /// Floating-point operations of the operators whose count is known.
     pub flops: f64,
-    /// What each line costs it, by path and line.
+    /// The cost of each line, by path and line number.
     pub lines: BTreeMap<(String, u32), LineOfRank>,
 }
 
-/// What one line costs one rank in an iteration.
+/// The cost of one line on one rank, per iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LineOfRank {
-    /// Nanoseconds with calls from it.
+    /// Total nanoseconds, calls included.
     pub total_ns: f64,
-    /// Nanoseconds of its own in which it computed.
+    /// Self nanoseconds in which the rank computed.
     pub computing_ns: f64,
-    /// How often it ran.
+    /// Executions per iteration.
     pub calls: f64,
-    /// Floating-point operations of its operators, as far as they are known.
+    /// Floating-point operations of the line's operators whose count is known.
     pub flops: f64,
 }
 
 impl RankCost {
-    /// What a line costs it; nothing where the line did not run.
+    /// Returns the cost of a line, or `None` if the line did not run.
     pub fn line(&self, path: &str, line: u32) -> Option<LineOfRank> {
         self.lines.get(&(path.to_owned(), line)).copied()
     }
 }
 
-/// A value's mean over ranks, and those that have the least and the most of it.
+/// The mean, minimum and maximum of a value over ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// Over all ranks that were measured; one that has none counts as 0.
+    /// Mean over all measured ranks; a rank without a value counts as 0.
     pub mean: f64,
-    /// The least, and the first rank that has it.
+    /// The first rank with the minimum, and the minimum.
     pub least: (u32, f64),
-    /// The most, and the first rank that has it.
+    /// The first rank with the maximum, and the maximum.
     pub most: (u32, f64),
 }
 
 impl Spread {
-    /// Of values by rank; nothing where there is none.
+    /// Computes the spread of values by rank. Returns `None` if there are none.
     pub fn of(values: impl Iterator<Item = (u32, f64)> + Clone) -> Option<Spread> {
         let count = values.clone().count();
         let least =
@@ -73,7 +72,7 @@ impl Spread {
         Some(Spread { mean: sum / count as f64, least, most })
     }
 
-    /// From the least to the most.
+    /// Returns the maximum minus the minimum.
     pub fn width(&self) -> f64 {
         self.most.1 - self.least.1
     }
@@ -82,49 +81,49 @@ impl Spread {
 /// How a line's cost differs between ranks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LineSpread {
-    /// Relative to the project's root.
+    /// Path relative to the project's root.
     pub path: String,
-    /// Counted from 1, in the text that ran.
+    /// Line number, counted from 1, in the text that ran.
     pub line: u32,
-    /// Nanoseconds with calls from it.
+    /// Total nanoseconds, calls included.
     pub total_ns: Spread,
-    /// Nanoseconds of its own in which it computed.
+    /// Self nanoseconds in which the rank computed.
     pub computing_ns: Spread,
 }
 
 /// The ranks of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ranks {
-    /// How many there were.
+    /// The number of ranks in the run.
     pub world_size: u32,
-    /// Those that were measured, by their number.
+    /// The measured ranks, by rank number.
     pub ranks: Vec<RankCost>,
-    /// The lines, those first that differ most.
+    /// The lines, those that differ most first.
     pub lines: Vec<LineSpread>,
 }
 
 impl Ranks {
-    /// How a line differs.
+    /// Returns the spread of a line.
     pub fn line(&self, path: &str, line: u32) -> Option<&LineSpread> {
         self.lines.iter().find(|spread| spread.line == line && spread.path == path)
     }
 
-    /// The largest peak of memory, and the first rank that has it.
+    /// Returns the first rank with the largest peak memory, and the peak in bytes.
     pub fn peak(&self) -> Option<(u32, u64)> {
         let peaks = self.ranks.iter().map(|rank| (rank.rank, rank.peak_bytes));
         peaks.reduce(|one, other| if other.1 > one.1 { other } else { one })
     }
 
-    /// Samples of all ranks in an iteration; nothing where not all were measured, or one of their batches
-    /// is not known.
+    /// Returns the samples of all ranks per iteration, or `None` if not all ranks were measured or
+    /// a batch size is unknown.
     pub fn samples(&self) -> Option<u64> {
-        let is_all = u32::try_from(self.ranks.len()) == Ok(self.world_size);
+        let is_complete = u32::try_from(self.ranks.len()) == Ok(self.world_size);
         let batches = self.ranks.iter().map(|rank| rank.batch_size);
         let sum = |all: Option<u64>, batch: Option<u64>| Some(all?.saturating_add(batch?));
-        batches.fold(is_all.then_some(0), sum)
+        batches.fold(is_complete.then_some(0), sum)
     }
 
-    /// A value of each rank.
+    /// Returns the spread of a value over the measured ranks.
     pub fn spread(&self, value: impl Fn(&RankCost) -> f64 + Copy) -> Spread {
         Spread::of(self.ranks.iter().map(|rank| (rank.rank, value(rank)))).unwrap_or_default()
     }

@@ -1,40 +1,39 @@
-//! What a run wrote that was kept from the disk.
+//! Writes of a run that were kept off the disk.
 
 use serde::{Deserialize, Serialize};
 
-/// What became of what a run wrote, as the agent reports it at the run's end.
+/// What happened to the writes of a run, as the agent reports it at the end of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct SideEffects {
     /// `redirect` or `deny`.
     pub mode: String,
-    /// What held the program: `kernel`, `landlock`, `python` or `nothing`.
+    /// The mechanism that intercepted writes: `kernel`, `landlock`, `python` or `nothing`.
     pub held_by: String,
-    /// Places that nothing could be put over, each with the reason. What was written there may be on
-    /// the disk.
+    /// Places that no overlay covers, each with the reason. Writes there may be on the disk.
     pub open: Vec<String>,
-    /// What is not on the disk, at most some hundreds.
+    /// The changes that were kept off the disk, at most a few hundred.
     pub changes: Vec<Change>,
-    /// How many changes there are.
+    /// The total number of changes.
     pub count: u64,
-    /// The size of what was created and changed, in bytes.
+    /// Total size of created and changed files, in bytes.
     pub bytes: u64,
-    /// Whether everything was looked at: programs that write very many files are looked at in part.
+    /// Whether the list was computed from all writes. Programs that write very many files are
+    /// inspected only in part.
     pub is_whole: bool,
 }
 
-/// One file or empty folder that is not on the disk, or still is.
+/// One file or empty folder that the program created, changed or removed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Change {
-    /// Relative to the project's root; of one outside, from the home folder (`~/…`) or the root of the
-    /// file system.
+    /// Path relative to the project's root. Paths outside of it start at the home folder (`~/…`) or
+    /// the root of the file system.
     pub path: String,
-    /// What the program did.
     pub change: ChangeKind,
-    /// The size of what was written, or of what was removed.
+    /// Size of the written or removed contents, in bytes.
     #[serde(default)]
     pub bytes: u64,
-    /// Whether it is outside of the project.
+    /// Whether the path is outside of the project.
     #[serde(default, skip_serializing)]
     pub outside: bool,
 }
@@ -43,10 +42,10 @@ pub struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
-    /// It was not there before.
+    /// The file did not exist before.
     Created,
-    /// It was there before.
+    /// The file existed before.
     Changed,
-    /// The program removed it, and it is still there.
+    /// The program removed the file; on the disk it still exists.
     Removed,
 }

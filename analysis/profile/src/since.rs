@@ -1,28 +1,29 @@
-//! [`Since`]: what changed on each line since an earlier run. `compare` makes it of two runs.
+//! [`Since`]: the change of each line since an earlier run. `compare` computes it from two runs.
 
 use std::collections::HashMap;
 
 use super::FileId;
 
-/// What changed since the runs that a measurement is shown against.
+/// Changes since the runs that a measurement is compared with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Since {
-    /// Since the run before.
+    /// Changes since the previous run.
     pub last: Option<Changes>,
-    /// When the newest earlier run was whose text is that of the commit that HEAD was, in milliseconds
-    /// since 1970.
+    /// Time of the newest earlier run whose text equals the HEAD commit, in milliseconds since
+    /// 1970.
     pub head_unix_ms: Option<u64>,
-    /// Since that run.
+    /// Changes since that run.
     pub head: Option<Changes>,
 }
 
-/// By how many nanoseconds a line takes longer, with everything that it calls. Lines of which that
-/// cannot be told from noise are not in it.
+/// The change of each line's total time (calls included) in nanoseconds. Lines whose change cannot
+/// be distinguished from noise are not included.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes(HashMap<(FileId, u32), f64>);
 
 impl Changes {
-    /// By how much the line takes longer; nothing where that cannot be told from noise.
+    /// Returns the change of a line in nanoseconds, or `None` if it cannot be distinguished from
+    /// noise.
     pub fn line(&self, file: FileId, line: u32) -> Option<f64> {
         self.0.get(&(file, line)).copied()
     }

@@ -1,32 +1,32 @@
-//! Iterations that are slow among others: an evaluation every hundredth step, a rollout before every
-//! sixteenth update.
+//! Iterations that are slower than the others: an evaluation every 100 steps, a rollout before
+//! every 16th update.
 
 use super::FileId;
 
-/// How the slow iterations of a loop stand among the others.
+/// The slow iterations of a loop, compared with the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SlowIterations {
-    /// Every so many iterations one is slow; nothing where they are slow at unequal distances.
+    /// Iterations from one slow iteration to the next; `None` if the distances are irregular.
     pub period: Option<u32>,
-    /// How many of [`Self::of`] timed iterations were slow.
+    /// The number of slow iterations among the [`Self::of`] timed ones.
     pub count: u32,
-    /// How many iterations were timed.
+    /// The number of timed iterations.
     pub of: u32,
-    /// Nanoseconds of one that is not slow: the median.
+    /// Median nanoseconds of the iterations that are not slow.
     pub typical_ns: f64,
-    /// Nanoseconds of a slow one: the median.
+    /// Median nanoseconds of the slow iterations.
     pub slow_ns: f64,
-    /// Nanoseconds of an iteration on average: over whole periods, where there is one.
+    /// Mean nanoseconds per iteration, over whole periods if there is a period.
     pub mean_ns: f64,
-    /// The line that runs, or takes longer, in the slow ones; where that is known.
+    /// The line that runs only in slow iterations, or takes longer in them, if known.
     pub line: Option<(FileId, u32)>,
-    /// Whether whole periods were profiled, so that the costs of lines are parts of the mean. They are
-    /// parts of the typical iteration otherwise.
+    /// Whether whole periods were profiled. If so, the costs of lines add up to the mean, otherwise
+    /// to the typical iteration.
     pub are_in_lines: bool,
 }
 
 impl SlowIterations {
-    /// What the costs of lines add up to, in nanoseconds.
+    /// Returns the sum of the costs of lines, in nanoseconds.
     pub fn time_ns(&self) -> f64 {
         if self.are_in_lines { self.mean_ns } else { self.typical_ns }
     }

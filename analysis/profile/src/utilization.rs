@@ -1,14 +1,13 @@
-//! [`Utilization`]: what a part of an iteration gets out of its device.
-//! `metrics::utilization` makes it of the iteration's graph.
+//! [`Utilization`]: how well a part of an iteration uses its device.
+//! `attribution::metrics::utilization` computes it from the iteration's graph.
 
 use super::Roof;
 
-/// An amount of work, and how long kernels (on a CPU: operators) took for it.
+/// An amount of work, and the time that kernels (on a CPU: operators) took for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Done {
-    /// Floating-point operations, or bytes that have to move at the least.
+    /// Floating-point operations, or the minimum number of bytes that have to be moved.
     pub amount: f64,
-    /// Nanoseconds.
     pub time_ns: f64,
 }
 
@@ -18,7 +17,8 @@ impl Done {
         self.time_ns += other.time_ns;
     }
 
-    /// Of a peak rate per second, while it ran; nothing where nothing of it ran.
+    /// Returns the share of a peak rate (per second) reached while the work ran, or `None` if
+    /// nothing ran.
     pub fn of_peak(&self, peak: Option<f64>) -> Option<f64> {
         let peak = peak.filter(|peak| *peak > 0.0)?;
         let share = self.amount / (self.time_ns / 1e9) / peak;
@@ -29,11 +29,10 @@ impl Done {
 /// Copies in one direction between host and GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Copied {
-    /// How many.
+    /// Number of copies.
     pub calls: f64,
-    /// Of all of them.
+    /// Total size.
     pub bytes: f64,
-    /// Nanoseconds.
     pub time_ns: f64,
 }
 
@@ -45,70 +44,73 @@ impl Copied {
     }
 }
 
-/// What a part of one iteration does. Times are nanoseconds of one iteration without a profiler, except
-/// those of launches.
+/// The work of a part of one iteration. Times are nanoseconds of one iteration without the
+/// profiler, except launch times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Utilization {
-    /// The GPU was at work for it. A moment at which several kernels run is divided among them, so
-    /// that the parts add up to the time that the GPU was at work at all.
+    /// GPU busy time. When several kernels run concurrently, the time is divided among them, so the
+    /// parts add up to the total busy time of the GPU.
     pub busy_ns: f64,
-    /// Kernels that compute, each at its full length.
+    /// Sum of the full durations of compute kernels.
     pub kernel_ns: f64,
-    /// FP32 outside tensor cores, the arithmetic of element-wise kernels of any type among it.
+    /// FP32 outside of tensor cores. Includes the arithmetic of element-wise kernels of any type.
     pub fp32: Done,
-    /// Products of FP32 numbers in TF32.
+    /// FP32 matrix multiplications in TF32.
     pub tf32: Done,
-    /// Products of FP16 and BF16 numbers.
+    /// FP16 and BF16 matrix multiplications.
     pub half: Done,
-    /// Bytes that operators have to move at the least.
+    /// The minimum number of bytes that operators have to move.
     pub moved: Done,
-    /// Kernels of products on tensor cores.
+    /// Kernel time of matrix multiplications on tensor cores.
     pub tensor_core_ns: f64,
-    /// Kernels of products beside them.
+    /// Kernel time of matrix multiplications without tensor cores.
     pub other_product_ns: f64,
-    /// Kernels of products whose names do not say.
+    /// Kernel time of matrix multiplications whose names do not reveal whether they use tensor
+    /// cores.
     pub unknown_product_ns: f64,
-    /// Occupancy times time, of the kernels whose occupancy is known, and their time.
+    /// Sum of occupancy times duration over the kernels whose occupancy is known.
     pub occupied_ns: f64,
-    /// See `occupied_ns`.
+    /// Sum of the durations of the kernels whose occupancy is known.
     pub occupancy_known_ns: f64,
-    /// Kernels, copies and fills that were started.
+    /// Number of launched kernels, copies and fills.
     pub launches: f64,
-    /// The host within the calls that start them, as recorded.
+    /// Host time in launch calls, as recorded.
     pub launch_ns: f64,
-    /// The host within operators, what they launch included.
+    /// Host time in operators, launches included.
     pub operator_ns: f64,
-    /// The host in calls that wait for the GPU, what they take after it is done.
+    /// Host time in synchronization calls after the GPU is done.
     pub wait_ns: f64,
-    /// From host to GPU.
+    /// Copies from the host to the GPU.
     pub to_device: Copied,
-    /// From GPU to host.
+    /// Copies from the GPU to the host.
     pub to_host: Copied,
-    /// Kernels that communicate. Of ranks on processors the loop's thread waiting for an exchange, and of
-    /// the whole iteration those beside its operators, too.
+    /// Time of communication kernels. On CPU ranks also the time in which the loop's thread waits
+    /// for a collective, and for the whole iteration the time of collectives that overlap with its
+    /// operators.
     pub communication_ns: f64,
-    /// Of that, while nothing computed.
+    /// The part of `communication_ns` in which nothing computed.
     pub exposed_communication_ns: f64,
 }
 
 impl Utilization {
-    /// The share, 0 to 1, of the time of its products that ran on tensor cores; nothing where there
-    /// are no products, or too many of them do not say.
+    /// Returns the share, 0 to 1, of matrix-multiplication time on tensor cores. Returns `None` if
+    /// there are no matrix multiplications, or if the kernel names do not reveal it for more than
+    /// 20% of their time.
     pub fn tensor_cores(&self) -> Option<f64> {
-        const MOST_UNKNOWN: f64 = 0.2;
+        const MAX_UNKNOWN_SHARE: f64 = 0.2;
         let known = self.tensor_core_ns + self.other_product_ns;
         let all = known + self.unknown_product_ns;
-        let is_known = all > 0.0 && self.unknown_product_ns <= MOST_UNKNOWN * all;
+        let is_known = all > 0.0 && self.unknown_product_ns <= MAX_UNKNOWN_SHARE * all;
         is_known.then(|| self.tensor_core_ns / known)
     }
 
-    /// The mean over its kernels' time, 0 to 1, of those whose occupancy is known.
+    /// Returns the time-weighted mean occupancy, 0 to 1, of the kernels whose occupancy is known.
     pub fn occupancy(&self) -> Option<f64> {
         (self.occupancy_known_ns > 0.0).then(|| self.occupied_ns / self.occupancy_known_ns)
     }
 
-    /// What is reached of the device's peak for each type while its operators run: `FP32`, `TF32`,
-    /// `FP16`.
+    /// Returns the reached share of the device's peak rate for `FP32`, `TF32` and `FP16` while
+    /// their operators run.
     pub fn of_peaks(&self, roof: Option<&Roof>) -> [(&'static str, Option<f64>); 3] {
         let roof = roof.copied().unwrap_or_default();
         [
@@ -118,12 +120,12 @@ impl Utilization {
         ]
     }
 
-    /// What is reached of the memory's bandwidth while its operators run.
+    /// Returns the reached share of memory bandwidth while the operators run.
     pub fn of_bandwidth(&self, roof: Option<&Roof>) -> Option<f64> {
         self.moved.of_peak(roof?.bandwidth)
     }
 
-    /// Adds another part's.
+    /// Adds the work of another part.
     pub fn add(&mut self, other: &Utilization) {
         self.busy_ns += other.busy_ns;
         self.kernel_ns += other.kernel_ns;
@@ -150,12 +152,12 @@ impl Utilization {
 /// The whole iteration and its parts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
-    /// Nanoseconds of the iteration that it is about.
+    /// Iteration time in nanoseconds.
     pub iteration_ns: f64,
-    /// Whether a GPU ran it.
+    /// Whether the iteration ran on a GPU.
     pub on_gpu: bool,
-    /// All of it.
+    /// The whole iteration.
     pub whole: Utilization,
-    /// In the order of [`Phase::ALL`](super::Phase::ALL).
+    /// By phase, in the order of [`Phase::ALL`](super::Phase::ALL).
     pub phases: [Utilization; 5],
 }

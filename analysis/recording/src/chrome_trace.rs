@@ -1,40 +1,40 @@
-//! Reads Kineto's Chrome trace, plain or gzip, of 2021 to today.
+//! Reads Kineto's Chrome trace, plain or gzip, from 2021 to today.
 //!
-//! The bytes stream through: one thread inflates, the other reads events, and only a window of a
-//! few hundred kilobytes is held besides the [`Trace`] itself. A file that ends too early gives what
-//! was read and says so; everything else that is wrong is an error that says where.
+//! The file is read as a stream: one thread inflates, the other parses events, and besides the
+//! [`Trace`] only a window of a few hundred kilobytes is in memory. A truncated file gives the part
+//! that was read and the position of the truncation; everything else that is wrong is an error with
+//! its position.
 
-use std::io::{self, Cursor, Read};
+use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use flate2::read::MultiGzDecoder;
-
-use super::chrome_trace_events::{Builder, Event};
+use super::chrome_trace_builder::Builder;
+use super::chrome_trace_events::Event;
 use super::chrome_trace_header::{Header, HeaderKey};
+use super::chrome_trace_inflate::{CHUNKS_IN_FLIGHT, Chunk, fill_chunks};
 use super::chrome_trace_json::{Scanner, Stop};
 use super::trace::Trace;
 
-/// What to keep, and when to give up.
+/// What to read, and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Keep the frames of Python: often half of all events.
+    /// Whether to read Python frames, often half of all events.
     pub python_frames: bool,
-    /// Kept events; beyond it the trace is refused.
+    /// Maximum number of events that are stored. A trace with more is rejected, here and for all
+    /// limits below.
     pub max_events: u64,
-    /// Bytes of different names, shapes and call stacks; beyond it the trace is refused.
+    /// Maximum bytes of distinct names, shapes and call stacks.
     pub max_string_bytes: usize,
-    /// Bytes of memory for what is kept of the trace and for reading it out afterwards; beyond it the
-    /// trace is refused.
+    /// Maximum bytes of memory for the trace and for summarizing it afterwards.
     pub max_memory_bytes: u64,
-    /// Bytes of one event or one member of the header; beyond it the trace is refused.
+    /// Maximum bytes of one event or one header member.
     pub max_value_bytes: usize,
-    /// Bytes of JSON; beyond it the trace is refused.
+    /// Maximum bytes of JSON.
     pub max_json_bytes: u64,
-    /// How many times larger the JSON may be than its gzip data. Real traces reach 30; what is
-    /// made to fill memory reaches 1000.
+    /// Maximum ratio of JSON to gzip data. Real traces reach 30, decompression bombs reach 1000.
     pub max_expansion: u64,
-    /// Bytes of JSON that the inflating thread hands over at a time.
+    /// Bytes of JSON that the inflating thread sends at a time.
     pub chunk_bytes: usize,
 }
 
@@ -53,61 +53,61 @@ impl Default for Options {
     }
 }
 
-/// What reading a trace may take where nobody says otherwise: some 4 GB of JSON with arguments,
-/// or 30 million events without any.
+/// The default of [`Options::max_memory_bytes`], enough for about 4 GB of JSON with arguments, or
+/// 30 million events without arguments.
 pub const DEFAULT_MEMORY_BYTES: u64 = 2_000_000_000;
 
-/// Why a trace could not be read.
+/// The reason why a trace could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file has no bytes.
     #[error("the trace is empty")]
     Empty,
-    /// The bytes could not be had.
+    /// Reading the file failed.
     #[error("cannot read the trace: {0}")]
     Read(#[source] io::Error),
     /// The gzip data is damaged.
     #[error("the trace's gzip data is damaged after {offset} bytes of JSON: {source}")]
     Damaged {
-        /// Bytes of JSON before the damage.
+        /// Number of JSON bytes before the damage.
         offset: u64,
-        /// What inflating said.
+        /// The error of the decoder.
         source: io::Error,
     },
-    /// It is not JSON, or not that of a trace.
+    /// It is not JSON, or not the JSON of a trace.
     #[error("the trace is invalid at byte {offset}: expected {expected}")]
     Invalid {
-        /// Bytes of JSON before it.
+        /// Byte offset of the error in the JSON.
         offset: u64,
-        /// What would have been right.
+        /// The expected input.
         expected: &'static str,
     },
-    /// It is JSON, but no trace.
+    /// It is JSON, but not a trace.
     #[error("the file has no `traceEvents` list: it is not a profiler trace")]
     NoEvents,
-    /// It ended before the first event.
+    /// It is truncated before the first event.
     #[error("the trace is truncated at byte {offset}, before its events")]
     EndsEarly {
-        /// Bytes of JSON.
+        /// Bytes of JSON in the file.
         offset: u64,
     },
     /// One value is too long.
     #[error("the value at byte {offset} exceeds {limit} bytes")]
     ValueTooLong {
-        /// Where it begins.
+        /// Byte offset of the value in the JSON.
         offset: u64,
         /// [`Options::max_value_bytes`].
         limit: usize,
     },
-    /// A limit of [`Options`] is reached.
+    /// A limit of [`Options`] was exceeded.
     #[error("the trace has more than {limit} {what}")]
     TooMany {
-        /// Of what.
+        /// The limited quantity.
         what: &'static str,
         /// The limit.
         limit: u64,
     },
-    /// [`Options::max_memory_bytes`] is reached.
+    /// [`Options::max_memory_bytes`] was exceeded.
     #[error(
         "the trace needs more than {} MB of memory: its first {events} events already do",
         limit / 1_000_000
@@ -115,10 +115,10 @@ pub enum TraceError {
     TooMuchMemory {
         /// The limit.
         limit: u64,
-        /// Events that were kept until then.
+        /// Number of events stored until then.
         events: u64,
     },
-    /// It inflates to far more than a trace would.
+    /// The gzip data is a decompression bomb.
     #[error("the trace's gzip data decompresses to more than {limit} times its size")]
     Bomb {
         /// [`Options::max_expansion`].
@@ -127,13 +127,16 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Reads a Chrome trace as JSON or as gzip of JSON, told apart by its first bytes.
+    /// Reads a Chrome trace, as JSON or as gzip of JSON, detected from its first bytes.
     ///
-    /// The document may be an object with `traceEvents` or the list of events itself. Reading goes on
-    /// a thread of its own. Errors are those of [`TraceError`]; a file that ends too early is none,
-    /// once events have begun: then [`Trace::truncated_at`] says where.
+    /// The document may be an object with `traceEvents`, or the list of events itself. Inflating
+    /// runs on another thread. A file that is truncated after events have begun is not an error;
+    /// [`Trace::truncated_at`] has the position.
+    ///
+    /// # Errors
+    /// Those of [`TraceError`].
     pub fn read(source: impl Read + Send, options: &Options) -> Result<Trace, TraceError> {
-        // Chunks go to and fro, so that no more than these are ever allocated.
+        // Chunks are recycled through `empty`, so only this many are ever allocated.
         let (filled_sender, filled) = sync_channel(CHUNKS_IN_FLIGHT);
         let (empty, empty_receiver) = sync_channel(CHUNKS_IN_FLIGHT + 2);
         thread::scope(|scope| {
@@ -150,140 +153,22 @@ impl Trace {
     }
 }
 
-const CHUNKS_IN_FLIGHT: usize = 4;
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// Below this a high expansion is no threat.
-const EXPANSION_FREE_BYTES: u64 = 4 << 20;
-
-/// What the reading thread sends.
-enum Chunk {
-    Bytes(Vec<u8>),
-    /// The file was cut off; there is no more.
-    Cut,
-    Failed(TraceError),
-}
-
-fn fill_chunks(
-    mut source: impl Read,
-    options: &Options,
-    filled: &SyncSender<Chunk>,
-    empty: &Receiver<Vec<u8>>,
-) {
-    let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
-    if let Err(error) = source.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic) {
-        let _ = filled.send(Chunk::Failed(TraceError::Read(error)));
-        return;
-    }
-    let zipped = magic == GZIP_MAGIC;
-    let whole = Counted { inner: Cursor::new(magic).chain(source), bytes: 0 };
-    let mut source = if zipped {
-        Source::Gzip(Box::new(MultiGzDecoder::new(whole)))
-    } else {
-        Source::Plain(whole)
-    };
-    let mut total = 0u64;
-    loop {
-        let mut chunk = empty.try_recv().unwrap_or_default();
-        chunk.clear();
-        chunk.reserve_exact(options.chunk_bytes);
-        let result =
-            source.by_ref().take(options.chunk_bytes.max(1) as u64).read_to_end(&mut chunk);
-        let got = chunk.len() as u64;
-        total = total.saturating_add(got);
-        // The reader hung up once it had an error or all it wanted: then there is nothing to tell.
-        if got > 0 && filled.send(Chunk::Bytes(chunk)).is_err() {
-            return;
-        }
-        let last = match result {
-            Err(error) => source.explain(error, total),
-            Ok(_) if total > options.max_json_bytes => {
-                let limit = options.max_json_bytes;
-                Chunk::Failed(TraceError::TooMany { what: "bytes of JSON", limit })
-            }
-            Ok(_) if total > source.most_json_bytes(options) => {
-                Chunk::Failed(TraceError::Bomb { limit: options.max_expansion })
-            }
-            Ok(_) if got == 0 => return,
-            Ok(_) => continue,
-        };
-        let _ = filled.send(last);
-        return;
-    }
-}
-
-enum Source<R> {
-    Plain(Counted<R>),
-    Gzip(Box<MultiGzDecoder<Counted<R>>>),
-}
-
-impl<R: Read> Source<R> {
-    fn explain(&self, error: io::Error, total: u64) -> Chunk {
-        match self {
-            Source::Gzip(_) if error.kind() == io::ErrorKind::UnexpectedEof => Chunk::Cut,
-            // flate2 names what is wrong with the data by these.
-            Source::Gzip(_)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData
-                ) =>
-            {
-                Chunk::Failed(TraceError::Damaged { offset: total, source: error })
-            }
-            _ => Chunk::Failed(TraceError::Read(error)),
-        }
-    }
-
-    fn most_json_bytes(&self, options: &Options) -> u64 {
-        match self {
-            Source::Plain(_) => u64::MAX,
-            Source::Gzip(decoder) => decoder
-                .get_ref()
-                .bytes
-                .saturating_mul(options.max_expansion)
-                .saturating_add(EXPANSION_FREE_BYTES),
-        }
-    }
-}
-
-impl<R: Read> Read for Source<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Source::Plain(source) => source.read(buffer),
-            Source::Gzip(source) => source.read(buffer),
-        }
-    }
-}
-
-/// Counts what is read through it.
-struct Counted<R> {
-    inner: R,
-    bytes: u64,
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        self.bytes = self.bytes.saturating_add(read as u64);
-        Ok(read)
-    }
-}
-
-/// The part of the JSON that is being read.
+/// The part of the JSON that is in memory.
 struct Window<'o> {
     filled: Receiver<Chunk>,
     empty: SyncSender<Vec<u8>>,
     options: &'o Options,
     bytes: Vec<u8>,
-    /// Where the next value begins.
+    /// Offset of the next value in `bytes`.
     at: usize,
-    /// Bytes of JSON before `bytes`.
+    /// Number of JSON bytes before `bytes`.
     dropped: u64,
-    ended: bool,
-    /// The gzip data stopped in the middle, even if the JSON was complete.
-    cut: bool,
+    has_ended: bool,
+    /// Whether the gzip data was truncated, even if the JSON was complete.
+    is_truncated: bool,
 }
 
-/// How reading a value from the window ended, where it did not fail.
+/// The result of reading a value from the window, if there was no error.
 enum Progress<T> {
     Read(T),
     /// The JSON ended within the value.
@@ -293,20 +178,20 @@ enum Progress<T> {
 impl<'o> Window<'o> {
     fn new(filled: Receiver<Chunk>, empty: SyncSender<Vec<u8>>, options: &'o Options) -> Self {
         let (bytes, at, dropped) = (Vec::new(), 0, 0);
-        Window { filled, empty, options, bytes, at, dropped, ended: false, cut: false }
+        Window { filled, empty, options, bytes, at, dropped, has_ended: false, is_truncated: false }
     }
 
     fn offset(&self, at: usize) -> u64 {
         self.dropped.saturating_add(at as u64)
     }
 
-    /// The bytes of JSON so far.
+    /// Returns the number of JSON bytes received so far.
     fn end_offset(&self) -> u64 {
         self.offset(self.bytes.len())
     }
 
-    /// Reads a value that may go on beyond the window: then more is fetched, and the value is read
-    /// again from its start. Only a whole value moves the window on.
+    /// Reads a value that may extend beyond the window. If it does, more bytes are received and the
+    /// value is read again from its start. Only a complete value advances the window.
     fn read<T>(
         &mut self,
         mut value: impl FnMut(&mut Scanner<'_>) -> Result<T, ValueError>,
@@ -319,7 +204,7 @@ impl<'o> Window<'o> {
                     return Ok(Progress::Read(read));
                 }
                 Err(ValueError::Stop(Stop::Incomplete)) => {
-                    if self.ended {
+                    if self.has_ended {
                         return Ok(Progress::Ended);
                     }
                     self.fetch()?;
@@ -332,8 +217,8 @@ impl<'o> Window<'o> {
         }
     }
 
-    /// Drops what was read and gets at least one chunk more, and as much as there was before: so
-    /// reading a long value again and again takes time in proportion to its length.
+    /// Drops the bytes that were read and receives at least one chunk, and at least as many bytes
+    /// as before. So reading a long value repeatedly takes time linear in its length.
     fn fetch(&mut self) -> Result<(), TraceError> {
         self.bytes.drain(..self.at);
         self.dropped = self.offset(self.at);
@@ -343,16 +228,16 @@ impl<'o> Window<'o> {
             return Err(TraceError::ValueTooLong { offset: self.dropped, limit });
         }
         let wanted = self.bytes.len().saturating_mul(2).max(1);
-        while self.bytes.len() < wanted && !self.ended {
+        while self.bytes.len() < wanted && !self.has_ended {
             match self.filled.recv() {
                 Ok(Chunk::Bytes(chunk)) => {
                     self.bytes.extend_from_slice(&chunk);
-                    // Where the thread has ended nobody needs the chunk back.
+                    // If the thread has ended, the chunk is not needed.
                     let _ = self.empty.try_send(chunk);
                 }
                 Ok(Chunk::Failed(error)) => return Err(error),
-                Ok(Chunk::Cut) => (self.ended, self.cut) = (true, true),
-                Err(_) => self.ended = true,
+                Ok(Chunk::Truncated) => (self.has_ended, self.is_truncated) = (true, true),
+                Err(_) => self.has_ended = true,
             }
         }
         Ok(())
@@ -401,7 +286,7 @@ fn read_document(window: &mut Window<'_>, options: &Options) -> Result<Trace, Tr
         Part::Complete if !found_events => return Err(TraceError::NoEvents),
         Part::Complete => {
             expect_nothing_more(window)?;
-            window.cut
+            window.is_truncated
         }
     };
     builder.trace_mut().truncated_at = truncated.then(|| window.end_offset());
@@ -414,7 +299,7 @@ fn read_document(window: &mut Window<'_>, options: &Options) -> Result<Trace, Tr
 
 fn skip_byte_order_mark(window: &mut Window<'_>) -> Result<(), TraceError> {
     const MARK: &[u8] = "\u{feff}".as_bytes();
-    while window.bytes.len() < MARK.len() && !window.ended {
+    while window.bytes.len() < MARK.len() && !window.has_ended {
         window.fetch()?;
     }
     if window.bytes.starts_with(MARK) {
@@ -423,7 +308,7 @@ fn skip_byte_order_mark(window: &mut Window<'_>) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// Reads the document's object: its header and its events. Also says whether there were events.
+/// Reads the document's object: header and events. Also returns whether there were events.
 fn read_object(
     window: &mut Window<'_>,
     builder: &mut Builder<'_>,
@@ -433,7 +318,7 @@ fn read_object(
     let mut first = true;
     window.at += 1;
     loop {
-        // Passes over the comma and reads the key with its colon, or nothing at the end.
+        // Skips the comma and reads the key with its colon, or nothing at the end.
         let key = window.read(|scanner| {
             if scanner.accept(b'}')? {
                 return Ok(None);
@@ -475,8 +360,7 @@ fn read_events(window: &mut Window<'_>, builder: &mut Builder<'_>) -> Result<Par
     read_events_after_bracket(window, builder)
 }
 
-/// Reads events up to the bracket that closes their list. A comma before it is allowed, as Chrome
-/// allows it.
+/// Reads events up to the bracket that closes their list. Accepts a comma before it, like Chrome.
 fn read_events_after_bracket(
     window: &mut Window<'_>,
     builder: &mut Builder<'_>,

@@ -1,5 +1,5 @@
-//! What a trace says beside its events: devices, base time, place in a distributed run. The rest,
-//! above all `metadata` with its recorder's environment, is passed over and never kept.
+//! The header of a trace: devices, base time, rank. Everything else is skipped and never stored,
+//! above all `metadata` with the environment of the recording process.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::chrome_trace_json::Token;
 use super::trace::{DeviceProperties, Distributed};
 
-/// A member of the document's object.
+/// A member of the top-level object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeaderKey {
     Events,
@@ -28,7 +28,7 @@ impl HeaderKey {
     }
 }
 
-/// The document's members that are kept.
+/// The members that are stored.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Header {
     pub(super) base_time_ns: Option<i64>,
@@ -37,7 +37,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Keeps a member's value, as far as it is what it should be.
+    /// Stores the value of a member, if it is valid.
     pub(super) fn set(&mut self, key: HeaderKey, value: Token<'_>) {
         match key {
             HeaderKey::BaseTime => self.base_time_ns = value.signed(),

@@ -1,35 +1,35 @@
-//! JSON, read from a window of bytes that may end anywhere.
+//! A JSON scanner for a window of bytes that may end anywhere.
 //!
-//! A trace is up to gigabytes of small objects of a known form, of which a tenth of the bytes is
-//! kept, and it comes as a stream. This scanner borrows every token, copies nothing and converts only
-//! what is kept: on the 53 MB sample trace, reading and building the model takes 98 ms of one core,
+//! A trace is a stream of up to gigabytes of small objects with a known structure, and only a tenth
+//! of the bytes is stored. This scanner borrows every token, copies nothing and converts only what
+//! is stored: for the 53 MB sample trace, reading and building the model takes 98 ms on one core,
 //! while serde_json takes 170 ms (and sonic-rs no less) to fill typed structs from a slice of the
-//! whole, and longer from a stream. serde_json is the oracle in the tests: whatever it accepts is
-//! read as the same values. Beyond it, `NaN`, `Infinity` and `inf` are accepted, which Python and
-//! profilers write, sloppy numbers such as `01`, and any bytes within strings.
+//! whole file, and longer from a stream. serde_json is the oracle in the tests: everything that it
+//! accepts is read as the same values. The scanner also accepts `NaN`, `Infinity` and `inf`, which
+//! Python and profilers write, malformed numbers such as `01`, and any bytes in strings.
 
 use std::borrow::Cow;
 
 use memchr::memchr2;
 
-/// Nesting beyond this is refused, as serde_json does it. Real traces nest 7 deep.
+/// Maximum nesting depth, the same as serde_json's. Real traces have depth 7.
 pub(super) const MAX_DEPTH: usize = 128;
 
-/// Why reading a value stopped.
+/// The reason why reading a value stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The window ended within the value: with more bytes it may be complete.
+    /// The window ended within the value, which may be complete with more bytes.
     Incomplete,
-    /// No bytes after this can make it JSON.
+    /// It is not JSON, whatever bytes follow.
     Invalid {
-        /// Where, from the start of the window.
+        /// Offset from the start of the window.
         at: usize,
-        /// What would have been right, in a person's words.
+        /// The expected input, for the error message.
         expected: &'static str,
     },
 }
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -39,13 +39,13 @@ enum Kind {
     Nested,
 }
 
-/// A value whose text is borrowed and whose meaning is not yet looked at.
+/// A value as borrowed bytes, not yet converted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Token<'a> {
-    /// There was none.
+    /// There is no value.
     #[default]
     Missing,
-    /// The bytes between the quotes, and whether there is a backslash in them.
+    /// The bytes between the quotes, and whether they contain a backslash.
     Text { bytes: &'a [u8], escaped: bool },
     /// The bytes of a number.
     Number(&'a [u8]),
@@ -56,7 +56,7 @@ pub(super) enum Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// The text of a string.
+    /// Returns the text of a string.
     pub(super) fn text(self) -> Option<Cow<'a, str>> {
         match self {
             Token::Text { bytes, escaped: false } => Some(utf8(bytes)),
@@ -65,7 +65,7 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// A string's or a number's text: `tid` is `25738`, `"25738"` or `"stream 7"`.
+    /// Returns the text of a string or number: `tid` is `25738`, `"25738"` or `"stream 7"`.
     pub(super) fn label(self) -> Option<Cow<'a, str>> {
         match self {
             Token::Number(bytes) => Some(utf8(bytes)),
@@ -73,7 +73,7 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// The bytes of a string without a backslash.
+    /// Returns the bytes of a string without a backslash.
     pub(super) fn plain(self) -> Option<&'a [u8]> {
         match self {
             Token::Text { bytes, escaped: false } => Some(bytes),
@@ -81,7 +81,7 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// The bytes of an array or object.
+    /// Returns the bytes of an array or object.
     pub(super) fn nested(self) -> Option<&'a [u8]> {
         match self {
             Token::Nested(bytes) => Some(bytes),
@@ -89,7 +89,7 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// The bytes of a number, also of one that stands in quotes.
+    /// Returns the bytes of a number, which may be quoted.
     pub(super) fn number(self) -> Option<&'a [u8]> {
         match self {
             Token::Number(bytes) | Token::Text { bytes, escaped: false } => Some(bytes),
@@ -97,54 +97,54 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// A whole number that is not negative.
+    /// Returns a non-negative integer.
     pub(super) fn unsigned(self) -> Option<u64> {
-        whole_number(self.number()?)
+        integer(self.number()?)
     }
 
-    /// A whole number.
+    /// Returns an integer.
     pub(super) fn signed(self) -> Option<i64> {
         let bytes = self.number()?;
         match bytes.strip_prefix(b"-") {
-            Some(magnitude) => 0i64.checked_sub_unsigned(whole_number(magnitude)?),
-            None => whole_number(bytes)?.try_into().ok(),
+            Some(magnitude) => 0i64.checked_sub_unsigned(integer(magnitude)?),
+            None => integer(bytes)?.try_into().ok(),
         }
     }
 
-    /// Any number that is finite.
+    /// Returns a finite number.
     pub(super) fn float(self) -> Option<f32> {
         let value: f32 = std::str::from_utf8(self.number()?).ok()?.parse().ok()?;
         value.is_finite().then_some(value)
     }
 
-    /// Microseconds as nanoseconds, see [`nanoseconds`].
+    /// Converts microseconds to nanoseconds, see [`nanoseconds`].
     pub(super) fn nanoseconds(self) -> Option<i64> {
         nanoseconds(self.number()?)
     }
 }
 
-/// Bytes as text; what is not UTF-8 becomes U+FFFD.
+/// Converts bytes to text, with U+FFFD for invalid UTF-8.
 pub(super) fn utf8(bytes: &[u8]) -> Cow<'_, str> {
-    // Several times as fast as asking for the lossy conversion at once.
+    // Several times as fast as calling the lossy conversion directly.
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// A decimal number of microseconds, in nanoseconds; digits beyond are rounded. It never goes
-/// through a float, which holds microseconds since 1970 no finer than a quarter of one. Nothing
-/// where it is not a number or does not fit.
+/// Converts a decimal number of microseconds to nanoseconds, rounding further digits. Does not use
+/// floats, which represent microseconds since 1970 with a resolution of a quarter microsecond.
+/// Returns `None` if it is not a number or does not fit.
 pub(super) fn nanoseconds(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix(b"-") {
         Some(rest) => (true, rest),
         None => (false, text),
     };
     let (mut mantissa, mut power) = (0u64, 3i32);
-    let (mut any, mut in_fraction) = (false, false);
+    let (mut has_digits, mut in_fraction) = (false, false);
     let mut rest = digits.iter();
     for byte in rest.by_ref() {
         match byte {
             b'0'..=b'9' => {
-                any = true;
-                // Digits that do not fit any more are far beyond a nanosecond or out of range.
+                has_digits = true;
+                // Digits that do not fit are far below a nanosecond, or the number is out of range.
                 if mantissa < u64::MAX / 10 {
                     mantissa = mantissa * 10 + u64::from(byte - b'0');
                     power = power.checked_sub(i32::from(in_fraction))?;
@@ -173,11 +173,11 @@ pub(super) fn nanoseconds(text: &[u8]) -> Option<i64> {
             None => 0,
         }
     };
-    let magnitude = i64::try_from(magnitude).ok().filter(|_| any)?;
+    let magnitude = i64::try_from(magnitude).ok().filter(|_| has_digits)?;
     Some(if negative { -magnitude } else { magnitude })
 }
 
-fn whole_number(bytes: &[u8]) -> Option<u64> {
+fn integer(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
     }
@@ -187,7 +187,7 @@ fn whole_number(bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// Reads values one after the other from a window of bytes.
+/// Reads consecutive values from a window of bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Scanner<'a> {
     window: &'a [u8],
@@ -199,12 +199,12 @@ impl<'a> Scanner<'a> {
         Scanner { window, at }
     }
 
-    /// Where the next byte is, from the start of the window.
+    /// Returns the offset of the next byte from the start of the window.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// The next byte that is not white space, which stays the next.
+    /// Skips white space and returns the next byte without consuming it.
     #[inline]
     pub(super) fn peek(&mut self) -> Result<u8, Stop> {
         loop {
@@ -216,18 +216,18 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes over one byte.
+    /// Skips one byte.
     #[inline]
     pub(super) fn advance(&mut self) {
         self.at += 1;
     }
 
-    /// Passes over this byte where it is the next after white space.
+    /// Skips white space, then this byte if it is next. Returns whether it was.
     #[inline]
     pub(super) fn accept(&mut self, byte: u8) -> Result<bool, Stop> {
-        let there = self.peek()? == byte;
-        self.at += usize::from(there);
-        Ok(there)
+        let is_next = self.peek()? == byte;
+        self.at += usize::from(is_next);
+        Ok(is_next)
     }
 
     #[inline]
@@ -239,7 +239,7 @@ impl<'a> Scanner<'a> {
         Stop::Invalid { at: self.at, expected }
     }
 
-    /// Reads an object; `member` is given each key and has to read or skip the value.
+    /// Reads an object. `member` receives each key and must read or skip the value.
     #[inline]
     pub(super) fn object(
         &mut self,
@@ -263,7 +263,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A key with its colon. Keys with a backslash are nobody's that we know: they stay as written.
+    /// Reads a key with its colon. Keys with a backslash are not unescaped, because no known key
+    /// has one.
     #[inline]
     pub(super) fn key(&mut self) -> Result<&'a [u8], Stop> {
         if self.peek()? != b'"' {
@@ -275,12 +276,12 @@ impl<'a> Scanner<'a> {
         Ok(key)
     }
 
-    /// The next value. What is within an array or object is checked and passed over.
+    /// Reads a value. The contents of arrays and objects are checked and skipped.
     #[inline]
     pub(super) fn value(&mut self) -> Result<Token<'a>, Stop> {
         self.peek()?;
         let start = self.at;
-        let kind = self.pass_over(0)?;
+        let kind = self.skip_kind(0)?;
         let bytes = self.since(start);
         let quoted = || bytes.get(1..bytes.len().saturating_sub(1)).unwrap_or_default();
         Ok(match kind {
@@ -292,15 +293,15 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Passes over a value.
+    /// Skips a value.
     #[inline]
     pub(super) fn skip(&mut self) -> Result<(), Stop> {
-        self.pass_over(0).map(drop)
+        self.skip_kind(0).map(drop)
     }
 
-    /// Passes over a value and says what it was. It gives no token, because moving those through
-    /// the recursion took a tenth of the time.
-    fn pass_over(&mut self, depth: usize) -> Result<Kind, Stop> {
+    /// Skips a value and returns its kind. It does not return a token, because moving tokens
+    /// through the recursion took a tenth of the time.
+    fn skip_kind(&mut self, depth: usize) -> Result<Kind, Stop> {
         match self.peek()? {
             b'"' => {
                 self.at += 1;
@@ -314,7 +315,7 @@ impl<'a> Scanner<'a> {
                 self.at += 1;
                 if !self.accept(b']')? {
                     loop {
-                        self.pass_over(depth + 1)?;
+                        self.skip_kind(depth + 1)?;
                         let next = self.peek()?;
                         if next != b',' && next != b']' {
                             return Err(self.invalid("a comma or the end of the array"));
@@ -328,34 +329,36 @@ impl<'a> Scanner<'a> {
                 Ok(Kind::Nested)
             }
             b'{' => {
-                self.object(|_, scanner| scanner.pass_over(depth + 1).map(drop))?;
+                self.object(|_, scanner| scanner.skip_kind(depth + 1).map(drop))?;
                 Ok(Kind::Nested)
             }
-            b'0'..=b'9' => self.pass_over_number(),
+            b'0'..=b'9' => self.skip_number(),
             b'-' => match self.window.get(self.at + 1) {
-                Some(b'0'..=b'9') => self.pass_over_number(),
-                Some(_) => self.pass_over_word(),
+                Some(b'0'..=b'9') => self.skip_number(),
+                Some(_) => self.skip_word(),
                 None => Err(Stop::Incomplete),
             },
-            _ => self.pass_over_word(),
+            _ => self.skip_word(),
         }
     }
 
-    fn pass_over_number(&mut self) -> Result<Kind, Stop> {
+    fn skip_number(&mut self) -> Result<Kind, Stop> {
         let rest = self.window.get(self.at..).unwrap_or_default();
         let in_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
         let Some(length) = rest.iter().position(|byte| !in_number(byte)) else {
-            return Err(self.cut_value(rest));
+            return Err(self.incomplete_value(rest));
         };
         self.at += length;
         Ok(Kind::Number)
     }
 
-    /// A word: everything up to what can follow a value.
-    fn pass_over_word(&mut self) -> Result<Kind, Stop> {
+    /// Skips a word, which ends at a byte that can follow a value.
+    fn skip_word(&mut self) -> Result<Kind, Stop> {
         let rest = self.window.get(self.at..).unwrap_or_default();
         let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
-        let Some(length) = rest.iter().position(ends) else { return Err(self.cut_value(rest)) };
+        let Some(length) = rest.iter().position(ends) else {
+            return Err(self.incomplete_value(rest));
+        };
         match rest.get(..length).unwrap_or_default() {
             b"null" | b"true" | b"false" | b"NaN" | b"nan" | b"-nan" | b"Infinity"
             | b"-Infinity" | b"inf" | b"-inf" => {
@@ -366,8 +369,9 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// No number and no word is very long: then more bytes cannot help.
-    fn cut_value(&self, rest: &[u8]) -> Stop {
+    /// Returns the reason why a number or word at the end of the window is not complete. None is so
+    /// long that more bytes would help beyond 4096.
+    fn incomplete_value(&self, rest: &[u8]) -> Stop {
         if rest.len() > 4096 { self.invalid("a value") } else { Stop::Incomplete }
     }
 
@@ -375,7 +379,7 @@ impl<'a> Scanner<'a> {
         self.window.get(start..self.at).unwrap_or_default()
     }
 
-    /// The bytes up to the closing quote, and whether there is a backslash in them.
+    /// Reads up to the closing quote. Returns the bytes, and whether they contain a backslash.
     #[inline]
     fn string_after_quote(&mut self) -> Result<(&'a [u8], bool), Stop> {
         let start = self.at;
@@ -395,7 +399,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The text of a string with escapes; what is no valid escape or no valid UTF-8 becomes U+FFFD.
+/// Unescapes a string, with U+FFFD for invalid escapes and invalid UTF-8.
 fn unescape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -421,8 +425,8 @@ fn unescape(bytes: &[u8]) -> String {
     text
 }
 
-/// The character of `\u12ab`, or of two of them where they are a surrogate pair, and the length of
-/// what was read.
+/// Returns the character of `\u12ab`, or of a surrogate pair of two of them, and the length of the
+/// escape.
 fn unescape_unicode(escape: &[u8]) -> (char, usize) {
     let code_unit = |at: usize| -> Option<u32> {
         let digits = escape.get(at..at + 6)?.strip_prefix(b"\\u")?;

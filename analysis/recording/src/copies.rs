@@ -1,13 +1,14 @@
-//! What a GPU copied or filled, by the name that the profiler gives it: the one place that reads such names.
+//! Classifies GPU copies and fills by the names that profilers give them. No other module parses
+//! these names.
 //!
-//! Kineto writes `Memcpy HtoD (Pageable -> Device)`, and on ROCm, which does not tell one memory of the host
-//! from another, `Memcpy HtoD (Host -> Device)`. Its traces of ROCm until 2023 have roctracer's own names
-//! (`getOclCommandKindString` of AMD's ROCclr), and have them among the kernels: `CopyHostToDevice`,
+//! Kineto writes `Memcpy HtoD (Pageable -> Device)`, and on ROCm, which does not distinguish kinds
+//! of host memory, `Memcpy HtoD (Host -> Device)`. ROCm traces until 2023 have roctracer's names
+//! (`getOclCommandKindString` of AMD's ROCclr), among the kernels: `CopyHostToDevice`,
 //! `FillBuffer`.
 
 use super::trace::ActivityKind;
 
-/// From where to where a copy goes.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the host to a GPU.
@@ -18,7 +19,7 @@ pub enum Direction {
     OnDevices,
 }
 
-/// Where a copy goes; nothing where its name does not say.
+/// Returns the direction of a copy, or `None` if its name does not contain it.
 pub fn direction(copy: &str) -> Option<Direction> {
     const MARKS: [(Direction, [&str; 3]); 3] = [
         (Direction::OnDevices, ["DtoD", "Device -> Device", "DeviceToDevice"]),
@@ -29,7 +30,8 @@ pub fn direction(copy: &str) -> Option<Direction> {
     found.next().map(|(direction, _)| *direction)
 }
 
-/// What roctracer's name for a piece of work stands for: a copy, a fill, or else a kernel.
+/// Returns the kind of a kernel entry: a copy or a fill if it has one of roctracer's names, else a
+/// kernel.
 pub(super) fn kind_of_kernel(name: &[u8]) -> ActivityKind {
     match name.strip_suffix(b"2D").unwrap_or(name) {
         b"CopyHostToDevice" | b"CopyDeviceToHost" | b"CopyDeviceToDevice" => ActivityKind::Memcpy,
@@ -43,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_all_vendors_profilers() {
+    fn direction_parses_names_of_all_profilers() {
         for (name, expected) in [
             ("Memcpy HtoD (Pinned -> Device)", Some(Direction::ToDevice)),
             ("Memcpy HtoD (Host -> Device)", Some(Direction::ToDevice)),
@@ -62,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_among_the_kernels() {
+    fn kernel_entries_can_be_copies_and_fills() {
         assert_eq!(kind_of_kernel(b"CopyHostToDevice"), ActivityKind::Memcpy);
         assert_eq!(kind_of_kernel(b"CopyDeviceToDevice2D"), ActivityKind::Memcpy);
         assert_eq!(kind_of_kernel(b"FillBuffer"), ActivityKind::Memset);

@@ -1,14 +1,15 @@
-//! Which runtime call started a GPU activity, and which operator made that call.
+//! Finds the runtime call that launched a GPU activity, and the operator that made the call.
 //!
-//! By `correlation`, then by time on the calling thread. The profiler's own `External id` named
-//! the right operator for 0 to 71% of the kernels in traces of 2022 to 2024, so it is not used.
+//! Calls are found by `correlation`, operators by time on the calling thread. The profiler's
+//! `External id` named the correct operator for only 0 to 71% of the kernels in traces of 2022 to
+//! 2024, so it is not used.
 
 use super::trace::{Activity, Interval, Operator, RuntimeCall, ThreadId, Trace};
 
-/// For each of [`Trace::activities`] the index of the runtime call that started it. Nothing for an
-/// activity that was started before the recording began and leaked into it.
+/// Returns by index in [`Trace::activities`] the index of the runtime call that launched it. `None`
+/// for an activity that was launched before the recording began.
 ///
-/// Where several calls bear the same number (several processes in one trace), it is the latest
+/// If several calls have the same number (several processes in one trace), it is the latest one
 /// that began before the activity.
 pub fn runtime_call_of_activities(trace: &Trace) -> Vec<Option<usize>> {
     let mut by_correlation: Vec<(u64, i64, usize)> = trace
@@ -27,19 +28,19 @@ fn find_call(by_correlation: &[(u64, i64, usize)], activity: &Activity) -> Optio
     let same = by_correlation.get(first..)?;
     let same = same.get(..same.partition_point(|(number, ..)| *number == wanted))?;
     let started = same.partition_point(|(_, start_ns, _)| *start_ns <= activity.start_ns);
-    // The clocks of host and GPU differ by some microseconds, so that a kernel can seem to start
-    // before its launch: then it is the first call.
+    // The clocks of host and GPU differ by some microseconds, so a kernel can appear to start
+    // before its launch. Then it is the first call.
     same.get(started.saturating_sub(1)).map(|(_, _, index)| *index)
 }
 
-/// For each of [`Trace::runtime_calls`] the index of the innermost operator that was running on the
-/// same thread when the call began.
+/// Returns by index in [`Trace::runtime_calls`] the index of the innermost operator that was
+/// running on the same thread when the call began.
 pub fn operator_of_runtime_calls(trace: &Trace) -> Vec<Option<usize>> {
     let at = |call: &RuntimeCall| (call.thread, call.start_ns);
     innermost(&trace.operators, trace.runtime_calls.iter().map(at))
 }
 
-/// [`innermost`] among operators.
+/// [`innermost`] for operators.
 pub fn innermost_operators(
     operators: &[Operator],
     moments: impl IntoIterator<Item = (ThreadId, i64)>,
@@ -47,9 +48,9 @@ pub fn innermost_operators(
     innermost(operators, moments)
 }
 
-/// For each moment, given as thread and nanoseconds, the index of the innermost interval that was
-/// running then. Both the intervals and the moments have to be sorted by thread and start, as those
-/// of a [`Trace`] are; the time it takes is linear in their number.
+/// Returns for each moment, given as thread and nanoseconds, the index of the innermost interval
+/// that was running. Intervals and moments must be sorted by thread and start, as those of a
+/// [`Trace`] are. Takes linear time.
 pub fn innermost<T: Interval>(
     intervals: &[T],
     moments: impl IntoIterator<Item = (ThreadId, i64)>,
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_apart() {
+    fn threads_are_independent() {
         check(
             &[
                 ("cpu_op", 1, 0, 100, 0),
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_calls_with_one_number_it_is_the_latest_before() {
+    fn duplicate_correlations_use_the_latest_earlier_call() {
         check(
             &[
                 ("cpu_op", 1, 0, 20, 0),

@@ -1,9 +1,11 @@
-//! What one run left behind: the profiler's trace, and beside it the manifest and the line log of
-//! the agent. `docs/recording.md` describes the folder.
+//! The recording of one run: the profiler's trace, and the manifest and line log of the agent.
+//! `docs/recording.md` describes the folder.
 
 pub mod chrome_trace;
+mod chrome_trace_builder;
 mod chrome_trace_events;
 mod chrome_trace_header;
+mod chrome_trace_inflate;
 mod chrome_trace_json;
 pub mod copies;
 pub mod correlation;
@@ -19,15 +21,16 @@ use ridgeline_devices::device_spec::Ceilings;
 
 pub use strings::{Interner, StringId, Strings};
 
-/// One run, or a trace that was recorded elsewhere: a recording with less in it.
+/// The recording of one run. A trace that was recorded elsewhere is a recording with less
+/// information.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
-    /// What the agent knew about the run; nothing for a trace recorded elsewhere.
+    /// What the agent recorded about the run; `None` for a trace recorded elsewhere.
     pub manifest: Option<manifest::Manifest>,
-    /// What the profiler saw.
+    /// The profiler's trace.
     pub trace: trace::Trace,
-    /// Which user lines ran when.
+    /// The user's lines over time.
     pub lines: Option<line_log::LineLog>,
-    /// What the GPU that ran it was measured to reach, where whoever read the recording knows.
+    /// Measured rates of the GPU that ran it, if the reader of the recording knows them.
     pub ceilings: Option<Ceilings>,
 }

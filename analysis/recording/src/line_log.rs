@@ -1,225 +1,58 @@
-//! `lines.bin`: where the user's program stood, at every time. `docs/recording.md` is its
-//! description.
+//! `lines.bin`: the user's call stack over time. `docs/recording.md` describes the format.
 //!
-//! The log is a sequence of small events; what attribution asks is "which stack, at this time, on
-//! this thread". So reading replays the events once and keeps, per thread, the moments at which
-//! the stack changed. Stacks are shared in a tree, which keeps a recording of a million events at
-//! some tens of megabytes however deep its stacks are.
+//! The log is a sequence of small events, while attribution asks "which stack, at this time, on
+//! this thread". So reading replays the events once and stores, per thread, the moments at which
+//! the stack changed. Stacks share a tree, so a recording of a million events takes some tens of
+//! megabytes however deep its stacks are.
 
-use std::collections::HashMap;
+mod stacks;
+
+pub use stacks::{MAX_DEPTH, Marker, MarkerId, Markers, StackFrame, StackId, Stacks};
 
 /// The first eight bytes of the file.
 pub const MAGIC: [u8; 8] = *b"RDGLINES";
 /// The version of the format that this crate reads.
 pub const VERSION: u32 = 1;
-/// The size of a record, in bytes, in version 1.
+/// The minimum size of a record in bytes, which is its size in version 1.
 pub const RECORD_SIZE: usize = 24;
 /// Bytes before the first record.
 pub const HEADER_SIZE: usize = 16;
 
-/// Frames beyond this depth count as their 512th: no training loop nests its own functions deeper,
-/// and work on a stack stays bounded.
-pub const MAX_DEPTH: u16 = 512;
-
-/// Index into [`Stacks`]; [`StackId::EMPTY`] is a time at which no user code was on the stack.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StackId(pub u32);
-
-impl StackId {
-    /// No user frame.
-    pub const EMPTY: StackId = StackId(0);
-}
-
-/// Index into [`Markers`]; [`MarkerId::NONE`] is a time outside every module and phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MarkerId(pub u32);
-
-impl MarkerId {
-    /// Outside every module and phase.
-    pub const NONE: MarkerId = MarkerId(0);
-}
-
-/// A frame on a stack: a function, and the line on which it stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct StackFrame {
-    /// The stack below this frame.
-    pub caller: StackId,
-    /// Index into the manifest's codes.
-    pub code: u32,
-    /// From 1.
-    pub line: u32,
-}
-
-/// What a program may be inside of, besides functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Marker {
-    /// A call of a module instance, by index into the manifest's modules.
-    Module(u32),
-    /// A phase by its number in the line log: 0 data, 1 forward, 2 backward, 3 optimizer.
-    Phase(u32),
-}
-
-/// All stacks that occurred, as a tree: each is its innermost frame and the stack below.
-#[derive(Clone, Debug)]
-pub struct Stacks {
-    frames: Vec<StackFrame>,
-    depths: Vec<u16>,
-    ids: HashMap<StackFrame, StackId>,
-}
-
-impl Default for Stacks {
-    fn default() -> Stacks {
-        Stacks { frames: vec![StackFrame::default()], depths: vec![0], ids: HashMap::new() }
-    }
-}
-
-impl Stacks {
-    /// How many stacks there are, the empty one included.
-    pub fn len(&self) -> usize {
-        self.frames.len()
-    }
-
-    /// Whether there is no stack but the empty one.
-    pub fn is_empty(&self) -> bool {
-        self.frames.len() == 1
-    }
-
-    /// The innermost frame, or nothing for the empty stack.
-    pub fn top(&self, stack: StackId) -> Option<StackFrame> {
-        if stack == StackId::EMPTY { None } else { self.frames.get(stack.0 as usize).copied() }
-    }
-
-    /// Number of frames, at most [`MAX_DEPTH`].
-    pub fn depth(&self, stack: StackId) -> u16 {
-        self.depths.get(stack.0 as usize).copied().unwrap_or(0)
-    }
-
-    /// The stacks of all frames, innermost first: the stack itself, its caller's, and so on.
-    pub fn walk(&self, stack: StackId) -> impl Iterator<Item = (StackId, StackFrame)> + '_ {
-        let mut next = stack;
-        std::iter::from_fn(move || {
-            let frame = self.top(next)?;
-            let here = next;
-            next = frame.caller;
-            Some((here, frame))
-        })
-    }
-
-    /// Every stack with its innermost frame, callers before what they called.
-    pub fn iter(&self) -> impl Iterator<Item = (StackId, StackFrame)> + '_ {
-        (1u32..).zip(self.frames.iter().skip(1)).map(|(id, frame)| (StackId(id), *frame))
-    }
-
-    fn enter(&mut self, frame: StackFrame) -> StackId {
-        if let Some(&known) = self.ids.get(&frame) {
-            return known;
-        }
-        // Ids cannot run out: each takes a record of 24 bytes, or an event of a trace.
-        let id = StackId(self.frames.len() as u32);
-        self.frames.push(frame);
-        self.depths.push(self.depth(frame.caller).saturating_add(1));
-        self.ids.insert(frame, id);
-        id
-    }
-}
-
-/// All nestings of modules and phases that occurred, as a tree.
-#[derive(Clone, Debug)]
-pub struct Markers {
-    markers: Vec<(MarkerId, Marker)>,
-    depths: Vec<u16>,
-    ids: HashMap<(MarkerId, Marker), MarkerId>,
-}
-
-impl Default for Markers {
-    fn default() -> Markers {
-        let nothing = (MarkerId::NONE, Marker::Phase(u32::MAX));
-        Markers { markers: vec![nothing], depths: vec![0], ids: HashMap::new() }
-    }
-}
-
-impl Markers {
-    /// How many nestings there are, the empty one included.
-    pub fn len(&self) -> usize {
-        self.markers.len()
-    }
-
-    /// Whether there is no nesting but the empty one.
-    pub fn is_empty(&self) -> bool {
-        self.markers.len() == 1
-    }
-
-    /// The innermost marker and what is around it, or nothing outside all of them.
-    pub fn top(&self, id: MarkerId) -> Option<(MarkerId, Marker)> {
-        if id == MarkerId::NONE { None } else { self.markers.get(id.0 as usize).copied() }
-    }
-
-    /// Every nesting as its innermost marker and what is around that, outer ones first.
-    pub fn iter(&self) -> impl Iterator<Item = (MarkerId, Marker)> + '_ {
-        self.markers.iter().skip(1).copied()
-    }
-
-    /// The markers around a moment, innermost first.
-    pub fn walk(&self, id: MarkerId) -> impl Iterator<Item = Marker> + '_ {
-        let mut next = id;
-        std::iter::from_fn(move || {
-            let (outer, marker) = self.top(next)?;
-            next = outer;
-            Some(marker)
-        })
-    }
-
-    fn enter(&mut self, outer: MarkerId, marker: Marker) -> MarkerId {
-        if let Some(&known) = self.ids.get(&(outer, marker)) {
-            return known;
-        }
-        let depth = self.depths.get(outer.0 as usize).copied().unwrap_or(0);
-        if depth >= MAX_DEPTH {
-            return outer;
-        }
-        let id = MarkerId(self.markers.len() as u32);
-        self.markers.push((outer, marker));
-        self.depths.push(depth.saturating_add(1));
-        self.ids.insert((outer, marker), id);
-        id
-    }
-}
-
-/// From this time on, until the next moment of the thread, the thread stood here.
+/// The state of a thread from this time until its next moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Nanoseconds of the realtime clock.
+    /// Time in nanoseconds of the realtime clock.
     pub time_ns: i64,
     /// The user's call stack.
     pub stack: StackId,
-    /// The modules and phases around.
+    /// The enclosing modules and phases.
     pub marker: MarkerId,
-    /// Whether this moment is the arrival at a line, which is what "the line ran" counts.
+    /// Whether the moment is the arrival at a line, which counts as one execution of it.
     pub arrived: bool,
-    /// Whether this moment is the beginning of the innermost module or phase.
+    /// Whether the moment is the start of the innermost module or phase.
     pub entered: bool,
 }
 
-/// What one thread did, in order of time.
+/// The moments of one thread, in order of time.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadLines {
-    /// As in the trace.
+    /// Thread id as in the trace.
     pub tid: i64,
     /// Whether it runs the training loop.
     pub main: bool,
-    /// Never decreasing in time.
+    /// The moments, in non-decreasing order of time.
     pub moments: Vec<Moment>,
-    /// From when to when the recorder ran instead of the program: in order of time, and none overlaps another.
+    /// Intervals in which the recorder ran instead of the program, sorted and without overlaps.
     pub recorder: Vec<(i64, i64)>,
 }
 
 impl ThreadLines {
-    /// Index of the moment that holds at a time, or nothing before the first.
+    /// Returns the index of the moment in effect at a time, or `None` before the first.
     pub fn index_at(&self, time_ns: i64) -> Option<usize> {
         self.moments.partition_point(|moment| moment.time_ns <= time_ns).checked_sub(1)
     }
 
-    /// Takes in that the recorder ran until a time. What it ran within that came before.
+    /// Adds an interval of the recorder, and merges intervals that overlap it.
     fn recorder_ran(&mut self, until_ns: i64, took_ns: u32) {
         let mut from_ns = until_ns.saturating_sub(took_ns.into());
         while let Some((before, _)) = self.recorder.pop_if(|(_, end)| *end > from_ns) {
@@ -228,7 +61,7 @@ impl ThreadLines {
         self.recorder.push((from_ns, until_ns));
     }
 
-    /// Where the thread stood at a time; nowhere before its first event.
+    /// Returns the state at a time; empty before the first moment.
     pub fn at(&self, time_ns: i64) -> (StackId, MarkerId) {
         self.index_at(time_ns)
             .and_then(|index| self.moments.get(index))
@@ -239,49 +72,49 @@ impl ThreadLines {
 /// The whole log.
 #[derive(Clone, Debug, Default)]
 pub struct LineLog {
-    /// By the index that records use.
+    /// Threads, by their index in records.
     pub threads: Vec<ThreadLines>,
-    /// The stacks that the moments name.
+    /// The stacks of the moments.
     pub stacks: Stacks,
-    /// The nestings that the moments name.
+    /// The nestings of the moments.
     pub markers: Markers,
-    /// Times of the boundaries between iterations, with their numbers.
+    /// Boundaries between iterations: time and number.
     pub boundaries: Vec<(i64, u32)>,
-    /// Records that were read.
+    /// Number of records read.
     pub events: u64,
-    /// The file ended within a record: its writer was stopped.
+    /// Whether the file ends within a record, because its writer was stopped.
     pub cut_short: bool,
 }
 
-/// Why a line log could not be read.
+/// The reason why a line log could not be read.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LineLogError {
-    /// The file does not start as a line log does.
+    /// The file does not start with [`MAGIC`].
     #[error("lines.bin: not a line log (it does not start with RDGLINES)")]
     Magic,
-    /// It was written in a format that this version does not know.
+    /// The version is not supported.
     #[error(
         "lines.bin: format {found} is not supported; this Ridgeline reads {VERSION}. Profile \
         again"
     )]
     Version {
-        /// The version that it names.
+        /// The version in the file.
         found: u32,
     },
-    /// Its records cannot hold what version 1 says.
+    /// Its records are smaller than those of version 1.
     #[error("lines.bin: records have {found} bytes; expected at least {RECORD_SIZE}")]
     RecordSize {
-        /// The size that it names.
+        /// The record size in the file.
         found: u32,
     },
 }
 
 impl LineLog {
-    /// Reads the bytes of `lines.bin`. `threads` are the manifest's: `(tid, whether it is the main
-    /// one)`. A thread that the manifest does not know gets the id -1, which no trace has.
+    /// Parses `lines.bin`. `threads` are those of the manifest: `(tid, whether it is the main
+    /// thread)`. A thread that the manifest does not list gets the id -1, which no trace has.
     ///
     /// # Errors
-    /// Where the header is not a line log's. A log that was cut short is read as far as it goes.
+    /// If the header is invalid. A truncated log is not an error.
     pub fn parse(bytes: &[u8], threads: &[(i64, bool)]) -> Result<LineLog, LineLogError> {
         let Some((header, records)) = bytes.split_at_checked(HEADER_SIZE) else {
             return Err(LineLogError::Magic);
@@ -312,13 +145,13 @@ impl LineLog {
         Ok(builder.finish())
     }
 
-    /// The thread with this id of the trace.
+    /// Returns the thread with this id of the trace.
     pub fn thread(&self, tid: i64) -> Option<&ThreadLines> {
         self.threads.iter().find(|thread| thread.tid == tid)
     }
 
-    /// The thread that runs the training loop: the one that the manifest names, else the one with
-    /// most to say.
+    /// Returns the thread that runs the training loop: the main thread of the manifest, else the
+    /// thread with most moments.
     pub fn main_thread(&self) -> Option<&ThreadLines> {
         self.threads
             .iter()
@@ -330,15 +163,15 @@ impl LineLog {
 /// One record of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Nanoseconds of the realtime clock.
+    /// Time in nanoseconds of the realtime clock.
     pub time_ns: i64,
-    /// See the table in `docs/recording.md`.
+    /// The record's kind, see the table in `docs/recording.md`.
     pub kind: u8,
     /// Index into the manifest's threads.
     pub thread: u16,
     /// A code, module, phase or number.
     pub a: u32,
-    /// A line.
+    /// A line number.
     pub b: u32,
 }
 
@@ -358,42 +191,42 @@ pub const PHASE_ENTER: u8 = 5;
 pub const PHASE_EXIT: u8 = 6;
 /// A boundary between iterations.
 pub const ITERATION: u8 = 7;
-/// The recorder ran until now.
+/// The recorder ran until now, for `a` nanoseconds.
 pub const RECORDER: u8 = 8;
-/// The line clock starts, perhaps again: the stacks of all threads follow.
+/// The line clock starts or restarts; the stacks of all threads follow.
 pub const STARTED: u8 = 9;
 
-/// Replays records into a [`LineLog`]. Records of a thread come in order of time; those of several
-/// threads may be mixed.
+/// Replays records into a [`LineLog`]. The records of a thread are in order of time; those of
+/// several threads may be interleaved.
 #[derive(Debug)]
 pub struct LineLogBuilder {
     log: LineLog,
-    standing: Vec<Standing>,
+    states: Vec<ThreadState>,
 }
 
-/// Where a thread stands while its records are replayed.
+/// The state of a thread during the replay.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct ThreadState {
     time_ns: i64,
     stack: StackId,
     marker: MarkerId,
-    /// Frames and markers beyond [`MAX_DEPTH`], which have no entry of their own.
+    /// Number of frames and markers beyond [`MAX_DEPTH`], which are not stored.
     frames_beyond: u64,
     markers_beyond: u64,
 }
 
 impl LineLogBuilder {
-    /// Starts an empty log of these threads: `(tid, whether it is the main one)`.
+    /// Creates an empty log with these threads: `(tid, whether it is the main thread)`.
     pub fn new(threads: &[(i64, bool)]) -> LineLogBuilder {
         let threads = threads
             .iter()
             .map(|&(tid, main)| ThreadLines { tid, main, ..ThreadLines::default() })
             .collect();
         let log = LineLog { threads, ..LineLog::default() };
-        LineLogBuilder { log, standing: Vec::new() }
+        LineLogBuilder { log, states: Vec::new() }
     }
 
-    /// Replays one record. Kinds that are not known are skipped.
+    /// Replays one record. Unknown kinds are skipped.
     pub fn record(&mut self, record: Record) {
         self.log.events += 1;
         if record.kind == ITERATION {
@@ -401,8 +234,8 @@ impl LineLogBuilder {
             return;
         }
         if record.kind == STARTED {
-            for standing in &mut self.standing {
-                *standing = Standing { time_ns: standing.time_ns, ..Standing::NOWHERE };
+            for state in &mut self.states {
+                *state = ThreadState { time_ns: state.time_ns, ..ThreadState::EMPTY };
             }
             return;
         }
@@ -410,49 +243,49 @@ impl LineLogBuilder {
         while self.log.threads.len() <= index {
             self.log.threads.push(ThreadLines { tid: -1, ..ThreadLines::default() });
         }
-        while self.standing.len() <= index {
-            self.standing.push(Standing::NOWHERE);
+        while self.states.len() <= index {
+            self.states.push(ThreadState::EMPTY);
         }
-        let (Some(standing), Some(thread)) =
-            (self.standing.get_mut(index), self.log.threads.get_mut(index))
+        let (Some(state), Some(thread)) =
+            (self.states.get_mut(index), self.log.threads.get_mut(index))
         else {
             return;
         };
         let (stacks, markers) = (&mut self.log.stacks, &mut self.log.markers);
         match record.kind {
-            LINE => standing.move_to(stacks, record.a, record.b),
-            PUSH => standing.push(stacks, record.a, record.b),
-            POP => standing.pop(stacks, record.a),
-            MODULE_ENTER => standing.enter(markers, Marker::Module(record.a)),
-            MODULE_EXIT => standing.exit(markers, Marker::Module(record.a)),
-            PHASE_ENTER => standing.enter(markers, Marker::Phase(record.a)),
-            PHASE_EXIT => standing.exit(markers, Marker::Phase(record.a)),
+            LINE => state.move_to(stacks, record.a, record.b),
+            PUSH => state.push(stacks, record.a, record.b),
+            POP => state.pop(stacks, record.a),
+            MODULE_ENTER => state.enter(markers, Marker::Module(record.a)),
+            MODULE_EXIT => state.exit(markers, Marker::Module(record.a)),
+            PHASE_ENTER => state.enter(markers, Marker::Phase(record.a)),
+            PHASE_EXIT => state.exit(markers, Marker::Phase(record.a)),
             RECORDER => {
                 thread.recorder_ran(record.time_ns, record.a);
                 return;
             }
             _ => return,
         }
-        // A realtime clock can be set back; a thread's own order is the truth.
-        standing.time_ns = standing.time_ns.max(record.time_ns);
+        // The realtime clock can be set back; the order of a thread's records is correct.
+        state.time_ns = state.time_ns.max(record.time_ns);
         thread.moments.push(Moment {
-            time_ns: standing.time_ns,
-            stack: standing.stack,
-            marker: standing.marker,
+            time_ns: state.time_ns,
+            stack: state.stack,
+            marker: state.marker,
             arrived: record.kind == LINE,
             entered: matches!(record.kind, MODULE_ENTER | PHASE_ENTER),
         });
     }
 
-    /// The log of everything replayed.
+    /// Returns the log of all replayed records.
     pub fn finish(mut self) -> LineLog {
         self.log.boundaries.sort_unstable();
         self.log
     }
 }
 
-impl Standing {
-    const NOWHERE: Standing = Standing {
+impl ThreadState {
+    const EMPTY: ThreadState = ThreadState {
         time_ns: i64::MIN,
         stack: StackId::EMPTY,
         marker: MarkerId::NONE,
@@ -464,7 +297,7 @@ impl Standing {
         if stacks.depth(self.stack) >= MAX_DEPTH {
             self.frames_beyond += 1;
         } else {
-            self.stack = stacks.enter(StackFrame { caller: self.stack, code, line });
+            self.stack = stacks.intern(StackFrame { caller: self.stack, code, line });
         }
     }
 
@@ -472,10 +305,10 @@ impl Standing {
         if self.frames_beyond > 0 {
             return;
         }
-        // A line of a function that is not on top means that a POP or a PUSH went missing.
+        // A line of a function that is not on top means that a POP or PUSH is missing.
         match frame_of(stacks, self.stack, code) {
             Some(frame) => {
-                self.stack = stacks.enter(StackFrame { caller: frame.caller, code, line });
+                self.stack = stacks.intern(StackFrame { caller: frame.caller, code, line });
             }
             None => self.push(stacks, code, line),
         }
@@ -490,7 +323,7 @@ impl Standing {
     }
 
     fn enter(&mut self, markers: &mut Markers, marker: Marker) {
-        let inner = markers.enter(self.marker, marker);
+        let inner = markers.intern(self.marker, marker);
         if inner == self.marker {
             self.markers_beyond += 1;
         }
@@ -513,7 +346,7 @@ impl Standing {
     }
 }
 
-/// The innermost frame of a function on a stack.
+/// Returns the innermost frame of a function on a stack.
 fn frame_of(stacks: &Stacks, stack: StackId, code: u32) -> Option<StackFrame> {
     stacks.walk(stack).map(|(_, frame)| frame).find(|frame| frame.code == code)
 }

@@ -1,61 +1,65 @@
-//! What the agent saw of a program's habits, for findings: the key `observed` of `manifest.json`.
+//! The agent's observations about a program, for findings: the key `observed` of `manifest.json`.
 //!
-//! What an agent did not look at is empty or `None`, which is never the same as "it is well".
+//! Values that the agent did not observe are empty or `None`, which does not mean that there is no
+//! problem.
 
 use serde::{Deserialize, Deserializer};
 
 use super::manifest::{Location, optional_text, text};
 
-/// Everything under `observed`.
+/// The contents of `observed`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Observed {
-    /// Calls of a model whose results no backward pass used, in the warm-up's iterations but the first and
-    /// in what comes about a loader's end later.
+    /// Model calls whose results no backward pass used, in the warm-up iterations except the first,
+    /// and around the end of a loader later.
     #[serde(deserialize_with = "or_default")]
     pub evaluations: Vec<Evaluation>,
-    /// Functions that `torch.compile` compiled again.
+    /// Functions that `torch.compile` recompiled.
     #[serde(deserialize_with = "or_default")]
     pub recompilations: Vec<Recompilation>,
-    /// Where `torch.compile` gave up a graph.
+    /// Graph breaks of `torch.compile`.
     #[serde(deserialize_with = "or_default")]
     pub graph_breaks: Vec<GraphBreak>,
-    /// Tokens of the batches that are padding.
+    /// Padding tokens of the batches.
     #[serde(deserialize_with = "or_default")]
     pub padding: Vec<Padding>,
-    /// Profilers and tracers of the program's own that were on.
+    /// Profilers and tracers that the program left on.
     #[serde(deserialize_with = "or_default")]
     pub profilers: Vec<ProfilerLeftOn>,
-    /// What iterations take with and without what was left on.
+    /// Iteration times with and without what was left on.
     #[serde(deserialize_with = "or_default")]
     pub switched_off: Vec<SwitchedOff>,
-    /// What lines took in each of several iterations, under the line clock alone.
+    /// Times of lines in each of several iterations that ran only under the line clock, without the
+    /// profiler.
     #[serde(deserialize_with = "or_default")]
     pub line_times: Vec<LineTimes>,
-    /// Whether those iterations may have varied for a reason that is no line's: other programs had the
-    /// processors, or the system gave pages.
+    /// Whether those iterations may have varied for reasons outside the program: other programs
+    /// used the CPU, or page faults.
     #[serde(deserialize_with = "or_default")]
     pub line_times_disturbed: bool,
-    /// The GPU while it was timed.
+    /// The state of the GPU during the timed iterations.
     pub gpu: Option<GpuState>,
-    /// What this rank does among others.
+    /// Data-parallel training on this rank.
     pub distributed: Option<Distributed>,
 }
 
-/// A line of the loop from which a model is called without a backward pass.
+/// A line of the loop that calls a model without a backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Evaluation {
-    /// The line that calls it; where training calls it from there as well, the nearest one outside of
-    /// that function that leads to no call which a backward pass used.
+    /// The line that calls it. If training calls the model from the same line, the nearest line
+    /// outside of that function whose calls no backward pass used.
     pub at: Location,
     /// Index into [`Manifest::modules`](super::manifest::Manifest::modules).
     pub module: u32,
-    /// Calls, over the iterations that were looked at.
+    /// Number of calls, over the observed iterations.
     pub calls: u32,
-    /// Whether it made a graph: gradients were on, and something of it takes some.
+    /// Whether the call built an autograd graph: gradients were enabled, and something in the model
+    /// requires them.
     pub with_gradients: bool,
-    /// Whether the model was in training mode and has layers for which that matters (dropout, batch norm).
+    /// Whether the model was in training mode and has layers that depend on it (dropout, batch
+    /// norm).
     pub in_training_mode: bool,
 }
 
@@ -65,11 +69,11 @@ pub struct Evaluation {
 pub struct Recompilation {
     /// The line of its `def`.
     pub at: Location,
-    /// How often it was compiled again, over the run.
+    /// Number of recompilations, over the run.
     pub count: u32,
-    /// Nanoseconds of compiling it again, over the run; 0 where that was not measured.
+    /// Nanoseconds of recompilation, over the run; 0 if not measured.
     pub time_ns: u64,
-    /// As `torch` says it, at most 500 characters.
+    /// The reason reported by PyTorch, at most 500 characters.
     #[serde(deserialize_with = "text")]
     pub reason: String,
 }
@@ -78,33 +82,33 @@ pub struct Recompilation {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct GraphBreak {
-    /// The user's line that breaks it.
+    /// The user's line that breaks the graph.
     pub at: Location,
-    /// How often.
+    /// Number of occurrences.
     pub count: u32,
-    /// As `torch` says it, at most 500 characters.
+    /// The reason reported by PyTorch, at most 500 characters.
     #[serde(deserialize_with = "text")]
     pub reason: String,
-    /// What is entered because of it, by the numbers that Dynamo gave: the rest of the function, and functions
-    /// that the graph would have had within it.
+    /// Dynamo's frame numbers of the functions that are entered because of the break: the rest of
+    /// the function, and functions that would have been inlined into the graph.
     #[serde(deserialize_with = "or_default")]
     pub frames: Vec<u32>,
 }
 
-/// Padding in what an embedding is given.
+/// Padding in the inputs of an embedding.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Padding {
-    /// The line that calls it.
+    /// The line that calls the embedding.
     pub at: Location,
     /// Index into [`Manifest::modules`](super::manifest::Manifest::modules).
     pub module: u32,
-    /// Tokens that it was given.
+    /// Total number of tokens.
     pub tokens: u64,
-    /// Those of them that stand at the end of their row and are padding.
+    /// Number of padding tokens, at the end of their rows.
     pub padding: u64,
-    /// What tells the padding: `padding_idx`, `mask`, or `ends` where it is only that rows end so. Empty in
-    /// recordings that do not say.
+    /// How padding was detected: `padding_idx`, `mask`, or `ends` if rows only end with equal
+    /// tokens. Empty in older recordings.
     #[serde(deserialize_with = "text")]
     pub by: String,
 }
@@ -114,14 +118,15 @@ pub struct Padding {
 #[serde(default)]
 pub struct ProfilerLeftOn {
     /// `torch.profiler`, `cProfile`, `sys.settrace`, `sys.setprofile`, `emit_nvtx`,
-    /// `record_memory_history`, or what another tool calls itself.
+    /// `record_memory_history`, or the name of another tool.
     #[serde(deserialize_with = "text")]
     pub name: String,
     /// The user's line that turned it on.
     pub at: Option<Location>,
 }
 
-/// Iterations that ran by turns: as the program is, and with something of it switched off.
+/// Iteration times of the unchanged program and of the program with something switched off,
+/// measured alternately.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SwitchedOff {
@@ -131,39 +136,39 @@ pub struct SwitchedOff {
     /// Nanoseconds of the iterations with it.
     #[serde(deserialize_with = "or_default")]
     pub with_ns: Vec<u64>,
-    /// Nanoseconds of those without it.
+    /// Nanoseconds of the iterations without it.
     #[serde(deserialize_with = "or_default")]
     pub without_ns: Vec<u64>,
 }
 
-/// A line in each of several iterations.
+/// The times of a line in several iterations.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct LineTimes {
-    /// The line.
     pub at: Location,
-    /// Nanoseconds of the host on it and in calls from it that reach no other user line, by iteration.
+    /// Host nanoseconds on the line and in calls from it that reach no other user line, by
+    /// iteration.
     #[serde(deserialize_with = "or_default")]
     pub ns: Vec<u64>,
 }
 
-/// What NVML said while the program was timed.
+/// NVML's data during the timed iterations.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct GpuState {
-    /// The clock of the multiprocessors, in MHz, looked at several times.
+    /// Samples of the multiprocessor clock, in MHz.
     #[serde(deserialize_with = "or_default")]
     pub clock_mhz: Vec<u32>,
-    /// The highest that it can be.
+    /// Maximum clock, in MHz.
     pub highest_clock_mhz: Option<u32>,
-    /// Why it was lower: `power`, `heat`, `hardware`.
+    /// Reasons for a lower clock: `power`, `heat`, `hardware`.
     #[serde(deserialize_with = "or_default")]
     pub limited_by: Vec<String>,
-    /// Other processes that computed on it.
+    /// Number of other processes that used the GPU.
     pub other_processes: Option<u32>,
-    /// Bytes of memory that they hold.
+    /// Memory of those processes, in bytes.
     pub other_bytes: Option<u64>,
-    /// What cannot be known and why, as sentences.
+    /// What is unknown and why, as sentences.
     #[serde(deserialize_with = "or_default")]
     pub unknown: Vec<String>,
 }
@@ -172,33 +177,33 @@ pub struct GpuState {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Distributed {
-    /// Which of them this is.
+    /// This process's rank.
     pub rank: u32,
-    /// How many there are.
+    /// The number of ranks.
     pub world_size: u32,
-    /// `gloo`, `nccl`.
+    /// Backend such as `gloo` or `nccl`.
     #[serde(deserialize_with = "optional_text")]
     pub backend: Option<String>,
-    /// Models that are wrapped in `DistributedDataParallel`.
+    /// Models wrapped in `DistributedDataParallel`.
     #[serde(deserialize_with = "or_default")]
     pub models: Vec<Replica>,
 }
 
-/// A model of which each rank has a replica.
+/// A model that each rank has a replica of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Replica {
     /// Index into [`Manifest::modules`](super::manifest::Manifest::modules).
     pub module: u32,
-    /// Backward passes through it in the iterations that were looked at.
+    /// Number of backward passes through it in the observed iterations.
     pub backwards: u32,
-    /// Those of them that exchanged gradients.
+    /// Number of these backward passes that exchanged gradients.
     pub exchanges: u32,
-    /// Steps of an optimizer in them.
+    /// Number of optimizer steps in the observed iterations.
     pub steps: u32,
 }
 
-/// A value, with `null` for what was not looked at.
+/// Deserializes a value; `null` means not observed and gives the default.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -210,7 +215,7 @@ mod tests {
     use super::*;
     use crate::manifest::Manifest;
 
-    /// The key `observed` as a whole, which a manifest holds.
+    /// Parses the value of the key `observed`.
     #[track_caller]
     fn read(observed: &str) -> Observed {
         let json = format!(r#"{{"schema": 1, "observed": {observed}}}"#);
@@ -228,7 +233,7 @@ mod tests {
     const AT: Location = Location { file: 0, line: 40 };
 
     #[test]
-    fn what_was_not_looked_at_is_nothing() {
+    fn unobserved_values_are_empty() {
         let before = Manifest::parse(br#"{"schema": 1}"#).expect("a recording of before");
         assert_eq!(before.observed, Observed::default());
         for observed in [
@@ -244,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn habits_of_the_loop_are_read() {
+    fn observations_of_the_loop_are_read() {
         let observed = read(
             r#"{"evaluations": [{"at": {"file": 0, "line": 40}, "module": 3, "calls": 2,
                     "with_gradients": true, "in_training_mode": false}],
@@ -277,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compiled_again_is_read() {
+    fn recompilations_and_graph_breaks_are_read() {
         let observed = read(
             r#"{"recompilations": [{"at": {"file": 0, "line": 40}, "count": 3, "time_ns": 5,
                     "reason": "a\udc80"}, {}],
@@ -291,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gpu_and_the_ranks_are_read() {
+    fn gpu_state_and_ranks_are_read() {
         let observed = read(
             r#"{"gpu": {"clock_mhz": [1500, 1490], "highest_clock_mhz": null,
                     "limited_by": ["power"], "other_processes": 1, "other_bytes": null},

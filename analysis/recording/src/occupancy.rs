@@ -4,11 +4,11 @@ use ridgeline_devices::occupancy::{Occupancy, occupancy};
 
 use crate::trace::{Activity, Trace};
 
-/// The occupancy of a kernel of a trace.
+/// Computes the occupancy of a kernel of a trace.
 pub fn occupancy_of(trace: &Trace, kernel: &Activity) -> Option<Occupancy> {
     let details = trace.details(kernel);
     let device = trace.device(details.device?)?;
-    // AMD numbers its architectures with the same digits: a gfx90a is 9.0 as an H100 is.
+    // AMD uses the same numbers for its architectures: gfx90a has 9.0 like an H100.
     if device.is_amd() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Numbers that a trace may lack, in eight bytes instead of sixteen: a trace has millions of them.
+//! Optional numbers in eight bytes instead of sixteen: a trace has millions of them.
 
 macro_rules! optional {
     ($name:ident, $number:ty, $absent:expr, $which:literal) => {
@@ -7,10 +7,10 @@ macro_rules! optional {
         pub struct $name($number);
 
         impl $name {
-            /// No number.
+            /// The missing number.
             pub const NONE: $name = $name($absent);
 
-            /// The number.
+            /// Returns the number, if there is one.
             pub fn get(self) -> Option<$number> {
                 (self != $name::NONE).then_some(self.0)
             }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_or_none() {
+    fn optional_numbers_round_trip() {
         for number in [None, Some(0), Some(u64::MAX - 1)] {
             assert_eq!(OptionalU64::from(number).get(), number);
         }

@@ -1,4 +1,4 @@
-//! Strings that occur often, stored once.
+//! Interned strings: each distinct string of a trace is stored once.
 
 use std::hash::BuildHasher;
 use std::num::NonZeroU32;
@@ -6,19 +6,18 @@ use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// A string of one [`Strings`]. Two ids of the same table are equal where the strings are.
+/// The id of a string in a [`Strings`]. Ids of the same table are equal if the strings are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StringId(NonZeroU32);
 
-/// All strings of a trace, each of them once, in the order in which they first occurred. A clone
-/// shares them.
+/// All distinct strings of a trace, in the order of their first occurrence. Clones share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strings(Arc<Table>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Table {
     text: String,
-    /// Where each string ends in `text`; it begins where the one before it ends.
+    /// End of each string in `text`; it starts at the end of the previous one.
     ends: Vec<usize>,
 }
 
@@ -32,27 +31,27 @@ impl Table {
 }
 
 impl Strings {
-    /// The string of an id; empty where the id is of another table.
+    /// Returns the string of an id; empty if the id belongs to another table.
     pub fn get(&self, id: StringId) -> &str {
         self.0.get(id)
     }
 
-    /// How many strings there are.
+    /// Returns the number of strings.
     pub fn len(&self) -> usize {
         self.0.ends.len()
     }
 
-    /// Whether there is no string at all.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.0.ends.is_empty()
     }
 
-    /// The bytes of all strings together.
+    /// Returns the total size of all strings, in bytes.
     pub fn text_bytes(&self) -> usize {
         self.0.text.len()
     }
 
-    /// All strings with their ids, in the order in which they first occurred.
+    /// Iterates over all strings with their ids, in the order of their first occurrence.
     pub fn iter(&self) -> impl Iterator<Item = (StringId, &str)> {
         (1..=self.len()).filter_map(|number| {
             let id = StringId(NonZeroU32::new(u32::try_from(number).ok()?)?);
@@ -61,17 +60,18 @@ impl Strings {
     }
 }
 
-/// Fills a [`Strings`].
+/// Builds a [`Strings`].
 #[derive(Debug, Default)]
 pub struct Interner {
     strings: Table,
     table: HashTable<StringId>,
-    // Seeded at random, so that a hostile trace cannot choose strings that collide.
+    // Randomly seeded, so a malicious trace cannot choose strings that collide.
     hasher: DefaultHashBuilder,
 }
 
 impl Interner {
-    /// The id of a string, which is stored where it is new; nothing after 4 billion strings.
+    /// Returns the id of a string, and stores it if it is new. Returns `None` after 4 billion
+    /// strings.
     pub fn intern(&mut self, text: &str) -> Option<StringId> {
         let Interner { strings, table, hasher } = self;
         let hash = hasher.hash_one(text);
@@ -86,22 +86,22 @@ impl Interner {
         Some(id)
     }
 
-    /// The bytes of what has been stored so far.
+    /// Returns the total size of the strings so far, in bytes.
     pub fn text_bytes(&self) -> usize {
         self.strings.text.len()
     }
 
-    /// How many strings have been stored so far.
+    /// Returns the number of strings so far.
     pub fn len(&self) -> usize {
         self.strings.ends.len()
     }
 
-    /// Whether no string has been stored so far.
+    /// Whether there are no strings so far.
     pub fn is_empty(&self) -> bool {
         self.strings.ends.is_empty()
     }
 
-    /// The finished table.
+    /// Returns the finished table.
     pub fn finish(mut self) -> Strings {
         self.strings.text.shrink_to_fit();
         self.strings.ends.shrink_to_fit();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_another_table_is_empty() {
+    fn the_string_of_a_foreign_id_is_empty() {
         let id = Interner::default().intern("kernel").unwrap();
         assert_eq!(Strings::default().get(id), "");
     }

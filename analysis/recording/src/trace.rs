@@ -1,81 +1,83 @@
-//! A profiler's trace: operators, launches, GPU activities and memory events, compactly.
+//! A profiler trace in compact form: operators, launches, GPU activities and memory events.
 //!
-//! It holds what Kineto writes of any year, on CUDA and ROCm, and nothing about the machine or its
-//! user: the trace's `metadata` block (the recorder's environment) is never kept. Times are integer
-//! nanoseconds of the realtime clock where the trace has a base time (torch 2.4 on), else of the
-//! clock that the trace was recorded with. Every `start + duration` fits an `i64`; the reader sees
-//! to that.
+//! It represents Kineto traces of any year, on CUDA and ROCm, without information about the machine
+//! or its user: the `metadata` of the trace (the environment of the recording process) is not
+//! stored. Times are integer nanoseconds of the realtime clock if the trace has a base time (since
+//! torch 2.4), else of the clock that the trace was recorded with. The reader ensures that every
+//! `start + duration` fits in an `i64`.
 
 use super::optional::{OptionalI64, OptionalU64};
 use super::strings::{StringId, Strings};
 use ridgeline_devices::occupancy::Launch;
 
-/// Everything that one trace says. [`super::chrome_trace`] reads it.
+/// The contents of one trace. [`super::chrome_trace`] reads it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// The names, shapes and call stacks that ids stand for.
+    /// Names, shapes and call stacks, by id.
     pub strings: Strings,
-    /// The host's threads, in the order in which they first occur.
+    /// Host threads, in the order of their first occurrence.
     pub threads: Vec<Thread>,
-    /// CPU operators, sorted by thread, then start, then the longest first: on a thread an
-    /// operator comes before those that ran within it.
+    /// CPU operators, sorted by thread, then start, then longest first: on a thread, an operator
+    /// comes before the operators that it called.
     pub operators: Vec<Operator>,
-    /// `ProfilerStep#3`, `Optimizer.step#SGD.step`, `nccl:all_reduce`: in the order of operators.
+    /// Annotations such as `ProfilerStep#3`, `Optimizer.step#SGD.step`, `nccl:all_reduce`, sorted
+    /// like operators.
     pub annotations: Vec<Annotation>,
-    /// Calls of the runtime's or the driver's interface, in the order of operators.
+    /// Calls of the runtime or driver API, sorted like operators.
     pub runtime_calls: Vec<RuntimeCall>,
     /// Kernels, copies and fills on GPUs, in the order of the file.
     pub activities: Vec<Activity>,
-    /// What [`Activity::details`] stands for: each once, because launches repeat.
+    /// Distinct details, which [`Activity::details`] refers to, because launches repeat.
     pub details: Vec<ActivityDetails>,
     /// Allocations and frees, in order of time.
     pub memory: Vec<MemoryEvent>,
-    /// Python's own frames (`with_stack=True`), in the order of operators. Empty where
-    /// [`super::chrome_trace::Options::python_frames`] says so.
+    /// Python frames (`with_stack=True`), sorted like operators. Empty if
+    /// [`super::chrome_trace::Options::python_frames`] is false.
     pub python_frames: Vec<PythonFrame>,
-    /// Instants without a duration, such as `Iteration Start: PyTorch Profiler`.
+    /// Instant events, such as `Iteration Start: PyTorch Profiler`.
     pub instants: Vec<Instant>,
-    /// What the GPUs' own counters counted, where the profiler was asked to read them.
+    /// Values of the GPUs' hardware counters, if the profiler was asked to read them.
     pub counters: Option<HardwareCounters>,
     /// The GPUs of the machine, used or not.
     pub devices: Vec<DeviceProperties>,
-    /// This process's place in a distributed run.
+    /// This process's rank in a distributed run.
     pub distributed: Option<Distributed>,
-    /// Names that the trace gives to processes, by number, such as `(4242, "python3")`.
+    /// Names of processes by number, such as `(4242, "python3")`.
     pub process_names: Vec<(i64, StringId)>,
-    /// What was added to each time of the file to reach the realtime clock; 0 where the file's times
-    /// are kept as they are.
+    /// The offset that was added to each time of the file to get the realtime clock, in
+    /// nanoseconds; 0 if times were not changed.
     pub base_time_ns: i64,
-    /// The bytes of JSON (after inflating) that were read, where the file ended too early.
+    /// The number of JSON bytes (after decompression) in the file, if it was truncated.
     pub truncated_at: Option<u64>,
-    /// Events that say too little to be used, such as a kernel without a time.
+    /// Number of events with required members missing, such as a kernel without a time.
     pub unusable_events: u64,
-    /// Events whose duration was negative, because the profiler's clocks crossed: it counts as 0.
+    /// Number of events with a negative duration, which happens when the profiler's clocks cross.
+    /// They count as 0.
     pub negative_durations: u64,
 }
 
 impl Trace {
-    /// The string of an id of this trace.
+    /// Returns the string of an id of this trace.
     pub fn text(&self, id: StringId) -> &str {
         self.strings.get(id)
     }
 
-    /// The string of an id of this trace, empty where there is none.
+    /// Returns the string of an id of this trace; empty for `None`.
     pub fn text_or_empty(&self, id: Option<StringId>) -> &str {
         id.map_or("", |id| self.strings.get(id))
     }
 
-    /// Where an activity ran and how it was launched.
+    /// Returns the device, stream and launch parameters of an activity.
     pub fn details(&self, activity: &Activity) -> ActivityDetails {
         self.details.get(activity.details.0 as usize).copied().unwrap_or_default()
     }
 
-    /// The operating system's number of a thread, as the manifest has it.
+    /// Returns the operating system's thread id, as in the manifest.
     pub fn thread_number(&self, thread: ThreadId) -> Option<i64> {
         self.text(self.threads.get(thread.index())?.thread).parse().ok()
     }
 
-    /// The properties of a GPU.
+    /// Returns the properties of a GPU.
     pub fn device(&self, number: i64) -> Option<&DeviceProperties> {
         self.devices.iter().find(|device| device.number == number)
     }
@@ -86,13 +88,13 @@ impl Trace {
 pub struct ThreadId(pub u32);
 
 impl ThreadId {
-    /// As an index.
+    /// Returns the id as an index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A thread of a process, both as the trace writes them: mostly a number, sometimes a word.
+/// A thread of a process, as written in the trace: usually numbers, sometimes words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Thread {
     /// `pid`.
@@ -101,82 +103,83 @@ pub struct Thread {
     pub thread: StringId,
 }
 
-/// A call of an operator, of an autograd node, or of the engine around it.
+/// A call of an operator, of an autograd node, or of the autograd engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operator {
-    /// `aten::mm`, `MmBackward0`, `autograd::engine::evaluate_function: MmBackward0`.
+    /// Name: `aten::mm`, `MmBackward0`, `autograd::engine::evaluate_function: MmBackward0`.
     pub name: StringId,
-    /// Where it ran.
+    /// The thread that ran it.
     pub thread: ThreadId,
-    /// Nanoseconds.
+    /// Start in nanoseconds.
     pub start_ns: i64,
-    /// Nanoseconds, not negative.
+    /// Duration in nanoseconds, not negative.
     pub duration_ns: i64,
-    /// Autograd's number, which a forward operator and its backward node share.
+    /// Autograd's sequence number, shared by a forward operator and its backward node.
     pub sequence: OptionalU64,
-    /// Of a backward node: the thread of its forward operator, counted by autograd from 1. Zero and
-    /// nothing mean a forward operator.
+    /// For a backward node: autograd's number of the forward operator's thread, counted from 1.
+    /// Zero or `None` for forward operators.
     pub forward_thread: OptionalU64,
-    /// The JSON text of `Input Dims`: `[[32, 3, 7, 7], [], [[8], [8]]]`.
+    /// The JSON of `Input Dims`: `[[32, 3, 7, 7], [], [[8], [8]]]`.
     pub input_dims: Option<StringId>,
-    /// The JSON text of `Input type`: `["float", "Scalar", "TensorList"]`.
+    /// The JSON of `Input type`: `["float", "Scalar", "TensorList"]`.
     pub input_types: Option<StringId>,
-    /// The JSON text of `Concrete Inputs`: `["", "1", "[2, 2]"]`.
+    /// The JSON of `Concrete Inputs`: `["", "1", "[2, 2]"]`.
     pub concrete_inputs: Option<StringId>,
-    /// Python's stack, innermost first, `file.py(12): function` joined by `;` (2021 to 2022).
+    /// Python stack, innermost frame first, `file.py(12): function` joined by `;` (traces of 2021
+    /// to 2022).
     pub call_stack: Option<StringId>,
 }
 
 impl Operator {
-    /// When it ended, in nanoseconds.
+    /// Returns the end in nanoseconds.
     pub fn end_ns(&self) -> i64 {
         self.start_ns.saturating_add(self.duration_ns)
     }
 }
 
-/// A range that the program, the optimizer or the loader named.
+/// A named range of the program, the optimizer or the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// `ProfilerStep#3`.
+    /// Name such as `ProfilerStep#3`.
     pub name: StringId,
-    /// Where it ran.
+    /// The thread that ran it.
     pub thread: ThreadId,
-    /// Nanoseconds.
+    /// Start in nanoseconds.
     pub start_ns: i64,
-    /// Nanoseconds, not negative.
+    /// Duration in nanoseconds, not negative.
     pub duration_ns: i64,
 }
 
 impl Annotation {
-    /// When it ended, in nanoseconds.
+    /// Returns the end in nanoseconds.
     pub fn end_ns(&self) -> i64 {
         self.start_ns.saturating_add(self.duration_ns)
     }
 }
 
-/// A call of CUDA's or HIP's runtime or driver interface.
+/// A call of the CUDA or HIP runtime or driver API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuntimeCall {
-    /// `cudaLaunchKernel`.
+    /// Name such as `cudaLaunchKernel`.
     pub name: StringId,
-    /// Where it ran.
+    /// The thread that ran it.
     pub thread: ThreadId,
-    /// Nanoseconds.
+    /// Start in nanoseconds.
     pub start_ns: i64,
-    /// Nanoseconds, not negative.
+    /// Duration in nanoseconds, not negative.
     pub duration_ns: i64,
-    /// The number that it shares with what it started on the GPU.
+    /// Correlation id, shared with the GPU activity that it started.
     pub correlation: OptionalU64,
 }
 
 impl RuntimeCall {
-    /// When it ended, in nanoseconds.
+    /// Returns the end in nanoseconds.
     pub fn end_ns(&self) -> i64 {
         self.start_ns.saturating_add(self.duration_ns)
     }
 }
 
-/// What kind of work a GPU did.
+/// The kind of GPU work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActivityKind {
     /// A kernel, communication kernels included.
@@ -190,22 +193,22 @@ pub enum ActivityKind {
 /// A kernel, copy or fill on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Activity {
-    /// The kernel's name as the profiler gives it, or `Memcpy HtoD (Pageable -> Device)`.
+    /// The kernel's name from the profiler, or `Memcpy HtoD (Pageable -> Device)`.
     pub name: StringId,
     /// Kernel, copy or fill.
     pub kind: ActivityKind,
-    /// Nanoseconds.
+    /// Start in nanoseconds.
     pub start_ns: i64,
-    /// Nanoseconds, not negative.
+    /// Duration in nanoseconds, not negative.
     pub duration_ns: i64,
-    /// The number that it shares with the runtime call that started it.
+    /// Correlation id, shared with the runtime call that started it.
     pub correlation: OptionalU64,
     /// See [`Trace::details`].
     pub details: DetailsId,
 }
 
 impl Activity {
-    /// When it ended, in nanoseconds.
+    /// Returns the end in nanoseconds.
     pub fn end_ns(&self) -> i64 {
         self.start_ns.saturating_add(self.duration_ns)
     }
@@ -215,128 +218,130 @@ impl Activity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DetailsId(pub u32);
 
-/// Where an activity ran, and how it was launched.
+/// Device, stream and launch parameters of an activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ActivityDetails {
     /// The GPU's number.
     pub device: Option<i64>,
     /// The stream's number.
     pub stream: Option<i64>,
-    /// Bytes that were copied or filled.
+    /// Number of bytes copied or filled.
     pub bytes: Option<u64>,
-    /// Of what a CUDA graph ran: the number of its node, which grows in the order in which the nodes of
-    /// a graph were made. Older profilers do not write it.
+    /// For activities of a CUDA graph: the node's number. Numbers increase in the order in which a
+    /// graph's nodes were created. Older profilers do not write it.
     pub graph_node: Option<u64>,
-    /// How a kernel was launched.
+    /// Launch parameters of a kernel.
     pub launch: Launch,
 }
 
 /// An allocation (positive bytes) or a free (negative bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryEvent {
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub time_ns: i64,
-    /// Where it ran.
+    /// The thread that ran it.
     pub thread: ThreadId,
-    /// Signed: a free is negative.
+    /// Size in bytes, negative for a free.
     pub bytes: i64,
-    /// Traces of 2021 have none.
+    /// Address. Traces of 2021 have none.
     pub address: OptionalU64,
-    /// As torch numbers them: 0 CPU, 1 CUDA and ROCm.
+    /// PyTorch's device type: 0 CPU, 1 CUDA and ROCm.
     pub device_type: Option<i8>,
     /// The device's number; the CPU is -1.
     pub device: Option<i16>,
-    /// Bytes that the allocator had given out after this event. Traces of 2021 have none.
+    /// Total bytes allocated after this event. Traces of 2021 have none.
     pub total_allocated: OptionalI64,
 }
 
-/// A frame of Python, recorded with `with_stack=True` since 2022.
+/// A Python frame, recorded with `with_stack=True` since 2022.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PythonFrame {
-    /// `train.py(31): main`, `<built-in method mm of type object at 0x7f…>`, `nn.Module: Linear_0`.
+    /// Name: `train.py(31): main`, `<built-in method mm of type object at 0x7f…>`, `nn.Module:
+    /// Linear_0`.
     pub name: StringId,
-    /// Where it ran.
+    /// The thread that ran it.
     pub thread: ThreadId,
-    /// Nanoseconds.
+    /// Start in nanoseconds.
     pub start_ns: i64,
-    /// Nanoseconds, not negative.
+    /// Duration in nanoseconds, not negative.
     pub duration_ns: i64,
 }
 
 impl PythonFrame {
-    /// When it ended, in nanoseconds.
+    /// Returns the end in nanoseconds.
     pub fn end_ns(&self) -> i64 {
         self.start_ns.saturating_add(self.duration_ns)
     }
 }
 
-/// What NVIDIA's counters counted, as torch's profiler has it from CUPTI's range profiler
-/// (`_ExperimentalConfig(profiler_metrics=["kineto__cuda_core_flops", "kineto__tensor_core_insts"])`).
-/// It runs each kernel several times and records no kernels beside, so there are no times to it.
+/// Values of NVIDIA's hardware counters, which PyTorch's profiler reads with CUPTI's range profiler
+/// (`_ExperimentalConfig(profiler_metrics=["kineto__cuda_core_flops",
+/// "kineto__tensor_core_insts"])`). CUPTI replays each kernel several times and the profiler
+/// records no kernel events then, so there are no times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HardwareCounters {
-    /// Kernels, or ranges of them.
+    /// Number of kernels, or of ranges of kernels.
     pub ranges: u64,
-    /// Floating-point operations outside tensor cores, of threads whose predicate was on; nothing where
-    /// they were not asked for.
+    /// Floating-point operations outside of tensor cores, of threads whose predicate was on; `None`
+    /// if not requested.
     pub flops: Option<f64>,
-    /// Instructions of tensor cores; nothing likewise.
+    /// Tensor core instructions; `None` if not requested.
     pub tensor_instructions: Option<f64>,
 }
 
-/// Something that happened at a moment.
+/// An event without a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instant {
-    /// `Record Window End`.
+    /// Name such as `Record Window End`.
     pub name: StringId,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub time_ns: i64,
 }
 
-/// What the trace says about one GPU.
+/// The properties of one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceProperties {
-    /// Its number.
+    /// Device number.
     pub number: i64,
-    /// `NVIDIA H100 80GB HBM3`, `AMD Instinct MI300X`.
+    /// Name: `NVIDIA H100 80GB HBM3`, `AMD Instinct MI300X`.
     pub name: String,
     /// Compute capability, such as `(9, 0)`; on ROCm the architecture's number.
     pub capability: Option<(u32, u32)>,
     /// Streaming multiprocessors or compute units.
     pub multiprocessors: Option<u32>,
-    /// Bytes of memory.
+    /// Memory size in bytes.
     pub memory_bytes: Option<u64>,
-    /// Threads that execute in lockstep: 32, on most of AMD's 64.
+    /// Warp size: 32, or 64 on most AMD GPUs.
     pub warp_size: Option<u32>,
-    /// Threads that a multiprocessor can hold.
+    /// Maximum number of resident threads per multiprocessor.
     pub max_threads_per_multiprocessor: Option<u32>,
 }
 
 impl DeviceProperties {
-    /// Whether it is one of AMD's, whose traces come from ROCm.
+    /// Whether it is an AMD GPU, whose traces come from ROCm.
     pub fn is_amd(&self) -> bool {
         self.name.starts_with("AMD")
     }
 }
 
-/// A process's place in a distributed run.
+/// A process's rank in a distributed run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distributed {
-    /// `nccl`.
+    /// Backend such as `nccl`.
     pub backend: Option<String>,
-    /// This process.
+    /// The rank of this process.
     pub rank: Option<i64>,
-    /// How many processes there are.
+    /// The number of processes.
     pub world_size: Option<i64>,
 }
 
-/// Something that took its time on a thread.
+/// Something with a duration on a thread.
 pub trait Interval {
-    /// Where it ran.
+    /// Returns the thread that ran it.
     fn thread(&self) -> ThreadId;
-    /// When it began, in nanoseconds.
+    /// Returns the start in nanoseconds.
     fn start_ns(&self) -> i64;
-    /// When it ended, in nanoseconds.
+    /// Returns the end in nanoseconds.
     fn end_ns(&self) -> i64;
 }
 

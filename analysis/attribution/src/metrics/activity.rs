@@ -1,4 +1,4 @@
-//! What the GPUs did, in exact nanoseconds of the trace.
+//! GPU activity, in exact nanoseconds of the trace.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use ridgeline_base::intervals::union_ns;
 use ridgeline_recording::StringId;
 use ridgeline_recording::trace::{Activity, ActivityKind, Trace};
 
-/// Facts about all GPU activities (kernels, copies and fills) of a trace. Durations are nanoseconds;
-/// a union counts a moment once, however many activities cover it.
+/// Statistics of all GPU activities (kernels, copies and fills) of a trace. Durations are in
+/// nanoseconds; a union counts a moment once, however many activities overlap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ActivityFacts {
-    /// Kernels, copies and fills.
+    /// Number of kernels, copies and fills.
     pub activities: u64,
-    /// Kernels alone, communication included.
+    /// Number of kernels, including communication.
     pub kernels: u64,
     /// From the first start to the last end.
     pub span_ns: u64,
@@ -23,43 +23,43 @@ pub struct ActivityFacts {
     pub busy_ns: u64,
     /// `span - busy`.
     pub idle_ns: u64,
-    /// Sum of kernels.
+    /// Sum of kernel durations.
     pub kernel_ns: u64,
-    /// Union of kernels that compute.
+    /// Union of compute kernels.
     pub compute_ns: u64,
     /// Union of kernels that communicate with other GPUs.
     pub communication_ns: u64,
-    /// Of `communication_ns`, the moments at which no kernel computed.
+    /// The part of `communication_ns` without a concurrent compute kernel.
     pub exposed_communication_ns: u64,
     /// Union of copies and fills.
     pub memory_ns: u64,
-    /// Busy without computing: `busy - compute`.
+    /// Busy time without computing: `busy - compute`.
     pub exposed_ns: u64,
-    /// Activities that no runtime call of the trace started: they were launched before the
+    /// Number of activities without a runtime call in the trace: they were launched before the
     /// recording began.
     pub unlinked: u64,
-    /// Sum of these.
+    /// Sum of their durations.
     pub unlinked_ns: u64,
-    /// By device, then stream.
+    /// Statistics by stream, sorted by device, then stream.
     pub streams: Vec<StreamFacts>,
-    /// By name, the longest total first; equal ones in the order in which they first occur.
+    /// Totals by name, longest first; equal ones in the order of their first occurrence.
     pub names: Vec<NameTotal>,
-    /// Copies by name, in the order in which they first occur.
+    /// Copies by name, in the order of their first occurrence.
     pub copies: Vec<NameTotal>,
-    /// From the start of the launching call to the start on the GPU.
+    /// Delays from the start of the launch call to the start on the GPU.
     pub launch_delay: Option<LaunchDelay>,
 }
 
 /// One stream's activities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StreamFacts {
-    /// The GPU's number.
+    /// Device number.
     pub device: Option<i64>,
-    /// The stream's number.
+    /// Stream number.
     pub stream: Option<i64>,
-    /// How many activities ran on it.
+    /// Number of activities.
     pub activities: u64,
-    /// Union of them.
+    /// Union of the activities.
     pub busy_ns: u64,
 }
 
@@ -68,38 +68,38 @@ pub struct StreamFacts {
 pub struct NameTotal {
     /// The kernel's name, or the kind of copy.
     pub name: StringId,
-    /// Kernel, copy or fill: of the first of them.
+    /// The kind of the first one.
     pub kind: ActivityKind,
-    /// How many.
+    /// Number of activities.
     pub calls: u64,
-    /// Sum of the bytes that were copied or filled, as far as the trace tells them.
+    /// Sum of the bytes copied or filled, as far as the trace contains them.
     pub bytes: u64,
-    /// Sum of their durations.
+    /// Sum of the durations.
     pub total_ns: u64,
 }
 
 impl NameTotal {
-    /// Gigabytes (1e9) a second.
+    /// Returns gigabytes (1e9 bytes) per second.
     pub fn gigabytes_per_second(&self) -> Option<f64> {
-        // Bytes in a nanosecond are gigabytes in a second.
+        // Bytes per nanosecond equal gigabytes per second.
         (self.total_ns > 0).then(|| self.bytes as f64 / self.total_ns as f64)
     }
 }
 
-/// Quantiles of the time from launch to start, in nanoseconds: the value at `n * quantile`, rounded
-/// down, of the `n` sorted ones. It can be negative, since the clocks of host and GPU differ.
+/// Quantiles of the delay from launch to start, in nanoseconds: the value at index `n * quantile`,
+/// rounded down, of `n` sorted values. It can be negative, since the clocks of host and GPU differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LaunchDelay {
-    /// 5% are below.
+    /// The 5% quantile.
     pub p05_ns: i64,
     /// The median.
     pub p50_ns: i64,
-    /// 95% are below.
+    /// The 95% quantile.
     pub p95_ns: i64,
 }
 
-/// The facts of a trace; nothing where no GPU did anything. `calls` gives for each activity the
-/// runtime call that started it, see [`ridgeline_recording::correlation`].
+/// Computes the statistics of a trace; `None` if there was no GPU activity. `calls` has the runtime
+/// call of each activity, see [`ridgeline_recording::correlation`].
 pub fn activity_facts(trace: &Trace, calls: &[Option<usize>]) -> Option<ActivityFacts> {
     let activities = &trace.activities;
     let first_start_ns = activities.iter().map(|activity| activity.start_ns).min()?;
@@ -116,12 +116,12 @@ pub fn activity_facts(trace: &Trace, calls: &[Option<usize>]) -> Option<Activity
     let span_ns = last_end_ns.abs_diff(first_start_ns);
     let busy_ns = union_where(&|_, _| true);
     let compute_ns = union_where(&|activity, communicating| is_kernel(activity) && !communicating);
-    let stretches = |communicates: bool| -> Vec<(i64, i64)> {
+    let intervals = |communicates: bool| -> Vec<(i64, i64)> {
         let all = activities.iter().zip(&communicating);
         let chosen = all.filter(|(activity, of)| is_kernel(activity) && **of == communicates);
         chosen.map(|(activity, _)| (activity.start_ns, activity.end_ns())).collect()
     };
-    let communication = Communication::of(stretches(true), stretches(false));
+    let communication = Communication::of(intervals(true), intervals(false));
     let copies = activities.iter().filter(|activity| activity.kind == ActivityKind::Memcpy);
     let mut names = totals(trace, activities.iter());
     names.sort_by_key(|total| std::cmp::Reverse(total.total_ns));
@@ -147,8 +147,8 @@ pub fn activity_facts(trace: &Trace, calls: &[Option<usize>]) -> Option<Activity
     })
 }
 
-/// By activity: whether it is a kernel that communicates. Each name is looked at once: names of
-/// templates are long.
+/// Returns whether each activity is a communication kernel. Each name is inspected once, because
+/// template names are long.
 pub fn communicating(trace: &Trace) -> Vec<bool> {
     let mut known: HashMap<StringId, bool> = HashMap::new();
     let mut communicates =
@@ -157,8 +157,8 @@ pub fn communicating(trace: &Trace) -> Vec<bool> {
     activities.map(|one| one.kind == ActivityKind::Kernel && communicates(one.name)).collect()
 }
 
-/// Whether a kernel is one of a collective operation: those of NCCL and RCCL, of torch's symmetric
-/// memory (`multimem_all_reduce_kernel`, `one_shot_all_reduce_kernel`) and of vLLM and TensorRT-LLM
+/// Whether a kernel is a collective: those of NCCL and RCCL, of PyTorch's symmetric memory
+/// (`multimem_all_reduce_kernel`, `one_shot_all_reduce_kernel`) and of vLLM and TensorRT-LLM
 /// (`cross_device_reduce_1stage`, `allreduce_fusion_kernel`).
 pub fn is_communication(kernel: &str) -> bool {
     const MARKS: [&[u8]; 8] = [
@@ -202,7 +202,7 @@ fn streams(trace: &Trace) -> Vec<StreamFacts> {
     streams
 }
 
-/// Totals by name, in the order in which the names first occur.
+/// Returns totals by name, in the order of the names' first occurrence.
 fn totals<'a>(trace: &Trace, activities: impl Iterator<Item = &'a Activity>) -> Vec<NameTotal> {
     let mut index: HashMap<StringId, usize> = HashMap::new();
     let mut totals: Vec<NameTotal> = Vec::new();

@@ -1,9 +1,9 @@
-//! Lines of Python for a trace that was recorded elsewhere, from the frames or the call stacks that
-//! the profiler wrote (`with_stack=True`).
+//! Python lines of a trace recorded elsewhere, from the frames or call stacks of the profiler
+//! (`with_stack=True`).
 //!
-//! The frames name the line where a *function begins*, not the line that called; the call stacks of
-//! 2021 and 2022 name the line that called. Either way it is the time of operators (and of what they
-//! launched on the GPU) that is counted, not that of Python itself.
+//! Frames contain the line where a *function begins*, not the calling line; the call stacks of 2021
+//! and 2022 contain the calling line. In both cases the time of operators (and of the GPU work that
+//! they launched) is counted, not Python time.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,37 +14,38 @@ use ridgeline_recording::trace::{PythonFrame, Trace};
 
 use super::operator_time::OperatorPlace;
 
-/// What ran from one line.
+/// The cost of one line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostLine {
-    /// As the trace has it, mostly relative to a folder of Python's search path.
+    /// Path as in the trace, usually relative to a folder of Python's search path.
     pub file: String,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub line: u32,
-    /// The function.
+    /// Function name.
     pub scope: String,
-    /// How often the function was entered; 0 where the trace has call stacks instead of frames.
+    /// Number of calls of the function; 0 if the trace has call stacks instead of frames.
     pub calls: u64,
-    /// Nanoseconds of outermost operators whose innermost line outside of libraries this is.
+    /// Nanoseconds of outermost operators for which this is the innermost line outside of
+    /// libraries.
     pub self_ns: f64,
-    /// Nanoseconds of outermost operators with this line anywhere on their stack; backward operators
-    /// count for the line of their forward operator.
+    /// Nanoseconds of outermost operators with this line anywhere on their stack. Backward
+    /// operators count for the line of their forward operator.
     pub total: PhaseTimes,
-    /// Nanoseconds of GPU activities that were launched with this line on the stack.
+    /// Nanoseconds of GPU activities launched with this line on the stack.
     pub device_ns: f64,
 }
 
-/// Lines with what ran from them, the longest first, and the share (0 to 1) of operator time (GPU
-/// time where there was a GPU) that reached one.
+/// Lines with their costs, and the share of operator time that was attributed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostLines {
-    /// The longest first.
+    /// The lines, longest first.
     pub lines: Vec<HostLine>,
-    /// Nothing where the trace has neither frames nor call stacks.
+    /// The share, 0 to 1, of operator time (GPU time if there was a GPU) that was attributed to a
+    /// line; `None` if the trace has neither frames nor call stacks.
     pub coverage: Option<f64>,
 }
 
-/// Joins operators to lines.
+/// Attributes operators to lines.
 pub fn host_lines(
     trace: &Trace,
     places: &[OperatorPlace],
@@ -98,13 +99,13 @@ pub fn host_lines(
     HostLines { lines: stacks.finish(), coverage: coverage.is_finite().then_some(coverage) }
 }
 
-/// A place on a call stack. Parents stand before their children.
+/// A node of the call tree. Parents come before their children.
 #[derive(Clone, Debug)]
 struct Node {
     parent: Option<usize>,
     line: usize,
-    /// The same line is nearer to the outside of the stack as well (recursion): its time is to
-    /// count once.
+    /// Whether the same line is also further out on the stack (recursion), so its time must count
+    /// once.
     repeated: bool,
     times: PhaseTimes,
     device_ns: f64,
@@ -112,7 +113,7 @@ struct Node {
 
 struct Stacks {
     nodes: Vec<Node>,
-    /// By index of [`Trace::python_frames`].
+    /// Node by index in [`Trace::python_frames`].
     of_frame: Vec<Option<usize>>,
     of_text: HashMap<StringId, Option<usize>>,
     lines: Vec<HostLine>,
@@ -130,7 +131,7 @@ impl Stacks {
             line_ids: HashMap::new(),
             line_of_name: HashMap::new(),
         };
-        // Frames that hold no line of interest have the node of the frame around them.
+        // Frames without a relevant line have the node of the frame around them.
         let mut running: Vec<(&PythonFrame, Option<usize>, Option<usize>)> = Vec::new();
         let mut times_on_stack: Vec<u32> = Vec::new();
         for frame in &trace.python_frames {
@@ -187,7 +188,7 @@ impl Stacks {
         }
     }
 
-    /// The node of a `Call stack`: places innermost first, joined by `;`.
+    /// Returns the node of a `Call stack`: places innermost first, joined by `;`.
     fn of_call_stack(&mut self, trace: &Trace, stack: StringId) -> Option<usize> {
         if let Some(node) = self.of_text.get(&stack) {
             return *node;
@@ -213,7 +214,8 @@ impl Stacks {
         line
     }
 
-    /// The line of `train.py(31): main`; nothing for libraries, built-in functions and modules.
+    /// Parses the line of `train.py(31): main`; `None` for libraries, built-in functions and
+    /// modules.
     fn line_of_place(&mut self, place: &str) -> Option<usize> {
         let (location, scope) = place.split_once("): ")?;
         let (file, line) = location.rsplit_once('(')?;
@@ -229,7 +231,7 @@ impl Stacks {
         }))
     }
 
-    /// Hands each node's time to its lines and to its parent.
+    /// Adds each node's time to its lines and its parent.
     fn finish(mut self) -> Vec<HostLine> {
         while let Some(node) = self.nodes.pop() {
             if !node.repeated
@@ -256,7 +258,7 @@ impl Stacks {
 /// Python's own recursion limit is 1000.
 const MOST_PLACES_OF_A_STACK: usize = 1000;
 
-/// For each operator that autograd ran: the forward operator with the same sequence number, the
+/// Returns for each operator of autograd the forward operator with the same sequence number, the
 /// latest that began before it.
 fn forward_operators(trace: &Trace) -> HashMap<usize, usize> {
     let is_backward = |thread: Option<u64>| thread.is_some_and(|thread| thread > 0);
@@ -278,9 +280,8 @@ fn forward_operators(trace: &Trace) -> HashMap<usize, usize> {
     forward
 }
 
-/// Whether a file belongs to Python or torch rather than to the program or the libraries of models
-/// that it uses. The profiler shortens paths by Python's search path, so that `enum.py` may be
-/// Python's.
+/// Whether a file belongs to Python or PyTorch, rather than to the program or the model libraries
+/// that it uses. The profiler shortens paths by Python's search path, so `enum.py` may be Python's.
 fn is_library(file: &str) -> bool {
     const STANDARD: [&str; 32] = [
         "_weakrefset.py",

@@ -1,24 +1,24 @@
-//! What starting work on a GPU costs the host.
+//! The host's cost of launching GPU work.
 
 use serde::Serialize;
 
 use ridgeline_recording::trace::{ActivityKind, Trace};
 
-/// The calls of the runtime that started something on a GPU.
+/// The runtime calls that launched GPU work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LaunchOverhead {
-    /// How many started something.
+    /// Number of calls.
     pub launches: u64,
-    /// Nanoseconds of the host within them.
+    /// Total host nanoseconds.
     pub host_ns: u64,
-    /// The median of them, in nanoseconds.
+    /// Median nanoseconds.
     pub median_ns: u64,
-    /// Kernels that ran for a shorter time than the call that started them.
+    /// Number of kernels that took less time than the call that launched them.
     pub shorter_kernels: u64,
 }
 
-/// The launches of a trace; nothing where there are none. `calls` gives for each activity the runtime
-/// call that started it.
+/// Computes the launch statistics of a trace; `None` if there are no launches. `calls` has the
+/// runtime call of each activity.
 pub fn launch_overhead(trace: &Trace, calls: &[Option<usize>]) -> Option<LaunchOverhead> {
     let mut starting: Vec<usize> = calls.iter().flatten().copied().collect();
     starting.sort_unstable();
@@ -48,13 +48,13 @@ mod tests {
     use ridgeline_recording::chrome_trace::Options;
 
     #[test]
-    fn calls_count_once_whatever_they_start() {
+    fn calls_count_once_whatever_they_launch() {
         let event = |category: &str, duration: u32| {
             format!(
                 r#"{{"ph": "X", "cat": "{category}", "name": "n", "pid": 1, "tid": 1, "ts": 1, "dur": {duration}}}"#
             )
         };
-        // The last call starts nothing.
+        // The last call launches nothing.
         let calls = [5, 7, 100].map(|duration| event("cuda_runtime", duration));
         let kernels = [4, 6, 9, 1].map(|duration| event("kernel", duration));
         let events = [calls.join(","), kernels.join(",")].join(",");

@@ -1,5 +1,5 @@
-//! Numbers that stand for themselves: what GPUs did, how full kernels kept them, how long iterations
-//! took, how much work operators were, what a part of an iteration gets out of its device.
+//! Metrics of traces and graphs: GPU activity, occupancy, iteration times, work of operators,
+//! device utilization.
 
 pub mod activity;
 pub mod communication;

@@ -1,32 +1,32 @@
-//! How many floating-point operations an operator of a trace needs, and how many bytes it has to
-//! move at the least. What is counted, and how, is known to [`ridgeline_operators::op_cost`] alone.
+//! The floating-point operations of an operator of a trace, and the minimum number of bytes that it
+//! has to move. [`ridgeline_operators::op_cost`] defines what is counted, and how.
 //!
-//! An operator that is not known there has no numbers rather than guessed ones.
+//! Operators that it does not know have no numbers, rather than guessed ones.
 
 use ridgeline_operators::op_cost;
 use ridgeline_operators::operator::Operator;
 
-/// What one call of an operator takes.
+/// The work of one operator call.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OpWork {
     /// Floating-point operations.
     pub flops: f64,
-    /// Bytes that have to move at the least; nothing where a type is not known.
+    /// The minimum number of bytes that have to be moved; `None` if a type is unknown.
     pub bytes: Option<f64>,
 }
 
 impl OpWork {
-    /// No work at all.
+    /// Returns no work.
     pub fn zero() -> OpWork {
         OpWork { flops: 0.0, bytes: Some(0.0) }
     }
 
-    /// The work of so many calls.
+    /// Returns the work of several calls.
     pub fn times(self, calls: f64) -> OpWork {
         OpWork { flops: self.flops * calls, bytes: self.bytes.map(|bytes| bytes * calls) }
     }
 
-    /// The work of both.
+    /// Returns the sum.
     pub fn plus(self, other: OpWork) -> OpWork {
         OpWork {
             flops: self.flops + other.flops,
@@ -35,8 +35,8 @@ impl OpWork {
     }
 }
 
-/// The work of a call. `dims`, `types` and `concrete` are the JSON texts of `Input Dims`, `Input
-/// type` and `Concrete Inputs`. Nothing for operators that are not known, or whose shapes were not
+/// Returns the work of a call. `dims`, `types` and `concrete` are the JSON of `Input Dims`, `Input
+/// type` and `Concrete Inputs`. Returns `None` for unknown operators, and if shapes were not
 /// recorded.
 pub fn op_work(name: &str, dims: &str, types: &str, concrete: &str) -> Option<OpWork> {
     let operator = Operator::from_trace(name, dims, types, concrete)?;
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn matrix_products() {
+    fn matrix_multiplications() {
         let types = r#"["float","float"]"#;
         let bytes = Some(4.0 * (6.0 + 12.0 + 8.0));
         check("aten::mm", "[[2,3],[3,4]]", types, "[]", 48.0, bytes);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn products_with_something_added() {
+    fn matrix_multiplications_with_addition() {
         let types = r#"["c10::Half","c10::Half","c10::Half","Scalar","Scalar"]"#;
         let bytes = Some(2.0 * (4.0 + 6.0 + 12.0 + 8.0));
         check("aten::addmm", "[[4],[2,3],[3,4],[],[]]", types, "[]", 48.0, bytes);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_see_their_channels_alone() {
+    fn grouped_convolutions_count_channels_per_group() {
         let dims = "[[1,8,5,5],[8,1,3,3],[],[],[],[],[],[],[]]";
         let concrete = r#"["","","","[1, 1]","[1, 1]","[1, 1]","False","[0, 0]","8"]"#;
         check("aten::convolution", dims, "[]", concrete, 2.0 * 8.0 * 25.0 * 9.0, None);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gradients_of_a_convolution_that_are_wanted() {
+    fn requested_gradients_of_a_convolution_count() {
         let dims = "[[4,8,14,14],[4,3,16,16],[8,3,3,3],[],[],[],[],[],[],[],[]]";
         let concrete = |mask: &str| {
             format!(r#"["","","","[8]","[1, 1]","[0, 0]","[1, 1]","False","[0, 0]","1","{mask}"]"#)
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_numbers() {
+    fn unknown_operators_have_no_numbers() {
         assert_eq!(op_work("mylib::thing", "[[1]]", "[]", "[]"), None);
         assert_eq!(op_work("aten::fft_fft", "[[1]]", "[]", "[]"), None);
         assert_eq!(op_work("aten::mm", "", "", ""), None);
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_input_is_too_strange(
+        fn arbitrary_inputs_do_not_panic(
             name in prop::sample::select(vec![
                 "aten::mm", "aten::linear", "aten::conv2d", "aten::convolution",
                 "aten::convolution_backward", "aten::scaled_dot_product_attention", "aten::cat",

@@ -7,16 +7,16 @@ use ridgeline_profile::Phase;
 use ridgeline_recording::StringId;
 use ridgeline_recording::trace::{Annotation, Operator, ThreadId, Trace};
 
-/// One of [`Trace::operators`] among the others.
+/// The position of one of [`Trace::operators`] among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperatorPlace {
-    /// The index of the outermost operator that it ran within; its own where it is the outermost.
+    /// Index of the outermost operator that it ran within; its own index if it is the outermost.
     pub outermost: usize,
-    /// Nanoseconds without those of operators within it.
+    /// Self time in nanoseconds, without operators within it.
     pub self_ns: u64,
 }
 
-/// For each operator where it stands among the others of its thread. Linear in their number.
+/// Returns the position of each operator among those of its thread. Takes linear time.
 pub fn operator_places(operators: &[Operator]) -> Vec<OperatorPlace> {
     let mut places: Vec<OperatorPlace> = Vec::with_capacity(operators.len());
     let mut running: Vec<(usize, &Operator)> = Vec::new();
@@ -42,19 +42,19 @@ pub fn operator_places(operators: &[Operator]) -> Vec<OperatorPlace> {
 /// All calls of one operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperatorTotal {
-    /// `aten::convolution`.
+    /// Name such as `aten::convolution`.
     pub name: StringId,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
-    /// Sum of their own nanoseconds on the host, without operators within them.
+    /// Total self time on the host in nanoseconds.
     pub self_ns: u64,
-    /// Sum of the GPU activities that they launched themselves, in nanoseconds.
+    /// Total nanoseconds of the GPU activities that they launched directly.
     pub device_ns: u64,
 }
 
-/// Totals by name: the longest on the GPU first, then the longest on the host.
+/// Returns totals by name, sorted by GPU time, then host time.
 ///
-/// `operator_of_activity` gives the innermost operator that launched each of the activities.
+/// `operator_of_activity` has the innermost operator that launched each activity.
 pub fn operator_totals(
     trace: &Trace,
     places: &[OperatorPlace],
@@ -79,9 +79,9 @@ pub fn operator_totals(
     totals
 }
 
-/// For each operator the part of the training step that it belongs to, as far as the trace tells:
-/// loading and optimizing by the annotations that torch makes, backward by autograd's engine, and
-/// forward by a sequence number on the outermost operator or within it.
+/// Returns the phase of each operator, as far as the trace shows it: loading and optimizing by
+/// PyTorch's annotations, backward by autograd's engine, and forward by a sequence number on the
+/// outermost operator or within it.
 pub fn operator_phases(trace: &Trace, places: &[OperatorPlace]) -> Vec<Phase> {
     let operators = &trace.operators;
     let mut of_outermost = vec![Phase::Other; operators.len()];
@@ -121,7 +121,7 @@ pub fn operator_phases(trace: &Trace, places: &[OperatorPlace]) -> Vec<Phase> {
         .collect()
 }
 
-/// The part of the step that one of torch's own annotations stands for.
+/// Returns the phase of one of PyTorch's annotations.
 pub fn annotated_phase(name: &str) -> Option<Phase> {
     if name.starts_with("enumerate(DataLoader)#") {
         Some(Phase::Data)
@@ -132,7 +132,7 @@ pub fn annotated_phase(name: &str) -> Option<Phase> {
     }
 }
 
-/// Whether this annotation is a step of an optimizer.
+/// Whether an annotation is an optimizer step.
 pub fn is_optimizer_step(trace: &Trace, annotation: &Annotation) -> bool {
     trace.text(annotation.name).starts_with("Optimizer.step#")
 }

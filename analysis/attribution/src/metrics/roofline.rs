@@ -1,34 +1,34 @@
-//! How close an operator comes to what the device can do: Williams, Waterman and Patterson,
-//! "Roofline: an insightful visual performance model", CACM 2009.
+//! How close an operator comes to the device's peak: Williams, Waterman and Patterson, "Roofline:
+//! an insightful visual performance model", CACM 2009.
 //!
-//! The attainable rate is `min(peak FLOP/s, intensity * bandwidth)`, the intensity being operations
-//! per byte. Where the two meet is the ridge.
+//! The attainable rate is `min(peak FLOP/s, intensity * bandwidth)`, where intensity is operations
+//! per byte. The two meet at the ridge.
 
 use ridgeline_profile::{OperatorCost, Roof};
 
 /// What limits an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Arithmetic: it lies right of the ridge.
+    /// Arithmetic: right of the ridge.
     Compute,
-    /// Memory: it lies left of the ridge.
+    /// Memory: left of the ridge.
     Memory,
 }
 
-/// What an operator reaches.
+/// The rates that an operator reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Achieved {
     /// Floating-point operations per second.
     pub flops_per_second: Option<f64>,
-    /// Bytes per second, of those that have to move at the least.
+    /// Bytes per second, of the minimum that has to be moved.
     pub bytes_per_second: Option<f64>,
     /// What limits it on this device.
     pub bound: Option<Bound>,
-    /// The share, 0 to 1, of what the device could do at this intensity.
+    /// The share, 0 to 1, of the attainable rate at this intensity.
     pub share_of_roof: Option<f64>,
 }
 
-/// What an operator reaches, against the device's roof where that is known.
+/// Computes the rates that an operator reaches, relative to the device's roofline if it is known.
 pub fn achieved(operator: &OperatorCost, roof: Option<&Roof>) -> Achieved {
     let seconds = operator.time_ns / 1e9;
     if seconds <= 0.0 {
@@ -53,8 +53,8 @@ pub fn achieved(operator: &OperatorCost, roof: Option<&Roof>) -> Achieved {
     achieved
 }
 
-/// The peak for the operator's types. Single precision runs on tensor cores where a kernel says so
-/// in its name, which is how libraries name TF32 kernels.
+/// Returns the peak rate for the operator's types. FP32 runs on tensor cores if a kernel's name
+/// says so, as libraries name TF32 kernels.
 fn peak_flops(operator: &OperatorCost, roof: &Roof) -> Option<f64> {
     let inputs = operator.inputs.as_str();
     if inputs.contains("Half") || inputs.contains("BFloat16") {
@@ -98,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn the_ridge_divides() {
+    fn the_ridge_separates_compute_from_memory() {
         check(&operator(5e9, 1e8, "[8] float"), Bound::Compute, 0.5);
         check(&operator(1e8, 5e8, "[8] float"), Bound::Memory, 0.5);
     }
 
     #[test]
-    fn the_type_chooses_the_roof() {
+    fn the_type_selects_the_peak() {
         check(&operator(80e9, 1e6, "[8] c10::Half"), Bound::Compute, 0.5);
         let mut product = operator(40e9, 1e6, "[8] float");
         product.kernels = vec![KernelCost {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_roof_there_are_rates_alone() {
+    fn without_a_roof_there_are_only_rates() {
         let achieved = achieved(&operator(5e9, 1e8, ""), None);
         assert_eq!(achieved.flops_per_second, Some(5e12));
         assert_eq!(achieved.bytes_per_second, Some(1e11));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_no_rate() {
+    fn without_time_there_is_no_rate() {
         assert_eq!(super::achieved(&OperatorCost::default(), Some(&ROOF)), Achieved::default());
     }
 }

@@ -1,23 +1,22 @@
-//! The iterations of a trace that was recorded elsewhere: where they begin and end, and which part
-//! of the host's time went where.
+//! The iterations of a trace recorded elsewhere, and the phases of the host's time.
 
 use super::operator_time::{OperatorPlace, annotated_phase, is_optimizer_step};
 use ridgeline_base::intervals::union_ns;
 use ridgeline_profile::{Phase, PhaseTimes};
 use ridgeline_recording::trace::{Annotation, Trace};
 
-/// The iterations that a trace shows.
+/// The iterations of a trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Steps {
-    /// What shows them: `profiler steps` or `optimizer steps`.
+    /// How they were detected: `profiler steps` or `optimizer steps`.
     pub found_by: &'static str,
     /// Start and end of each, in nanoseconds.
     pub windows: Vec<(i64, i64)>,
 }
 
-/// The iterations: `ProfilerStep#` annotations where there are any, else from one optimizer step to
-/// the next, where several optimizers in turn (a GAN) make one iteration. Nothing where there is
-/// neither, as in inference without a profiler's schedule.
+/// Finds the iterations: `ProfilerStep#` annotations if there are any, else from one optimizer step
+/// to the next, where several optimizers in turn (a GAN) make one iteration. Returns `None` if
+/// there is neither, as in inference without a profiler schedule.
 pub fn steps(trace: &Trace) -> Option<Steps> {
     let by_profiler: Vec<(i64, i64)> = profiler_steps(trace).map(window).collect();
     if !by_profiler.is_empty() {
@@ -38,15 +37,15 @@ pub fn steps(trace: &Trace) -> Option<Steps> {
     (!windows.is_empty()).then_some(Steps { found_by: "optimizer steps", windows })
 }
 
-/// The profiler's own steps, in the order of the trace.
+/// Returns the profiler's steps, in the order of the trace.
 pub fn profiler_steps(trace: &Trace) -> impl Iterator<Item = &Annotation> {
     let is_step =
         |annotation: &&Annotation| trace.text(annotation.name).starts_with("ProfilerStep#");
     trace.annotations.iter().filter(is_step)
 }
 
-/// The median iteration and its parts on the host, in nanoseconds. Where parts overlap, loading
-/// comes before the optimizer, before backward, before forward; what is in none of them (Python
+/// Returns the median iteration and its phases on the host, in nanoseconds. If phases overlap,
+/// loading takes precedence over the optimizer, then backward, then forward; the rest (Python
 /// between operators, waiting for the GPU) is `other`. The sum is the iteration.
 pub fn median_step(
     trace: &Trace,
@@ -94,10 +93,11 @@ fn clip((start, end): (i64, i64), (from, to): (i64, i64)) -> Option<(i64, i64)> 
     (start < end).then_some((start, end))
 }
 
-/// After how many elements a sequence repeats; nothing where it is too short to repeat once.
+/// Returns the number of elements after which a sequence repeats; `None` if it is too short to
+/// repeat once.
 fn period<T: PartialEq>(sequence: &[T]) -> Option<usize> {
-    // A person steps a few optimizers in turn; looking further would take quadratic time.
-    const MOST: usize = 16;
-    (1..=MOST.min(sequence.len().saturating_sub(1)))
+    // Programs step a few optimizers in turn; searching further would take quadratic time.
+    const MAX_PERIOD: usize = 16;
+    (1..=MAX_PERIOD.min(sequence.len().saturating_sub(1)))
         .find(|period| sequence.iter().zip(sequence.iter().skip(*period)).all(|(a, b)| a == b))
 }

@@ -1,33 +1,35 @@
-//! Whether a kernel multiplied on tensor cores (AMD: matrix cores), known by its name.
+//! Detects from a kernel's name whether it used tensor cores (AMD: matrix cores).
 //!
 //! Libraries name the instruction that a kernel is built on. The names are those of cuBLAS, cuDNN,
-//! CUTLASS, FlashAttention, TensorRT-LLM, Tensile, MIOpen and Composable Kernel in traces of 2021 to
-//! 2026. A name that says nothing is unknown; a type alone does not decide, since a product of
-//! half-precision numbers can run beside the tensor cores (`gemv`).
+//! CUTLASS, FlashAttention, TensorRT-LLM, Tensile, MIOpen and Composable Kernel in traces of 2021
+//! to 2026. A name without such a hint is unknown. A type alone is not sufficient, since
+//! half-precision matrix multiplications can run without tensor cores (`gemv`).
 
 use ridgeline_operators::product_kernel::product_type;
 
-/// What a kernel does, as far as its name tells.
+/// The unit that a matrix-multiplication kernel uses, as far as its name reveals it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProductUnit {
-    /// A product on tensor cores.
+pub enum MatmulUnit {
+    /// Tensor cores.
     TensorCores,
-    /// A product beside them.
+    /// No tensor cores.
     Other,
-    /// A product; its name does not say where.
+    /// Unknown from the name.
     Unknown,
 }
 
-/// Names of templates run to thousands of characters, and say it early.
-const READ: usize = 400;
+/// The number of characters inspected. Template names have thousands, and the relevant part is at
+/// the start.
+const MAX_INSPECTED_CHARS: usize = 400;
 
-/// Where a kernel multiplies; nothing where it is no product by its name.
-pub fn product_unit(kernel: &str) -> Option<ProductUnit> {
-    let name: String = kernel.chars().take(READ).collect::<String>().to_ascii_lowercase();
+/// Returns the unit of a matrix-multiplication kernel; `None` if its name is not that of one.
+pub fn matmul_unit(kernel: &str) -> Option<MatmulUnit> {
+    let name: String =
+        kernel.chars().take(MAX_INSPECTED_CHARS).collect::<String>().to_ascii_lowercase();
     let has = |marks: &[&str]| marks.iter().any(|mark| name.contains(mark));
     let is_product = product_type(kernel).is_some()
         || has(&["bmm_", "gemv", "cublasdot", "wgmma", "hmma", "mfma", "triton_mm", "triton_tem"]);
-    // What a convolution or a product only prepares or ends: no product itself.
+    // Kernels that prepare or finish a convolution or GEMM, but do not multiply.
     const AROUND: [&str; 10] = [
         "computeoffsets",
         "splitkoffsets",
@@ -44,20 +46,22 @@ pub fn product_unit(kernel: &str) -> Option<ProductUnit> {
         return None;
     }
     Some(if has(&OTHER) || is_simt_attention(&name) {
-        ProductUnit::Other
+        MatmulUnit::Other
     } else if has(&TENSOR_CORES) || has_matrix_instruction(&name) {
-        ProductUnit::TensorCores
+        MatmulUnit::TensorCores
     } else if has(&PLAIN) {
-        ProductUnit::Other
+        MatmulUnit::Other
     } else {
-        ProductUnit::Unknown
+        MatmulUnit::Unknown
     })
 }
 
-/// Built on ordinary multiplications, whatever else the name says: `sm80_xmma_…_ffma_…` is one.
+/// Names of kernels without tensor cores, whatever else the name contains: `sm80_xmma_…_ffma_…` is
+/// one.
 const OTHER: [&str; 5] = ["ffma", "simt", "gemv", "cublasdot", "dot_kernel"];
 
-/// The instruction (`s1688`: an FP32 sum of 16 by 8 by 8), or the family of kernels that has no other.
+/// Names of tensor core instructions (`s1688`: an FP32 sum of 16 by 8 by 8), or of kernel families
+/// that always use tensor cores.
 const TENSOR_CORES: [&str; 36] = [
     "884gemm",
     "884cudnn",
@@ -97,19 +101,21 @@ const TENSOR_CORES: [&str; 36] = [
     "fmha_cutlass",
 ];
 
-/// PyTorch's memory-efficient attention has tensor cores for FP16 from Volta on, for FP32 (as three
-/// products in TF32) from Ampere on: `DefaultGemmType` in its `gemm_kernel_utils.h`.
+/// Whether a kernel is PyTorch's memory-efficient attention without tensor cores. It uses them for
+/// FP16 since Volta, and for FP32 (as three TF32 multiplications) since Ampere: `DefaultGemmType`
+/// in its `gemm_kernel_utils.h`.
 fn is_simt_attention(name: &str) -> bool {
     let on_tensor_cores =
         name.contains("_sm80") || (name.contains("f16") && !name.contains("_sm50"));
     name.contains("fmha_cutlass") && !on_tensor_cores
 }
 
-/// Libraries whose names would say so otherwise.
+/// Names of libraries that would otherwise name the tensor core instruction.
 const PLAIN: [&str; 7] =
     ["sgemm", "dgemm", "scudnn", "winograd", "dgrad_engine", "wgrad_alg", "_sgemm_"];
 
-/// Tensile names the matrix instruction: `MI32x32x8x1`. A product without one has none.
+/// Whether a Tensile kernel's name has the matrix instruction (`MI32x32x8x1`). Without one, it uses
+/// none.
 fn has_matrix_instruction(name: &str) -> bool {
     name.match_indices("_mi")
         .filter_map(|(at, mark)| name.get(at + mark.len()..))
@@ -121,12 +127,12 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(kernel: &str, expected: Option<ProductUnit>) {
-        assert_eq!(product_unit(kernel), expected, "{kernel}");
+    fn check(kernel: &str, expected: Option<MatmulUnit>) {
+        assert_eq!(matmul_unit(kernel), expected, "{kernel}");
     }
 
     #[test]
-    fn names_that_tell_the_instruction() {
+    fn names_with_an_instruction_use_tensor_cores() {
         for name in [
             "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn",
             "volta_fp16_s884cudnn_fp16_256x64_relu_nhwc_tn_v1",
@@ -145,12 +151,12 @@ mod tests {
             "Cijk_Ailk_Bljk_HSS_BH_MT128x128x32_MI32x32x8x1_SN",
             "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_16dp256b_rM_TN",
         ] {
-            check(name, Some(ProductUnit::TensorCores));
+            check(name, Some(MatmulUnit::TensorCores));
         }
     }
 
     #[test]
-    fn products_beside_tensor_cores() {
+    fn matrix_multiplications_without_tensor_cores() {
         for name in [
             "volta_sgemm_128x64_nt",
             "ampere_sgemm_32x32_sliced1x4_tn",
@@ -163,19 +169,19 @@ mod tests {
             "void wgrad_alg0_engine<float, 128, 6, 8, 3, 3, 5, false, 512>",
             "fmha_cutlassF_f32_aligned_64x64_rf_sm75",
         ] {
-            check(name, Some(ProductUnit::Other));
+            check(name, Some(MatmulUnit::Other));
         }
     }
 
     #[test]
-    fn names_that_do_not_tell() {
-        check("triton_mm", Some(ProductUnit::Unknown));
-        check("Cijk_Ailk_Bljk_SB_MT64x64x8_SE_K1", Some(ProductUnit::Unknown));
-        check("my_fused_gemm_kernel", Some(ProductUnit::Unknown));
+    fn names_without_an_instruction_are_unknown() {
+        check("triton_mm", Some(MatmulUnit::Unknown));
+        check("Cijk_Ailk_Bljk_SB_MT64x64x8_SE_K1", Some(MatmulUnit::Unknown));
+        check("my_fused_gemm_kernel", Some(MatmulUnit::Unknown));
     }
 
     #[test]
-    fn what_is_no_product() {
+    fn other_kernels_have_no_unit() {
         for name in [
             "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
             "void cudnn::ops::nchwToNhwcKernel<float>",

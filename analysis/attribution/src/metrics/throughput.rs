@@ -1,21 +1,21 @@
-//! How fast the loop goes, and how sure that is.
+//! The throughput of the loop and its variation.
 
 use ridgeline_base::statistics::median;
 use ridgeline_profile::IterationCost;
 
-/// The headline of a loop.
+/// The headline numbers of a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Throughput {
-    /// Nanoseconds of one iteration.
+    /// Nanoseconds per iteration.
     pub iteration_ns: f64,
-    /// Samples per second, where the batch size is known.
+    /// Samples per second, if the batch size is known.
     pub samples_per_second: Option<f64>,
-    /// How far the unprofiled iterations lie from their median, as a share of it: the median
-    /// deviation, which one slow iteration does not change. Nothing for fewer than three.
+    /// The median absolute deviation of the unprofiled iterations as a share of their median, which
+    /// one slow iteration does not change. `None` for fewer than three.
     pub spread: Option<f64>,
 }
 
-/// The throughput of an iteration.
+/// Computes the throughput of an iteration.
 pub fn throughput(iteration: &IterationCost) -> Throughput {
     Throughput {
         iteration_ns: iteration.time_ns,
@@ -24,7 +24,8 @@ pub fn throughput(iteration: &IterationCost) -> Throughput {
     }
 }
 
-/// The median of the values' distances from their median, as a share of it; nothing of fewer than three.
+/// Returns the median absolute deviation as a share of the median; `None` for fewer than three
+/// values.
 pub(crate) fn spread(timed_ns: &[f64]) -> Option<f64> {
     if timed_ns.len() < 3 {
         return None;
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_slow_iteration_is_no_spread() {
+    fn one_slow_iteration_does_not_change_the_spread() {
         let iteration = IterationCost {
             time_ns: 1e9,
             timed_ns: vec![1e9, 1e9, 5e9],

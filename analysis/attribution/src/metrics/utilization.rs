@@ -1,16 +1,16 @@
-//! What a part of an iteration gets out of its device: how busy a GPU is, what it reaches of its
-//! peaks, whether it uses tensor cores, and what else keeps it from computing.
+//! Device utilization of the parts of an iteration: how busy a GPU is, the reached share of its
+//! peaks, tensor core use, and what else keeps it from computing.
 //!
-//! It is read off the graph of the iteration, whose times are those without a profiler. Operations
-//! are those that the operators need (`predict::op_cost`), not those that a kernel does: a Winograd
-//! convolution can exceed 100%.
+//! It is computed from the graph of the iteration, whose times are those without the profiler.
+//! Operations are those that operators require (`operators::op_cost`), not those that a kernel
+//! executes: a Winograd convolution can exceed 100%.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::metrics::tensor_cores::{ProductUnit, product_unit};
+use crate::metrics::tensor_cores::{MatmulUnit, matmul_unit};
 use ridgeline_graph::graph::{Graph, LONG_DISPATCH_NS, Resource, Task, TaskKind};
 use ridgeline_graph::recorded::Recorded;
 use ridgeline_graph::uploads::is_upload;
@@ -20,18 +20,18 @@ use ridgeline_operators::product_kernel::{ProductType, product_of};
 use ridgeline_profile::utilization::{Copied, Done, Metrics, Utilization};
 use ridgeline_profile::{FileId, ModuleCost, Profile};
 
-/// What [`measure`] finds.
+/// The result of [`measure`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Of the whole and by phase.
+    /// Utilization of the whole iteration and of phases.
     pub metrics: Metrics,
-    /// By line: what is its own.
+    /// Utilization of self time, by line.
     pub lines: BTreeMap<(FileId, u32), Utilization>,
-    /// By module, children included: index into [`Profile::modules`].
+    /// Utilization by module, children included: by index in [`Profile::modules`].
     pub modules: Vec<Utilization>,
 }
 
-/// Reads the utilization off the graph of an iteration.
+/// Computes the utilization from the graph of an iteration.
 pub fn measure(recorded: &Recorded, profile: &Profile) -> Measured {
     let graph = &recorded.graph;
     let calls = Calls::new(graph);
@@ -45,7 +45,7 @@ pub fn measure(recorded: &Recorded, profile: &Profile) -> Measured {
     found.metrics.on_gpu = calls.on_gpu;
     for (at, task) in graph.tasks.iter().enumerate().filter(|(_, task)| !task.is_removed) {
         let mut part = of_task(graph, task, &names);
-        // A profiler's own time is around the call rather than within it: it takes what was recorded.
+        // The profiler's overhead is around the call, not within it: use the recorded time.
         part.launch_ns /= recorded.host_factor;
         part.busy_ns = busy.get(at).copied().unwrap_or(0.0);
         part.exposed_communication_ns += exposed.get(at).copied().unwrap_or(0.0);
@@ -62,7 +62,8 @@ pub fn measure(recorded: &Recorded, profile: &Profile) -> Measured {
         }
     }
     if let Some(exchange) = profile.exchange.as_deref().filter(|_| !calls.on_gpu) {
-        // What ranks on processors exchange beside operators is no task: threads of gloo's own do it.
+        // Collectives of CPU ranks that overlap with operators are not tasks: gloo's threads run
+        // them.
         let communication_ns = &mut found.metrics.whole.communication_ns;
         *communication_ns = communication_ns.max(exchange.total_ns);
     }
@@ -70,7 +71,7 @@ pub fn measure(recorded: &Recorded, profile: &Profile) -> Measured {
     found
 }
 
-/// Parents stand before their children.
+/// Adds the utilization of modules to their parents, which come before their children.
 fn add_to_parents(modules: &mut [Utilization], costs: &[ModuleCost]) {
     for (at, cost) in costs.iter().enumerate().rev() {
         let Some(own) = modules.get(at).copied() else { continue };
@@ -81,16 +82,16 @@ fn add_to_parents(modules: &mut [Utilization], costs: &[ModuleCost]) {
     }
 }
 
-/// What the name of a kernel tells.
+/// The properties of a kernel name.
 #[derive(Clone, Copy, Default)]
 struct Name {
-    /// Where it multiplies.
-    unit: Option<ProductUnit>,
-    /// 0 to 1, as far as the profile has it.
+    /// The unit of a matrix multiplication.
+    unit: Option<MatmulUnit>,
+    /// Occupancy, 0 to 1, if the profile has it.
     occupancy: Option<f64>,
 }
 
-/// By name of the graph.
+/// Returns the properties by kernel name of the graph.
 fn names(graph: &Graph, profile: &Profile) -> Vec<Name> {
     let occupancies: HashMap<&str, f64> = profile
         .kernels
@@ -98,7 +99,7 @@ fn names(graph: &Graph, profile: &Profile) -> Vec<Name> {
         .filter_map(|kernel| Some((kernel.name.as_str(), kernel.occupancy?)))
         .collect();
     let of = |name: &String| Name {
-        unit: product_unit(name),
+        unit: matmul_unit(name),
         occupancy: occupancies.get(name.as_str()).copied(),
     };
     graph.names.iter().map(of).collect()
@@ -112,7 +113,7 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
         TaskKind::HostGap if task.is_in_operator => part.operator_ns = time_ns,
         TaskKind::HostGap => {}
         TaskKind::Launch => {
-            // One that takes longer waits for something else: it is no cost of launching.
+            // A longer launch waits for something else: it is not launch overhead.
             if time_ns < LONG_DISPATCH_NS {
                 (part.launches, part.launch_ns) = (1.0, time_ns);
             }
@@ -134,9 +135,9 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
             let name = task.name.and_then(|name| names.get(name as usize).copied());
             let name = name.unwrap_or_default();
             match name.unit {
-                Some(ProductUnit::TensorCores) => part.tensor_core_ns = time_ns,
-                Some(ProductUnit::Other) => part.other_product_ns = time_ns,
-                Some(ProductUnit::Unknown) => part.unknown_product_ns = time_ns,
+                Some(MatmulUnit::TensorCores) => part.tensor_core_ns = time_ns,
+                Some(MatmulUnit::Other) => part.other_product_ns = time_ns,
+                Some(MatmulUnit::Unknown) => part.unknown_product_ns = time_ns,
                 None => {}
             }
             if let Some(occupancy) = name.occupancy {
@@ -148,11 +149,12 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
     part
 }
 
-/// Calls of operators, with what does their work: kernels, or on a CPU the host.
+/// Operator calls with the time of their work: kernels, or on a CPU the host.
 struct Calls {
     on_gpu: bool,
     works: Vec<Option<Work>>,
-    /// By call: what its longest product multiplies, and nanoseconds of all that does its work.
+    /// By call: the type of its longest matrix multiplication, and the total nanoseconds of its
+    /// work.
     calls: HashMap<u32, Call>,
 }
 
@@ -167,7 +169,7 @@ impl Calls {
     fn new(graph: &Graph) -> Calls {
         let on_gpu = graph.tasks.iter().any(|task| !task.kind.is_host());
         let mut calls: HashMap<u32, Call> = HashMap::new();
-        // By kernel's name and operator.
+        // By kernel name and operator.
         let mut types: HashMap<(u32, Option<u32>), Option<ProductType>> = HashMap::new();
         for task in graph.tasks.iter().filter(|task| does_work(task, on_gpu)) {
             let Some(call) = task.call else { continue };
@@ -186,7 +188,7 @@ impl Calls {
         Calls { on_gpu, works, calls }
     }
 
-    /// Gives a task its share, by time, of the work of its call.
+    /// Adds a task's share of its call's work, in proportion to time.
     fn add_work(&self, graph: &Graph, task: &Task, part: &mut Utilization) {
         if !does_work(task, self.on_gpu) {
             return;
@@ -219,20 +221,21 @@ fn does_work(task: &Task, on_gpu: bool) -> bool {
     task.kind == works && !task.is_removed
 }
 
-/// FP64 has no peak in the table of devices, and FP8 none in a [`Roof`](ridgeline_profile::Roof).
+/// Whether a task's type has no peak rate: FP64 is not in the device table, and FP8 is not in a
+/// [`Roof`](ridgeline_profile::Roof).
 fn has_no_peak(graph: &Graph, task: &Task) -> bool {
     let element = graph.operator_of(task).and_then(element);
     let without = [ElementType::Float64, ElementType::Complex128, ElementType::Float8];
     element.is_some_and(|element| without.contains(&element))
 }
 
-/// The type of an operator's first tensor.
+/// Returns the type of an operator's first tensor.
 fn element(operator: &Operator) -> Option<ElementType> {
     operator.input_tensors().next()?.element
 }
 
-/// By task, in nanoseconds: its equal part of the moments at which a GPU was at work, and of those at
-/// which GPUs communicated and none computed.
+/// Returns by task its equal part of the GPU's busy time, and of the time in which GPUs
+/// communicated and none computed, in nanoseconds.
 fn busy_parts(recorded: &Recorded) -> (Vec<f64>, Vec<f64>) {
     let graph = &recorded.graph;
     let mut changes: Vec<(f64, bool, usize)> = Vec::new();
@@ -247,12 +250,12 @@ fn busy_parts(recorded: &Recorded) -> (Vec<f64>, Vec<f64>) {
             changes.push((*end, false, at));
         }
     }
-    // Ends come before starts, so that what follows at once does not run beside it.
+    // Ends come before starts, so consecutive tasks do not overlap.
     changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
     let mut busy = vec![0.0; graph.tasks.len()];
     let mut exposed = vec![0.0; graph.tasks.len()];
-    // Integrals over time: one over those that run, and one over those that communicate while none
-    // computes. What a task gets is their growth while it runs.
+    // Integrals over time: one over the number of running tasks, and one over the number of
+    // communicating tasks while none computes. A task gets their growth while it runs.
     let (mut of_all, mut of_exposed) = (0.0, 0.0);
     let (mut running, mut computing, mut communicating) = (0_i32, 0_i32, 0_i32);
     let mut now = 0.0;

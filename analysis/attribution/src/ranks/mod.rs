@@ -1,9 +1,9 @@
-//! Many ranks: what one iteration costs on each of them, and how that differs.
+//! The cost of one iteration on several ranks, and how it differs.
 //!
-//! The profile that is shown is the first rank's: one iteration as it was measured, which adds up.
-//! [`Ranks`] puts beside it what the others took. Ranks that train together take the same time for an
-//! iteration, because the faster ones wait; so what tells them apart is the time in which they
-//! compute, which is all but the exposed part of their [`exchange`](ridgeline_profile::exchange).
+//! The displayed profile is that of the first rank: one measured iteration, which adds up.
+//! [`Ranks`] adds the times of the others. Ranks that train together take the same time per
+//! iteration, because the faster ones wait. What differs is the time in which they compute, which
+//! is all except the exposed part of their [`exchange`](ridgeline_profile::exchange).
 
 #[cfg(test)]
 mod tests;
@@ -14,12 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use ridgeline_profile::ranks::{LineOfRank, LineSpread, RankCost, Ranks, Spread};
 use ridgeline_profile::{FileId, Profile};
 
-/// Lines whose spread is kept, those first that differ most.
-const MOST_LINES: usize = 2_000;
-/// Of so many iterations one may be slow, and one quick, for a reason that is not the program's.
-const ONE_IS_ODD_OF: usize = 6;
+/// The maximum number of lines whose spread is stored, those that differ most.
+const MAX_LINES: usize = 2_000;
+/// The number of iterations per slow, and per fast, outlier that does not count.
+const ITERATIONS_PER_OUTLIER: usize = 6;
 
-/// What the profile of a rank says.
+/// Returns the cost of a rank from its profile.
 pub fn rank_cost(rank: u32, profile: &Profile) -> RankCost {
     let exchange = profile.exchange.as_deref();
     let timed = &profile.iteration.timed_ns;
@@ -52,16 +52,17 @@ pub fn rank_cost(rank: u32, profile: &Profile) -> RankCost {
     }
 }
 
-/// What most iterations lie within: the more there are, the more odd ones every machine has among them.
+/// Returns the spread of iterations without outliers. More iterations have more outliers on every
+/// machine.
 fn spread_ns(timed: &[f64]) -> f64 {
     let mut sorted = timed.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let odd = sorted.len() / ONE_IS_ODD_OF;
+    let odd = sorted.len() / ITERATIONS_PER_OUTLIER;
     let within = sorted.get(odd..sorted.len() - odd).unwrap_or_default();
     within.last().zip(within.first()).map_or(0.0, |(most, least)| most - least)
 }
 
-/// Puts the ranks beside each other. Nothing where fewer than two were measured.
+/// Combines the costs of the ranks. Returns `None` if fewer than two were measured.
 pub fn side_by_side(world_size: u32, mut ranks: Vec<RankCost>) -> Option<Ranks> {
     if ranks.len() < 2 {
         return None;
@@ -87,7 +88,7 @@ pub fn side_by_side(world_size: u32, mut ranks: Vec<RankCost>) -> Option<Ranks> 
         })
         .collect();
     lines.sort_by(|one, other| other.total_ns.width().total_cmp(&one.total_ns.width()));
-    lines.truncate(MOST_LINES);
+    lines.truncate(MAX_LINES);
     let world_size = world_size.max(u32::try_from(ranks.len()).unwrap_or(u32::MAX));
     Some(Ranks { world_size, ranks, lines })
 }

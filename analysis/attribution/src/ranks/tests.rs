@@ -11,8 +11,8 @@ use ridgeline_profile::{FileFacts, FileId, LineCost, PhaseTimes, Profile};
 
 const MS: f64 = 1e6;
 
-/// A rank whose iteration takes 100 ms: what it does not compute on its lines, it waits on line 9.
-/// Lines are `(line, calls, milliseconds, operations)`.
+/// Creates a rank whose iteration takes 100 ms. It waits on line 9 in the time in which it does not
+/// compute on its lines. Lines are `(line, calls, milliseconds, operations)`.
 fn rank(lines: &[(u32, f64, f64, f64)]) -> Profile {
     let line = |&(line, calls, ms, flops): &(u32, f64, f64, f64)| {
         let time = PhaseTimes { forward: ms * MS, ..PhaseTimes::default() };
@@ -51,14 +51,15 @@ fn ranks(profiles: &[Profile]) -> Ranks {
 
 #[track_caller]
 fn check(profiles: &[Profile], expected: Expect) {
-    let said = uneven(&ranks(profiles)).map(|Uneven { rank, surplus_ns, cause, lines, .. }| {
-        let line = |line: &super::uneven::SlowLine| {
-            format!(" {}:{} {:.0}", line.path, line.line, line.surplus_ns / MS)
-        };
-        let lines: String = lines.iter().map(line).collect();
-        format!("rank {rank}, {:.0} ms, {cause:?}:{lines}", surplus_ns / MS)
-    });
-    expected.assert_eq(&said.unwrap_or_else(|| "even".to_owned()));
+    let found =
+        uneven(&ranks(profiles)).map(|Uneven { rank, surplus_ns, cause, lines, .. }| {
+            let line = |line: &super::uneven::SlowLine| {
+                format!(" {}:{} {:.0}", line.path, line.line, line.surplus_ns / MS)
+            };
+            let lines: String = lines.iter().map(line).collect();
+            format!("rank {rank}, {:.0} ms, {cause:?}:{lines}", surplus_ns / MS)
+        });
+    expected.assert_eq(&found.unwrap_or_else(|| "even".to_owned()));
 }
 
 #[test]
@@ -84,13 +85,13 @@ fn a_rank_that_is_slower_everywhere_has_no_line() {
 }
 
 #[test]
-fn a_line_that_one_rank_alone_runs_is_found() {
+fn a_line_that_only_one_rank_runs_is_found() {
     let alone = rank(&[(4, 1.0, 40.0, 1.0), (6, 1.0, 30.0, 1.0)]);
     check(&[alone, rank(&[(4, 1.0, 40.0, 1.0)])], expect!["rank 0, 30 ms, Alone: train.py:6 30"]);
 }
 
 #[test]
-fn more_work_is_told_from_slower_work() {
+fn more_work_is_distinguished_from_slower_work() {
     let few = rank(&[(4, 1.0, 20.0, 1e9)]);
     check(
         &[few.clone(), rank(&[(4, 1.0, 60.0, 3e9)])],
@@ -106,7 +107,7 @@ fn more_work_is_told_from_slower_work() {
 }
 
 #[test]
-fn what_iterations_vary_by_is_no_difference() {
+fn variation_of_iterations_is_not_a_difference() {
     let mut slow = rank(&[(5, 1.0, 60.0, 1.0)]);
     slow.iteration.timed_ns = vec![70.0 * MS, 100.0 * MS, 115.0 * MS];
     check(&[rank(&[(5, 1.0, 30.0, 1.0)]), slow], expect!["even"]);
@@ -134,7 +135,7 @@ fn lines_have_their_spread() {
 
 proptest! {
     #[test]
-    fn the_mean_is_between_the_least_and_the_most(values in prop::collection::vec(0.0..1e9f64, 1..20)) {
+    fn the_mean_is_between_minimum_and_maximum(values in prop::collection::vec(0.0..1e9f64, 1..20)) {
         let spread = Spread::of((0..).zip(values.iter().copied())).expect("a value");
         prop_assert!(spread.least.1 <= spread.mean * (1.0 + 1e-12));
         prop_assert!(spread.mean <= spread.most.1 * (1.0 + 1e-12));
@@ -157,7 +158,7 @@ proptest! {
 }
 
 #[test]
-fn odd_iterations_are_no_variation() {
+fn outliers_are_not_variation() {
     let varies_ms = |timed_ms: &[f64]| {
         let mut profile = rank(&[(1, 1.0, 40.0, 1.0)]);
         profile.iteration.timed_ns = timed_ms.iter().map(|ms| ms * MS).collect();

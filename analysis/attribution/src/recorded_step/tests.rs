@@ -4,13 +4,13 @@ use super::*;
 use crate::attribute;
 use ridgeline_recording::chrome_trace::Options;
 
-/// An event of one thread, in microseconds.
+/// Creates an event of one thread, in microseconds.
 fn event(category: &str, name: &str, start: u32, duration: u32, args: Value) -> Value {
     json!({"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1,
                "ts": start, "dur": duration, "args": args})
 }
 
-/// An operator on tensors of 1,000 numbers.
+/// Creates an operator on tensors of 1,000 elements.
 fn operator(name: &str, start: u32, duration: u32, tensors: usize) -> Value {
     let args = json!({"Input Dims": vec![vec![1000]; tensors],
                           "Input type": vec!["float"; tensors]});
@@ -27,20 +27,20 @@ fn step(mut events: Vec<Value>, manifest: Option<Value>) -> RecordedStep {
     recorded_step(&recording, &attribute(&recording).unwrap())
 }
 
-/// What ran how often.
+/// Returns operators with their numbers of calls.
 fn counts(step: &RecordedStep) -> Vec<(&str, f64)> {
     let counted = step.operators.iter();
     counted.map(|counted| (counted.operator.name.as_str(), counted.calls)).collect()
 }
 
 #[test]
-fn operators_are_counted_once_with_nothing_within_them() {
+fn operators_are_counted_without_those_within() {
     let events = vec![
         operator("aten::linear", 10, 50, 2),
         operator("aten::mul", 20, 10, 2),
         operator("aten::mul", 100, 10, 2),
         operator("aten::mul", 120, 10, 2),
-        // A conversion is what it calls, and nothing where it calls nothing.
+        // A conversion counts as the operators that it calls; if it calls none, it is not counted.
         operator("aten::to", 200, 50, 1),
         operator("aten::copy_", 210, 30, 2),
         operator("aten::to", 300, 50, 1),
@@ -54,7 +54,7 @@ fn operators_are_counted_once_with_nothing_within_them() {
 }
 
 #[test]
-fn what_a_loader_does_is_the_host_s() {
+fn loader_operators_are_not_counted() {
     let loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__";
     let events = vec![
         event("user_annotation", loader, 0, 100, json!({})),
@@ -78,16 +78,16 @@ fn updates(optimizer: Value) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn a_gpu_updates_many_parameters_at_once_where_nobody_chose_otherwise() {
-    let told = |name: &str, calls| (name.to_owned(), calls);
-    let merged = [told("aten::add_", 1.0), told("aten::_foreach_add_", 1.0)];
+fn updates_are_merged_unless_the_program_chose() {
+    let counted = |name: &str, calls| (name.to_owned(), calls);
+    let merged = [counted("aten::add_", 1.0), counted("aten::_foreach_add_", 1.0)];
     assert_eq!(updates(json!({"type": "SGD"})), merged);
-    let alone = [told("aten::add_", 2.0), told("aten::add_", 1.0)];
+    let alone = [counted("aten::add_", 2.0), counted("aten::add_", 1.0)];
     assert_eq!(updates(json!({"type": "SGD", "foreach": false})), alone);
 }
 
 #[test]
-fn the_host_s_time_is_what_lies_between_its_calls() {
+fn host_time_is_the_time_between_calls() {
     let call = |name: &str, start, duration, correlation: u32| {
         let args = json!({"correlation": correlation});
         event("cuda_runtime", name, start, duration, args)
@@ -108,14 +108,14 @@ fn the_host_s_time_is_what_lies_between_its_calls() {
         ],
         None,
     );
-    let told: Vec<(f64, f64, HostEventKind)> =
+    let counted: Vec<(f64, f64, HostEventKind)> =
         step.host.iter().map(|event| (event.before_ns, event.call_ns, event.kind)).collect();
     let expected = [
         (100e3, 10e3, HostEventKind::Launch(0)),
         (40e3, 10e3, HostEventKind::Launch(1)),
         (40e3, 300e3, HostEventKind::Wait),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(counted, expected);
     assert_eq!(step.host_after_ns, 500e3);
     assert_eq!(step.busy_ns(), 350e3);
 }

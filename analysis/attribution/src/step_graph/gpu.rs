@@ -1,4 +1,4 @@
-//! GPUs: kernels and copies on their streams, and what each waits for.
+//! GPUs: kernels and copies on their streams, and their dependencies.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,21 +10,23 @@ use ridgeline_operators::recorded_step::WorkKind;
 use ridgeline_profile::Phase;
 use ridgeline_recording::trace::{Activity, Trace};
 
-/// From the end of a launch to the start of its kernel on an idle GPU, at most, in nanoseconds. Beyond
-/// it the kernel waited for something else. The sample traces have 1 to 4 µs.
+/// The maximum nanoseconds from the end of a launch to the start of its kernel on an idle GPU. A
+/// later kernel waited for something else. The sample traces have 1 to 4 µs.
 const LAUNCH_DELAY_NS: i64 = 5_000;
-/// A kernel that starts so soon after the one before on its stream came right behind it.
-const BEHIND_NS: i64 = 10_000;
-/// From one kernel of a stream to the next where the recording does not tell: 1 µs.
-const BETWEEN_NS: f64 = 1_000.0;
-/// Clocks of host and GPU agree to this.
-const CLOCKS_NS: i64 = 2_000;
-/// A launch that took longer waited for room in the driver's queue, if that was full.
-const LONGEST_LAUNCH_NS: i64 = 100_000;
-/// CUDA's queue holds 1,024 launches; with half of that under way it may be full for a stream.
+/// The maximum nanoseconds between consecutive kernels of a stream if the second one waited for the
+/// first.
+const MAX_GAP_NS: i64 = 10_000;
+/// Nanoseconds between consecutive kernels of a stream if the recording does not show it: 1 µs.
+const DEFAULT_GAP_NS: f64 = 1_000.0;
+/// The accuracy of the clocks of host and GPU, in nanoseconds.
+const CLOCK_ACCURACY_NS: i64 = 2_000;
+/// The maximum nanoseconds of a launch that did not wait for room in the driver's queue.
+const MAX_LAUNCH_NS: i64 = 100_000;
+/// The number of pending launches from which the queue may be full for a stream. CUDA's queue has
+/// room for 1,024.
 const FULL_QUEUE: usize = 512;
 
-/// Device and stream of an activity.
+/// Returns the device and stream of an activity.
 fn stream_of(trace: &Trace, activity: &Activity) -> (i64, i64) {
     let details = trace.details(activity);
     (details.device.unwrap_or(0), details.stream.unwrap_or(0))
@@ -50,7 +52,7 @@ impl Builder<'_> {
                 None => {}
             }
         }
-        // The tasks, each in its place on its stream.
+        // The tasks, in the order of their streams.
         let mut tasks: Vec<Option<TaskId>> = vec![None; trace.activities.len()];
         let mut names: HashMap<_, u32> = HashMap::new();
         let mut kinds = WorkKinds::default();
@@ -102,7 +104,7 @@ impl Builder<'_> {
         self.dependencies(&by_call, &by_stream, &left_over, &tasks);
     }
 
-    /// What waits for what, in the order of the host's calls.
+    /// Adds the dependencies, in the order of the host's calls.
     fn dependencies(
         &mut self,
         by_call: &HashMap<usize, Vec<usize>>,
@@ -111,7 +113,7 @@ impl Builder<'_> {
         tasks: &[Option<TaskId>],
     ) {
         let trace = self.join.trace;
-        // By activity: when what ran before on its stream ended.
+        // By activity: the end of the previous activity on its stream.
         let mut before: Vec<i64> = vec![i64::MIN; trace.activities.len()];
         for (stream, members) in by_stream {
             let mut end_ns = left_over.get(stream).copied().unwrap_or(i64::MIN);
@@ -122,21 +124,21 @@ impl Builder<'_> {
                 end_ns = end_ns.max(trace.activities.get(*index).map_or(end_ns, Activity::end_ns));
             }
         }
-        // By stream: what was launched so far, as when it ended and its task.
+        // By stream: the activities launched so far, as end and task.
         let mut launched: BTreeMap<(i64, i64), Vec<(i64, TaskId)>> = BTreeMap::new();
         let mut count = 0_usize;
-        // The streams and how far each had come when another one was told to wait.
-        let mut told_to_wait: Option<Vec<((i64, i64), usize)>> = None;
+        // The number of activities launched on each stream when another stream was told to wait.
+        let mut stream_wait: Option<Vec<((i64, i64), usize)>> = None;
         for call in self.order.clone() {
             match call.what {
                 CallKind::StreamWait => {
                     let reached = launched.iter().map(|(stream, list)| (*stream, list.len()));
-                    told_to_wait = Some(reached.collect());
+                    stream_wait = Some(reached.collect());
                 }
                 CallKind::Wait => {
                     if let Some((task, _)) = self.task_of(call.index) {
-                        let until = call.end_ns.saturating_add(CLOCKS_NS);
-                        self.let_host_wait(task, call, latest(&launched, until));
+                        let until = call.end_ns.saturating_add(CLOCK_ACCURACY_NS);
+                        self.add_host_wait(task, call, latest(&launched, until));
                     }
                 }
                 CallKind::Launch => {
@@ -145,9 +147,9 @@ impl Builder<'_> {
                     };
                     let done = launched.values().map(|list| ended_by(list, call.start_ns)).sum();
                     let is_full = count.saturating_sub(done) >= FULL_QUEUE;
-                    if is_full && call.end_ns.saturating_sub(call.start_ns) > LONGEST_LAUNCH_NS {
+                    if is_full && call.end_ns.saturating_sub(call.start_ns) > MAX_LAUNCH_NS {
                         let dependency = latest(&launched, call.end_ns);
-                        self.let_host_wait(launch, call, dependency);
+                        self.add_host_wait(launch, call, dependency);
                     }
                     for index in by_call.get(&call.index).into_iter().flatten() {
                         let (Some(activity), Some(task)) =
@@ -156,8 +158,8 @@ impl Builder<'_> {
                             continue;
                         };
                         let stream = stream_of(trace, activity);
-                        let waits_for = told_to_wait.take().and_then(|reached| {
-                            let until = activity.start_ns.saturating_add(CLOCKS_NS);
+                        let waits_for = stream_wait.take().and_then(|reached| {
+                            let until = activity.start_ns.saturating_add(CLOCK_ACCURACY_NS);
                             latest_of(&launched, &reached, until, stream)
                         });
                         let behind = before.get(*index).copied().unwrap_or(i64::MIN);
@@ -171,8 +173,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Lets a task of the host wait for one of a GPU; what it takes after that is its own.
-    fn let_host_wait(&mut self, task: TaskId, call: Call, dependency: Option<(i64, TaskId)>) {
+    /// Adds a host task's wait for a GPU task. The host task's duration is the part after the wait.
+    fn add_host_wait(&mut self, task: TaskId, call: Call, dependency: Option<(i64, TaskId)>) {
         let Some((end_ns, from)) = dependency else { return };
         let own_ns = call.end_ns.saturating_sub(call.start_ns.max(end_ns)).max(0) as f64;
         if let Some(task) = self.graph.task_mut(task) {
@@ -181,10 +183,10 @@ impl Builder<'_> {
         self.graph.wait(from, task, 0.0);
     }
 
-    /// A copy that the host waits for within the very call that asks for it.
+    /// Adds a copy that the host waits for within the call that launches it.
     fn block_host(&mut self, launch: TaskId, call: Call, task: TaskId, activity: &Activity) {
         let is_copy = self.graph.task(task).is_some_and(|task| task.kind == TaskKind::HostCopy);
-        if !is_copy || activity.end_ns() > call.end_ns.saturating_add(CLOCKS_NS) {
+        if !is_copy || activity.end_ns() > call.end_ns.saturating_add(CLOCK_ACCURACY_NS) {
             return;
         }
         let total_ns = self.graph.task(launch).map_or(0.0, |task| task.duration_ns);
@@ -198,13 +200,13 @@ impl Builder<'_> {
         }
         let wait = self.graph.insert_after(launch, wait);
         self.graph.wait(task, wait, 0.0);
-        // The kernel's own delay was counted to the end of the call, which is now elsewhere.
+        // The activity's delay was measured from the end of the call, which has moved.
         let started = activity.start_ns.saturating_sub(call.start_ns) as f64;
         self.graph.set_last_lag(task, (started - asking_ns).clamp(0.0, LAUNCH_DELAY_NS as f64));
     }
 
-    /// Lets a task of a GPU wait for its launch, for the one before on its stream and for another
-    /// stream.
+    /// Adds a GPU task's dependencies on its launch, on the previous task of its stream and on
+    /// another stream.
     fn connect(
         &mut self,
         launch: TaskId,
@@ -218,11 +220,12 @@ impl Builder<'_> {
         let since = |time_ns: i64| start_ns.saturating_sub(time_ns);
         let after_launch = since(call.end_ns).max(call.start_ns.saturating_sub(call.end_ns));
         let after_stream = since(behind_ns).max(0);
-        // A call that returns after its copy tells no more than when it began.
-        let asked_at = if call.end_ns >= activity.end_ns() { call.start_ns } else { call.end_ns };
-        let came_behind = behind_ns >= asked_at && after_stream <= BEHIND_NS;
+        // If a call returns after its copy, only its start is known to be before the copy.
+        let launched_ns =
+            if call.end_ns >= activity.end_ns() { call.start_ns } else { call.end_ns };
+        let came_behind = behind_ns >= launched_ns && after_stream <= MAX_GAP_NS;
         let waited = waits_for.filter(|(end_ns, _)| {
-            *end_ns > behind_ns && *end_ns > call.end_ns && since(*end_ns) <= BEHIND_NS
+            *end_ns > behind_ns && *end_ns > call.end_ns && since(*end_ns) <= MAX_GAP_NS
         });
         if let Some((end_ns, from)) = waits_for {
             let lag = if waited.is_some() { since(end_ns).max(0) as f64 } else { 0.0 };
@@ -231,19 +234,19 @@ impl Builder<'_> {
         let is_explained = came_behind || waited.is_some();
         let delay = if is_explained { after_launch.min(LAUNCH_DELAY_NS) } else { after_launch };
         self.graph.wait(launch, task, delay as f64);
-        let between = if came_behind { after_stream as f64 } else { BETWEEN_NS };
+        let between = if came_behind { after_stream as f64 } else { DEFAULT_GAP_NS };
         if let Some(task) = self.graph.task_mut(task) {
             task.after_ns = between.min(after_stream as f64);
         }
     }
 }
 
-/// How many of a stream's tasks had ended by then. Those of a stream end in order.
+/// Returns the number of a stream's tasks that had ended by a time. Tasks of a stream end in order.
 fn ended_by(list: &[(i64, TaskId)], time_ns: i64) -> usize {
     list.partition_point(|(end_ns, _)| *end_ns <= time_ns)
 }
 
-/// Of what was launched so far, what ended last by then.
+/// Returns the task that ended last by a time, among those launched so far.
 fn latest(
     launched: &BTreeMap<(i64, i64), Vec<(i64, TaskId)>>,
     until_ns: i64,
@@ -254,7 +257,7 @@ fn latest(
         .max_by_key(|(end_ns, _)| *end_ns)
 }
 
-/// The same among what the other streams had been given when one was told to wait.
+/// Returns the same among the tasks launched on the other streams when one was told to wait.
 fn latest_of(
     launched: &BTreeMap<(i64, i64), Vec<(i64, TaskId)>>,
     reached: &[((i64, i64), usize)],

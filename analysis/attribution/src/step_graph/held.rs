@@ -1,4 +1,4 @@
-//! What is held meanwhile: blocks of memory, and the gradients that autograd adds up.
+//! Memory blocks of the iteration, and the gradients that autograd accumulates.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,14 @@ use ridgeline_recording::Recording;
 use ridgeline_recording::trace::MemoryEvent;
 
 impl Builder<'_> {
-    /// The task of the host that ran at a time, or the last one before it.
+    /// Returns the host task that ran at a time, or the last one before it.
     fn host_task_at(&self, time_ns: i64) -> Option<TaskId> {
         let next = self.host_starts.partition_point(|(start_ns, _)| *start_ns <= time_ns);
         self.host_starts.get(next.saturating_sub(1)).map(|(_, task)| *task)
     }
 
-    /// What autograd adds to the parameters, with its shape: the node `AccumulateGrad` takes it.
+    /// Adds the parameter gradients, with their shapes: they are the inputs of the `AccumulateGrad`
+    /// nodes.
     pub(super) fn gradients(&mut self) {
         let trace = self.join.trace;
         let mut sizes: HashMap<_, Option<f64>> = HashMap::new();
@@ -59,7 +60,7 @@ impl Builder<'_> {
     ) {
         let replay = memory::replay(&recording.trace, self.manifest, Some(self.window));
         let has_addresses = replay.events.iter().all(|event| event.address.get().is_some());
-        // A trace of a GPU may tell of the host's memory alone.
+        // A GPU trace may contain only the host's memory.
         let of_device = |event: &MemoryEvent| event.device_type.is_some_and(|kind| kind != 0);
         let tells = self.join.trace.activities.is_empty() || replay.events.iter().any(of_device);
         self.graph.memory.is_known =

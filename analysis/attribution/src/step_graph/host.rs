@@ -15,7 +15,7 @@ struct HostSweep<'a> {
 }
 
 impl Builder<'_> {
-    /// The threads that make up the host: the loop's, and those that work for autograd.
+    /// Returns the threads that make up the host: the loop's, and those that work for autograd.
     fn host_threads(&self) -> Vec<bool> {
         let mut threads = vec![false; self.join.trace.threads.len()];
         for (index, operator) in (0_u32..).zip(&self.join.trace.operators) {
@@ -38,7 +38,9 @@ impl Builder<'_> {
         let trace = self.join.trace;
         let mut items: Vec<(i64, i64, u32)> = (0_u32..)
             .zip(&trace.operators)
-            .filter(|(index, operator)| is_host(operator.thread) && self.asked.is_outermost(*index))
+            .filter(|(index, operator)| {
+                is_host(operator.thread) && self.operators.is_outermost(*index)
+            })
             .map(|(index, operator)| (operator.start_ns, operator.end_ns(), index))
             .collect();
         items.sort_unstable();
@@ -58,7 +60,7 @@ impl Builder<'_> {
         self.order = calls;
     }
 
-    /// The host from one time to another, within one operator or between two.
+    /// Adds the host's tasks in an interval, within one operator or between two.
     fn region(
         &mut self,
         sweep: &mut HostSweep<'_>,
@@ -71,7 +73,7 @@ impl Builder<'_> {
             sweep.next_call += 1;
             let start_ns = call.start_ns.max(now);
             let end_ns = call.end_ns.min(to).max(start_ns);
-            self.stretch(sweep, contexts, (now, start_ns), operator);
+            self.add_interval(sweep, contexts, (now, start_ns), operator);
             let context = match operator {
                 Some(operator) => Some(contexts.of_operator(operator)),
                 None => self.launches.contexts.get(call.index).copied(),
@@ -82,11 +84,11 @@ impl Builder<'_> {
             self.set_task_of(call.index, id, end_ns);
             now = end_ns;
         }
-        self.stretch(sweep, contexts, (now, to), operator);
+        self.add_interval(sweep, contexts, (now, to), operator);
     }
 
-    /// The same without calls: a piece of an operator, or gaps of one context each.
-    fn stretch(
+    /// Adds an interval without calls: a part of an operator, or gaps of one context each.
+    fn add_interval(
         &mut self,
         sweep: &mut HostSweep<'_>,
         contexts: &mut Contexts<'_>,
@@ -144,7 +146,7 @@ impl Builder<'_> {
         context: Option<ContextId>,
     ) -> TaskId {
         let mut task = Task::new(kind, end_ns.saturating_sub(start_ns) as f64, Phase::Other);
-        task.operator = operator.and_then(|operator| self.asked.signature(operator));
+        task.operator = operator.and_then(|operator| self.operators.signature(operator));
         task.call = operator;
         self.describe(&mut task, contexts, context);
         task.phase = self.ranges.phase_at(start_ns, task.phase);
@@ -156,7 +158,7 @@ impl Builder<'_> {
         id
     }
 
-    /// Phase, line and module of a context.
+    /// Sets the phase, line and module of a context.
     pub(super) fn describe(
         &self,
         task: &mut Task,
@@ -179,7 +181,7 @@ impl Builder<'_> {
             .next();
     }
 
-    /// Threads beside the host that launch something: when each call came, and no more.
+    /// Adds the launches of other threads, with only their start times.
     pub(super) fn other_threads(&mut self) {
         let threads = self.host_threads();
         let trace = self.join.trace;

@@ -1,4 +1,4 @@
-//! PyTorch's own ranges: of optimizers, and of loaders.
+//! PyTorch's annotations of optimizers and loaders.
 
 use std::collections::HashMap;
 
@@ -6,22 +6,23 @@ use crate::recorded_step::{annotated, is_during};
 use ridgeline_profile::Phase;
 use ridgeline_recording::trace::Trace;
 
-/// What PyTorch calls the range in which a loop takes its next batch; the loader's class follows.
+/// Name prefix of PyTorch's range in which a loop takes its next batch, followed by the loader's
+/// class.
 const LOADING: &str = "enumerate(DataLoader)#";
-/// The class of loaders with worker processes.
+/// Prefix of the class of loaders with worker processes.
 const WITH_WORKERS: &str = "MultiProcessing";
 
-/// PyTorch's own ranges, which give phases where the recording has no marks of ours.
+/// PyTorch's annotations, which give phases if the recording has no markers of ours.
 pub(super) struct OwnRanges {
     has_marks: bool,
     updates: Vec<(i64, i64)>,
     loading: Vec<(i64, i64)>,
-    /// Where one of them begins or ends, in order.
+    /// Start and end times of the ranges, sorted.
     borders: Vec<i64>,
 }
 
 impl OwnRanges {
-    /// `has_marks`: the recording has a line log with phases and modules.
+    /// `has_marks` is whether the recording has a line log with phases and modules.
     pub(super) fn new(trace: &Trace, has_marks: bool) -> OwnRanges {
         let updates = annotated(trace, "Optimizer.");
         let mut loading = annotated(trace, LOADING);
@@ -34,8 +35,8 @@ impl OwnRanges {
         OwnRanges { has_marks, updates, loading, borders }
     }
 
-    /// The phase at a moment, whose context has this one. Frameworks run the forward and the backward
-    /// pass within `optimizer.step(closure)`, which is no update.
+    /// Returns the phase at a moment, given the phase of its context. Frameworks run forward and
+    /// backward passes within `optimizer.step(closure)`, which is not part of the update.
     pub(super) fn phase_at(&self, time_ns: i64, of_context: Phase) -> Phase {
         if is_during(&self.loading, time_ns) {
             return Phase::Data;
@@ -53,7 +54,7 @@ impl OwnRanges {
     }
 }
 
-/// Traces of 2021 have the ranges of loaders among operators.
+/// Returns the loader ranges of traces of 2021, which have them among the operators.
 fn loading_of_2021(trace: &Trace) -> Vec<(i64, i64)> {
     let mut is_loading: HashMap<_, bool> = HashMap::new();
     let ranges = trace.operators.iter().filter(|operator| {
@@ -66,7 +67,7 @@ fn loading_of_2021(trace: &Trace) -> Vec<(i64, i64)> {
     ranges
 }
 
-/// Whether the loaders have worker processes; nothing where no loader was seen.
+/// Returns whether the loaders have worker processes; `None` if there was no loader.
 pub(super) fn loader_has_workers(trace: &Trace) -> Option<bool> {
     let mut names = trace
         .annotations
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closure_is_no_update() {
+    fn a_closure_is_not_part_of_the_update() {
         let ranges = |has_marks| OwnRanges {
             has_marks,
             updates: vec![(100, 200)],
@@ -95,7 +96,7 @@ mod tests {
         assert_eq!(ranges(true).phase_at(250, Phase::Other), Phase::Other);
         // The loader's transforms may be modules.
         assert_eq!(ranges(true).phase_at(20, Phase::Forward), Phase::Data);
-        // Without marks, all but the backward pass is taken for the forward pass.
+        // Without marks, everything except the backward pass counts as forward pass.
         assert_eq!(ranges(false).phase_at(150, Phase::Forward), Phase::Optimizer);
         assert_eq!(ranges(false).phase_at(150, Phase::Backward), Phase::Backward);
     }

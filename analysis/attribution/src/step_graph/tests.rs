@@ -1,4 +1,4 @@
-//! Graphs of small traces whose times were thought out by hand, in microseconds.
+//! Graphs of small traces, with times computed by hand in microseconds.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn copy(name: &str, start: u32, duration: u32, correlation: u32) -> Value {
            "args": {"device": 0, "stream": 7, "correlation": correlation, "bytes": 4096}})
 }
 
-/// An iteration of so many microseconds.
+/// Creates an iteration of `length` microseconds.
 fn recorded(length: u32, events: Vec<Value>) -> Recorded {
     recorded_with(None, length, events)
 }
@@ -45,7 +45,7 @@ fn recorded_with(lines: Option<LineLog>, length: u32, mut events: Vec<Value>) ->
     step_graph(&recording, &profile).unwrap()
 }
 
-/// What the iteration takes when kernels take `factor` of their time.
+/// Returns the iteration time if kernels take `factor` of their time.
 fn with_kernels(recorded: &Recorded, factor: f64) -> f64 {
     let mut graph = recorded.graph.clone();
     let kernels = graph.select(|task| task.kind == TaskKind::Kernel);
@@ -72,12 +72,12 @@ fn a_host_that_launches_and_waits() {
     );
     assert!(recorded.replay_error.abs() < 0.001, "{}", recorded.replay_error);
     close(with_kernels(&recorded, 1.0), 1000.0);
-    // The host's own 295 and the kernels' 393, of which the first begins at 112.
+    // 295 for the host and 393 for the kernels, the first of which begins at 112.
     close(with_kernels(&recorded, 0.5), 1000.0 - 393.0);
 }
 
 #[test]
-fn the_recorder_s_wait_at_the_end_is_no_part_of_the_iteration() {
+fn the_recorders_final_wait_is_excluded() {
     let waits = |recorder: Vec<(i64, i64)>| {
         let main = ThreadLines { tid: 1, main: true, recorder, ..ThreadLines::default() };
         let events = vec![
@@ -94,14 +94,14 @@ fn the_recorder_s_wait_at_the_end_is_no_part_of_the_iteration() {
         recorded.graph.select(|task| task.kind == TaskKind::Wait).len()
     };
     assert_eq!(waits(Vec::new()), 2);
-    // The program's own wait is one of its iteration.
+    // The program's own wait is part of the iteration.
     assert_eq!(waits(vec![(590_000, 1_000_000)]), 1);
-    // What the recorder does within an iteration does not end it.
+    // Recorder time within an iteration does not end it.
     assert_eq!(waits(vec![(10_000, 20_000)]), 2);
 }
 
 #[test]
-fn a_blocking_copy_makes_the_host_wait_for_the_kernels_before_it() {
+fn a_blocking_copy_waits_for_earlier_kernels() {
     for (copies, name) in [
         ("cudaMemcpyAsync", "Memcpy DtoH (Device -> Pageable)"),
         ("hipMemcpyWithStream", "CopyDeviceToHost"),
@@ -121,7 +121,7 @@ fn a_blocking_copy_makes_the_host_wait_for_the_kernels_before_it() {
 }
 
 #[test]
-fn without_waiting_the_slower_one_counts() {
+fn without_waits_the_slower_resource_counts() {
     let events = vec![
         call("cudaLaunchKernel", 100, 10, 1),
         kernel(7, 112, 600, 1),
@@ -131,12 +131,12 @@ fn without_waiting_the_slower_one_counts() {
     let recorded = recorded(1000, events);
     close(with_kernels(&recorded, 1.0), 1000.0);
     close(with_kernels(&recorded, 0.1), 1000.0);
-    // 881 of kernels, twice.
+    // 881 for kernels, twice.
     close(with_kernels(&recorded, 2.0), 1762.0);
 }
 
 #[test]
-fn a_stream_that_was_told_to_wait_waits() {
+fn stream_waits_are_dependencies() {
     let recorded = recorded(
         1000,
         vec![
@@ -153,7 +153,7 @@ fn a_stream_that_was_told_to_wait_waits() {
 }
 
 #[test]
-fn streams_that_know_nothing_of_each_other_run_at_once() {
+fn independent_streams_run_concurrently() {
     let recorded = recorded(
         1000,
         vec![
@@ -188,14 +188,14 @@ fn an_operator_keeps_its_shapes_on_the_host_and_on_the_gpu() {
 }
 
 #[test]
-fn a_recording_of_nothing_has_no_graph() {
+fn an_empty_recording_has_no_graph() {
     let recording = Recording::default();
     let found = step_graph(&recording, &Profile::default());
     assert_eq!(found.unwrap_err(), NoGraph::NoIteration);
 }
 
 #[test]
-fn loading_and_updating_are_known_by_pytorch_s_own_ranges() {
+fn loading_and_updates_come_from_pytorchs_annotations() {
     let loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
     let recorded = recorded(
         1000,

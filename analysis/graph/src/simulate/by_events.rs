@@ -1,5 +1,5 @@
-//! Running a graph in which a resource goes by priority: what it takes next is only known when it is
-//! free, so that a queue of events says who comes next.
+//! Simulates a graph with resources that run tasks by priority, with an event queue: the next task
+//! is only known when the resource is free.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use super::{Runner, SimulationError, State};
 use crate::graph::TaskId;
 
-/// Something to look at, at a time.
+/// An event and its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Event {
     at_ns: f64,
@@ -16,9 +16,9 @@ struct Event {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// A resource that goes by priority has ended a task.
+    /// A resource with [`Order::Priority`](crate::graph::Order::Priority) has finished a task.
     Free(u32),
-    /// A task has all that it waits for.
+    /// All dependencies of a task are done.
     Ready(u32),
 }
 
@@ -36,22 +36,22 @@ impl PartialOrd for Event {
     }
 }
 
-/// Tasks that are ready on a resource that goes by priority: the most urgent one is the greatest, of
-/// equals the one that came first.
+/// The ready tasks of a resource that runs tasks by priority: the greatest entry has the highest
+/// priority, and among equals arrived first.
 #[derive(Clone, Debug, Default)]
 struct Queue {
     ready: BinaryHeap<(i32, Reverse<(u64, u32)>)>,
     is_busy: bool,
-    came: u64,
+    arrivals: u64,
 }
 
 impl Queue {
     fn push(&mut self, priority: i32, task: u32) {
-        self.ready.push((priority, Reverse((self.came, task))));
-        self.came += 1;
+        self.ready.push((priority, Reverse((self.arrivals, task))));
+        self.arrivals += 1;
     }
 
-    /// The next task, where the resource can take one.
+    /// Returns the next task, if the resource is free.
     fn pop(&mut self) -> Option<u32> {
         if self.is_busy {
             return None;

@@ -1,4 +1,4 @@
-//! Schedules of small graphs that were thought out by hand, and both ways to run one beside each other.
+//! Schedules of small graphs computed by hand, and a comparison of the two simulation algorithms.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::graph::{Order, Resource, Task, TaskId, TaskKind};
 use ridgeline_profile::Phase;
 
-/// A graph of tasks as `(resource, duration)`, with what waits for what.
+/// Creates a graph from tasks as `(resource, duration)` and edges as `(from, to)`.
 fn graph(tasks: &[(Resource, f64)], edges: &[(u32, u32)]) -> Graph {
     let mut graph = Graph::default();
     for (resource, duration_ns) in tasks {
@@ -33,7 +33,7 @@ fn tasks_of_one_resource_follow_one_another() {
 }
 
 #[test]
-fn the_slower_of_host_and_gpu_is_what_a_long_run_takes() {
+fn the_slower_of_host_and_gpu_limits_a_long_run() {
     let launches = |host: f64, kernel: f64| {
         let tasks = [(Resource::Host, host), (GPU, kernel), (Resource::Host, host), (GPU, kernel)];
         graph(&tasks, &[(0, 1), (2, 3)])
@@ -43,13 +43,13 @@ fn the_slower_of_host_and_gpu_is_what_a_long_run_takes() {
 }
 
 #[test]
-fn waiting_adds_up() {
+fn waits_add_up() {
     let tasks = [(Resource::Host, 10.0), (GPU, 30.0), (Resource::Host, 5.0)];
     check(&graph(&tasks, &[(0, 1), (1, 2)]), 45.0, 45.0);
 }
 
 #[test]
-fn the_next_iteration_waits_for_what_it_needs_of_this_one() {
+fn the_next_iteration_waits_for_its_dependencies() {
     let mut graph = graph(&[(Resource::Host, 10.0), (GPU, 30.0)], &[(0, 1)]);
     check(&graph, 40.0, 30.0);
     graph.wait_across(TaskId(1), TaskId(0), 0.0);
@@ -57,42 +57,42 @@ fn the_next_iteration_waits_for_what_it_needs_of_this_one() {
 }
 
 #[test]
-fn the_most_urgent_goes_first() {
+fn the_highest_priority_runs_first() {
     let link = Resource::Added("network".to_owned());
     let tasks = [(link.clone(), 10.0), (link.clone(), 10.0), (link.clone(), 10.0), (GPU, 5.0)];
-    // The last message is what the GPU waits for.
+    // The GPU waits for the last message.
     let mut graph = graph(&tasks, &[(2, 3)]);
     assert_eq!(once(&graph, &[]).unwrap().end_ns[3], 35.0);
     let link = graph.find(&link).unwrap();
     graph.set_order(link, Order::Priority);
     graph.tasks[2].priority = 1;
     let schedule = once(&graph, &[]).unwrap();
-    // The first had begun when the urgent one came up at the same instant.
+    // The first message had already started when the urgent one became ready at the same instant.
     assert_eq!(schedule.end_ns[3], 25.0);
     assert_eq!(schedule.iteration_ns, 30.0);
 }
 
 #[test]
-fn what_waits_in_a_circle_is_an_error() {
+fn a_cycle_is_an_error() {
     let graph = graph(&[(Resource::Host, 1.0), (GPU, 1.0)], &[(0, 1), (1, 0)]);
     assert_eq!(steady(&graph).unwrap_err(), SimulationError::Cycle { waiting: 2, all: 2 });
 }
 
 #[test]
-fn nothing_takes_no_time() {
+fn an_empty_graph_takes_no_time() {
     check(&Graph::default(), 0.0, 0.0);
 }
 
 proptest! {
-    /// One pass in order says what the queue of events says.
+    /// One pass in topological order and the event queue compute the same schedule.
     #[test]
-    fn both_ways_to_run_a_graph_agree(
+    fn both_simulation_algorithms_agree(
         tasks in proptest::collection::vec((0_u8..3, 0.0_f64..100.0, 0.0_f64..10.0), 1..30),
         edges in proptest::collection::vec((0_usize..30, 0_usize..30, -5.0_f64..20.0), 0..30),
     ) {
         let mut graph = Graph::default();
-        for (place, duration_ns, after_ns) in &tasks {
-            let resource = match place {
+        for (resource_number, duration_ns, after_ns) in &tasks {
+            let resource = match resource_number {
                 0 => Resource::Host,
                 stream => Resource::Stream(0, i64::from(*stream)),
             };
@@ -103,7 +103,7 @@ proptest! {
         }
         for (from, to, lag_ns) in edges {
             let (from, to) = (from % tasks.len(), to % tasks.len());
-            // What comes later waits, so that there is no circle.
+            // Only later tasks wait, so there is no cycle.
             if from < to {
                 graph.wait(TaskId(from as u32), TaskId(to as u32), lag_ns);
             }

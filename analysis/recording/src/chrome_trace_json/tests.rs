@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// The value that the scanner reads, put together from its tokens.
+/// Reads a value with the scanner and builds it from the tokens.
 fn read(json: &[u8]) -> Result<Value, Stop> {
     let mut scanner = Scanner::new(json, 0);
     let value = read_value(&mut scanner)?;
@@ -69,30 +69,30 @@ fn any_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_serde_json_writes_is_read_the_same(value in any_value(), pretty in any::<bool>()) {
+    fn values_written_by_serde_json_round_trip(value in any_value(), pretty in any::<bool>()) {
         let write = if pretty { serde_json::to_vec_pretty } else { serde_json::to_vec };
         let mut json = write(&value).unwrap();
-        // A number at the end of the window could go on.
+        // A number at the end of the window could continue.
         json.push(b' ');
         prop_assert_eq!(read(&json), serde_json::from_slice(&json).map_err(|_| Stop::Incomplete));
     }
 
     #[test]
-    fn escapes_are_read_as_serde_json_reads_them(
+    fn escapes_match_serde_json(
         text in r#"(\\u[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-f]{2}\\u[dD][c-fC-F][0-9a-f]{2}|\\["\\/bfnrt]|[a-zé😀])*"#
     ) {
         let json = format!("\"{text}\" ");
         if let Ok(expected) = serde_json::from_str::<Value>(&json) {
             prop_assert_eq!(read(json.as_bytes()), Ok(expected));
         } else {
-            // A surrogate without its other half, which Python writes: read as U+FFFD.
+            // A lone surrogate, which Python writes, is read as U+FFFD.
             let found = read(json.as_bytes()).unwrap();
             prop_assert!(found.as_str().unwrap().contains(char::REPLACEMENT_CHARACTER));
         }
     }
 
     #[test]
-    fn any_bytes_end_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         let found = read(&bytes);
         if let Ok(expected) = serde_json::from_slice::<Value>(&bytes) {
             prop_assert!(found == Ok(expected) || found == Err(Stop::Incomplete));
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_json_end_as_serde_json_has_them(
+    fn json_like_bytes_match_serde_json(
         bytes in r#"[\[\]{}:,"\\ \n0-9.eE+\-a-fnulrtsINy]{0,40}"#
     ) {
         let bytes = format!("{bytes} ").into_bytes();
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn microseconds_become_nanoseconds_exactly(
+    fn microseconds_convert_exactly(
         negative in any::<bool>(), whole in 0i64..9_000_000_000_000_000, thousandths in 0i64..1000
     ) {
         let sign = if negative { "-" } else { "" };
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_as_microseconds_is_near_what_a_float_says(text in "-?[0-9]{1,25}(\\.[0-9]{0,25})?([eE][+-]?[0-9]{1,3})?") {
+    fn conversion_is_close_to_floats(text in "-?[0-9]{1,25}(\\.[0-9]{0,25})?([eE][+-]?[0-9]{1,3})?") {
         let float: f64 = text.parse::<f64>().unwrap() * 1000.0;
         match nanoseconds(text.as_bytes()) {
             Some(found) => prop_assert!((found as f64 - float).abs() <= 1.0 + float.abs() * 1e-12),
@@ -130,7 +130,7 @@ proptest! {
 }
 
 #[test]
-fn microseconds_of_all_kinds() {
+fn microseconds_in_all_notations() {
     let check = |text: &str, expected| assert_eq!(nanoseconds(text.as_bytes()), expected, "{text}");
     check("1678.0005", Some(1_678_001));
     check("1678.0004", Some(1_678_000));
@@ -143,13 +143,13 @@ fn microseconds_of_all_kinds() {
     check("9223372036854775.807", Some(i64::MAX));
     check("9223372036854775.808", None);
     check("1719412345678901.2345678901234567890123", Some(1_719_412_345_678_901_235));
-    for nothing in ["", "-", ".", "inf", "N/A", "1.2.3", "0x10", "--1", "1e", " 1"] {
-        check(nothing, None);
+    for invalid in ["", "-", ".", "inf", "N/A", "1.2.3", "0x10", "--1", "1e", " 1"] {
+        check(invalid, None);
     }
 }
 
 #[test]
-fn numbers_in_quotes_are_numbers() {
+fn quoted_numbers_are_numbers() {
     let text = |bytes| Token::Text { bytes, escaped: false };
     assert_eq!(text(b"25738").signed(), Some(25738));
     assert_eq!(text(b"-9223372036854775808").signed(), Some(i64::MIN));
@@ -163,7 +163,7 @@ fn numbers_in_quotes_are_numbers() {
 }
 
 #[test]
-fn the_end_of_the_window_may_be_anywhere() {
+fn truncated_values_are_incomplete() {
     let json = br#"{"a\"\\": [1, -2.5e3, null, {"b": "\u00e9"}], "c": {}} "#;
     assert!(read(json).is_ok());
     for end in 0..json.len() - 1 {
@@ -172,7 +172,7 @@ fn the_end_of_the_window_may_be_anywhere() {
 }
 
 #[test]
-fn nesting_has_an_end() {
+fn nesting_is_limited() {
     let deep = |depth: usize| [vec![b'['; depth], vec![b']'; depth]].concat();
     let scanner_value = |json: &[u8]| Scanner::new(json, 0).value().map(drop);
     assert_eq!(scanner_value(&deep(MAX_DEPTH)), Ok(()));
@@ -181,7 +181,7 @@ fn nesting_has_an_end() {
 }
 
 #[test]
-fn words_of_python_and_of_profilers() {
+fn non_finite_words_are_accepted() {
     for word in ["NaN", "Infinity", "-Infinity", "inf", "-inf", "nan"] {
         assert_eq!(read(format!("[{word}]").as_bytes()), Ok(serde_json::json!([null])));
     }

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Records of thread 0, one a time unit: `(kind, a, b)`.
+/// Replays records of thread 0 as `(kind, a, b)`, one per nanosecond.
 fn log(records: &[(u8, u32, u32)]) -> LineLog {
     let mut builder = LineLogBuilder::new(&[(7, true)]);
     for (time_ns, &(kind, a, b)) in (0..).zip(records) {
@@ -10,7 +10,7 @@ fn log(records: &[(u8, u32, u32)]) -> LineLog {
     builder.finish()
 }
 
-/// The stack at the end, outermost first, as `code:line`.
+/// Checks the final stack, outermost first, as `code:line`.
 #[track_caller]
 fn check(records: &[(u8, u32, u32)], expected: &str) {
     let log = log(records);
@@ -45,19 +45,19 @@ fn a_pop_of_a_lower_frame_pops_down_to_it() {
 }
 
 #[test]
-fn a_pop_of_a_frame_that_is_not_there_changes_nothing() {
+fn a_pop_of_an_unknown_frame_is_ignored() {
     check(&[(PUSH, 1, 1), (POP, 9, 0)], "1:1");
     check(&[(POP, 9, 0)], "");
 }
 
 #[test]
-fn a_line_of_a_lower_frame_pops_and_of_an_unknown_one_pushes() {
+fn a_line_of_a_lower_frame_pops_and_of_an_unknown_frame_pushes() {
     check(&[(PUSH, 1, 1), (PUSH, 2, 1), (LINE, 1, 3)], "1:3");
     check(&[(PUSH, 1, 1), (LINE, 2, 3)], "1:1 2:3");
 }
 
 #[test]
-fn recursion_beyond_the_limit_returns_to_where_it_was() {
+fn recursion_beyond_the_limit_unwinds_correctly() {
     let deep = 20_000;
     let mut records = vec![(PUSH, 0, 1)];
     records.extend(std::iter::repeat_n((PUSH, 1, 2), deep));
@@ -66,7 +66,7 @@ fn recursion_beyond_the_limit_returns_to_where_it_was() {
 }
 
 #[test]
-fn the_recorder_s_own_time_is_no_moment() {
+fn recorder_time_is_merged_into_intervals() {
     let log = log(&[
         (PUSH, 1, 1),
         (LINE, 1, 2),
@@ -78,7 +78,7 @@ fn the_recorder_s_own_time_is_no_moment() {
     ]);
     let thread = log.thread(7).expect("the thread");
     assert_eq!(thread.moments.len(), 2);
-    // A hook that runs within another one is told first.
+    // The time of a nested hook is recorded first.
     assert_eq!(thread.recorder, [(6 - i64::from(u32::MAX), 6)]);
     let log =
         super::tests::log(&[(RECORDER, 0, 0), (RECORDER, 1, 0), (LINE, 1, 1), (RECORDER, 1, 0)]);
@@ -103,7 +103,7 @@ fn modules_and_phases_nest() {
 }
 
 #[test]
-fn a_clock_set_back_does_not_reorder() {
+fn a_clock_set_back_does_not_reorder_moments() {
     let mut builder = LineLogBuilder::new(&[(7, true)]);
     for (time_ns, line) in [(100, 1), (50, 2), (110, 3)] {
         builder.record(Record { time_ns, kind: LINE, thread: 0, a: 0, b: line });
@@ -128,7 +128,7 @@ fn a_file_round_trips() {
 }
 
 #[test]
-fn a_log_that_was_cut_short_is_read_as_far_as_it_goes() {
+fn a_truncated_log_is_read_up_to_its_end() {
     let mut bytes = file(&[[0; RECORD_SIZE], [0; RECORD_SIZE]]);
     bytes.truncate(bytes.len() - 5);
     let log = LineLog::parse(&bytes, &[(7, true)]).expect("a log");
@@ -136,7 +136,7 @@ fn a_log_that_was_cut_short_is_read_as_far_as_it_goes() {
 }
 
 #[test]
-fn other_files_are_refused() {
+fn other_files_are_rejected() {
     assert_eq!(LineLog::parse(b"", &[]).err(), Some(LineLogError::Magic));
     assert_eq!(LineLog::parse(&[0; 64], &[]).err(), Some(LineLogError::Magic));
     let mut later = file(&[]);
@@ -149,7 +149,7 @@ fn other_files_are_refused() {
 
 proptest! {
     #[test]
-    fn any_records_are_read(records in prop::collection::vec(any::<[u8; RECORD_SIZE]>(), 0..200),
+    fn arbitrary_records_are_read(records in prop::collection::vec(any::<[u8; RECORD_SIZE]>(), 0..200),
                             cut in 0usize..24) {
         let mut bytes = file(&records);
         bytes.truncate(bytes.len() - cut.min(bytes.len()));
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn any_nesting_is_replayed(records in prop::collection::vec((0u8..9, 0u32..4, 0u32..4), 0..300)) {
+    fn arbitrary_nesting_is_replayed(records in prop::collection::vec((0u8..9, 0u32..4, 0u32..4), 0..300)) {
         log(&records);
     }
 }

@@ -50,12 +50,12 @@ fn broken_text_is_an_error() {
 }
 
 #[test]
-fn another_format_is_refused_with_what_to_do() {
+fn other_formats_are_rejected_with_advice() {
     check_error(r#"{"schema": 2}"#, "Profile again");
 }
 
 #[test]
-fn unknown_is_null() {
+fn null_means_unknown() {
     let manifest = parsed(
         r#"{"schema": 1, "loop": null, "device": {"name": null, "capability": null},
                 "batch": {"size": null}, "failure": null, "agent": null}"#,
@@ -88,17 +88,17 @@ fn loaders_and_the_machine_are_read() {
 }
 
 #[test]
-fn passes_through_a_loader_are_read_and_unknown_where_they_are_missing() {
+fn loader_passes_are_read_or_unknown() {
     let manifest = parsed(
         r#"{"schema": 1, "loaders": [
                 {"at": {"file": 0, "line": 20}, "passes": 3, "first_batch_ns": [9, 8],
                  "end_ns": [7], "distinct_shapes": 1},
                 {"at": null, "passes": null, "first_batch_ns": null, "distinct_shapes": null}, {}]}"#,
     );
-    let [told, unknown, missing] = &manifest.loaders[..] else { panic!("three loaders") };
-    assert_eq!(told.at, Some(Location { file: 0, line: 20 }));
-    assert_eq!((told.passes, told.distinct_shapes), (Some(3), Some(1)));
-    assert_eq!((&told.first_batch_ns[..], &told.end_ns[..]), (&[9, 8][..], &[7][..]));
+    let [known, unknown, missing] = &manifest.loaders[..] else { panic!("three loaders") };
+    assert_eq!(known.at, Some(Location { file: 0, line: 20 }));
+    assert_eq!((known.passes, known.distinct_shapes), (Some(3), Some(1)));
+    assert_eq!((&known.first_batch_ns[..], &known.end_ns[..]), (&[9, 8][..], &[7][..]));
     assert_eq!(unknown, missing);
     check_error(r#"{"schema": 1, "loaders": [{"passes": -1}]}"#, "loaders[0].passes");
     check_error(
@@ -108,7 +108,7 @@ fn passes_through_a_loader_are_read_and_unknown_where_they_are_missing() {
 }
 
 #[test]
-fn settings_are_read_and_unknown_where_they_are_missing() {
+fn settings_are_read_or_unknown() {
     let manifest = parsed(
         r#"{"schema": 1, "settings": {"autocast": ["bfloat16"], "cudnn_tf32": true,
                 "matmul_precision": "highest", "bf16_native": null}}"#,
@@ -121,7 +121,7 @@ fn settings_are_read_and_unknown_where_they_are_missing() {
 }
 
 #[test]
-fn a_kind_of_later_agents_is_other() {
+fn unknown_block_kinds_are_other() {
     let manifest = parsed(
         r#"{"schema": 1, "memory": {"baseline": [
                 {"ptr": 1, "bytes": 2, "kind": "optimizer_state", "module": 3},

@@ -1,4 +1,4 @@
-//! Utilization of small graphs whose times were thought out by hand, in nanoseconds.
+//! Utilization of small graphs, with times computed by hand in nanoseconds.
 
 use super::*;
 use ridgeline_graph::graph::{Graph, Resource, Task, TaskId, TaskKind};
@@ -10,15 +10,15 @@ use ridgeline_profile::{FileId, KernelCost, ModuleCost, ModuleId, Phase, Profile
 const LINE: (FileId, u32) = (FileId(0), 7);
 
 #[derive(Default)]
-struct Made(Graph);
+struct GraphBuilder(Graph);
 
-impl Made {
+impl GraphBuilder {
     fn push(&mut self, resource: &Resource, task: Task) -> TaskId {
         let resource = self.0.resource(resource);
         self.0.push(resource, task)
     }
 
-    /// A task of a stream, launched in 10 ns.
+    /// Adds a task on a stream with a launch of 10 ns.
     fn on_gpu(&mut self, stream: i64, kind: TaskKind, name: &str, time_ns: f64) -> TaskId {
         let phase = Phase::Forward;
         let launch = self.push(&Resource::Host, Task::new(TaskKind::Launch, 10.0, phase));
@@ -67,14 +67,14 @@ fn profile() -> Profile {
 }
 
 #[test]
-fn a_product_on_tensor_cores() {
-    let mut made = Made::default();
-    let product = made.on_gpu(7, TaskKind::Kernel, "ampere_fp16_s16816gemm", 300.0);
-    let order = made.on_gpu(7, TaskKind::Kernel, "order", 100.0);
-    made.product(ElementType::Float16, &[product, order]);
-    let found = made.measured(&profile());
+fn a_matrix_multiplication_on_tensor_cores() {
+    let mut builder = GraphBuilder::default();
+    let product = builder.on_gpu(7, TaskKind::Kernel, "ampere_fp16_s16816gemm", 300.0);
+    let order = builder.on_gpu(7, TaskKind::Kernel, "order", 100.0);
+    builder.product(ElementType::Float16, &[product, order]);
+    let found = builder.measured(&profile());
     let whole = found.metrics.whole;
-    // 2000 operations and 600 bytes in 400 ns, of which the product took 300.
+    // 2000 operations and 600 bytes in 400 ns, 300 of them for the matrix multiplication.
     assert_eq!(whole.half, Done { amount: 2000.0, time_ns: 400.0 });
     assert_eq!(whole.moved, Done { amount: 600.0, time_ns: 400.0 });
     assert_eq!((whole.fp32, whole.tf32), (Done::default(), Done::default()));
@@ -83,59 +83,59 @@ fn a_product_on_tensor_cores() {
     assert_eq!(whole.occupancy(), Some((0.25 * 300.0 + 0.75 * 100.0) / 400.0));
     assert_eq!((whole.busy_ns, whole.kernel_ns, whole.launches), (400.0, 400.0, 2.0));
     assert_eq!(found.lines.get(&LINE).map(|line| line.half), Some(whole.half));
-    // Parents have what their children do.
+    // Parents include their children.
     assert_eq!(found.modules.iter().map(|one| one.half.amount).sum::<f64>(), 4000.0);
     let [data, forward, ..] = found.metrics.phases;
     assert_eq!((data.launches, forward.launch_ns), (0.0, 20.0));
 }
 
 #[test]
-fn the_type_of_a_product() {
+fn the_type_of_a_matrix_multiplication() {
     for (element, kernel, expected) in [
         (ElementType::Float32, "volta_sgemm_128x64_nt", [2000.0, 0.0, 0.0]),
         (ElementType::Float32, "cutlass_80_tensorop_s1688gemm_64x64", [0.0, 2000.0, 0.0]),
-        // Types decide where a name does not tell.
+        // Types decide if the name does not.
         (ElementType::BFloat16, "Cijk_Alik_Bljk_BBS_BH_MT64x64_MI16x16", [0.0, 0.0, 2000.0]),
         // There is no peak for it.
         (ElementType::Float64, "volta_dgemm_64x64_nn", [0.0; 3]),
     ] {
-        let mut made = Made::default();
-        let product = made.on_gpu(7, TaskKind::Kernel, kernel, 300.0);
-        made.product(element, &[product]);
-        let whole = made.measured(&profile()).metrics.whole;
+        let mut builder = GraphBuilder::default();
+        let product = builder.on_gpu(7, TaskKind::Kernel, kernel, 300.0);
+        builder.product(element, &[product]);
+        let whole = builder.measured(&profile()).metrics.whole;
         let amounts = [whole.fp32.amount, whole.tf32.amount, whole.half.amount];
         assert_eq!(amounts, expected, "{kernel}");
     }
 }
 
 #[test]
-fn moments_are_divided_among_those_that_run() {
-    let mut made = Made::default();
-    let first = made.on_gpu(7, TaskKind::Kernel, "one", 100.0);
-    let second = made.on_gpu(9, TaskKind::Communication, "ncclKernel_AllReduce", 100.0);
-    made.0.wait(first, second, -40.0);
-    let whole = made.measured(&profile()).metrics.whole;
+fn busy_time_is_divided_among_running_kernels() {
+    let mut builder = GraphBuilder::default();
+    let first = builder.on_gpu(7, TaskKind::Kernel, "one", 100.0);
+    let second = builder.on_gpu(9, TaskKind::Communication, "ncclKernel_AllReduce", 100.0);
+    builder.0.wait(first, second, -40.0);
+    let whole = builder.measured(&profile()).metrics.whole;
     assert_eq!((whole.busy_ns, whole.kernel_ns), (160.0, 100.0));
     assert_eq!((whole.communication_ns, whole.exposed_communication_ns), (100.0, 60.0));
 }
 
 #[test]
 fn copies_by_direction() {
-    let mut made = Made::default();
+    let mut builder = GraphBuilder::default();
     for (name, bytes) in
         [("Memcpy HtoD (Host -> Device)", 5), ("CopyHostToDevice", 3), ("CopyDeviceToHost", 3)]
     {
-        let copy = made.on_gpu(7, TaskKind::HostCopy, name, 20.0);
-        made.0.task_mut(copy).expect("a copy").bytes = Some(bytes);
+        let copy = builder.on_gpu(7, TaskKind::HostCopy, name, 20.0);
+        builder.0.task_mut(copy).expect("a copy").bytes = Some(bytes);
     }
-    let whole = made.measured(&profile()).metrics.whole;
+    let whole = builder.measured(&profile()).metrics.whole;
     let copied = |bytes| Copied { calls: 1.0, bytes, time_ns: 20.0 };
     let twice = Copied { calls: 2.0, bytes: 8.0, time_ns: 40.0 };
     assert_eq!((whole.to_device, whole.to_host), (twice, copied(3.0)));
 }
 
 #[test]
-fn products_that_do_not_say_make_it_unknown() {
+fn unknown_kernel_names_make_tensor_core_use_unknown() {
     let part = Utilization {
         tensor_core_ns: 60.0,
         other_product_ns: 20.0,
@@ -149,17 +149,17 @@ fn products_that_do_not_say_make_it_unknown() {
 }
 
 #[test]
-fn a_processor_has_operators() {
-    let mut made = Made::default();
+fn a_cpu_has_operators() {
+    let mut builder = GraphBuilder::default();
     let operator =
-        made.push(&Resource::Host, Task::new(TaskKind::HostOperator, 80.0, Phase::Forward));
-    made.product(ElementType::Float32, &[operator]);
+        builder.push(&Resource::Host, Task::new(TaskKind::HostOperator, 80.0, Phase::Forward));
+    builder.product(ElementType::Float32, &[operator]);
     let gap = Task::new(TaskKind::HostGap, 20.0, Phase::Forward);
     let mut within = gap;
     within.is_in_operator = true;
-    made.push(&Resource::Host, within);
-    made.push(&Resource::Host, gap);
-    let found = made.measured(&profile()).metrics;
+    builder.push(&Resource::Host, within);
+    builder.push(&Resource::Host, gap);
+    let found = builder.measured(&profile()).metrics;
     assert!(!found.on_gpu);
     assert_eq!((found.iteration_ns, found.whole.operator_ns), (120.0, 100.0));
     assert_eq!(found.whole.fp32, Done { amount: 2000.0, time_ns: 80.0 });
@@ -167,17 +167,18 @@ fn a_processor_has_operators() {
 }
 
 #[test]
-fn launches_take_what_was_recorded() {
-    // Two launches of 10 ns and two kernels of 100 ns that the host waits for, in iterations that are
-    // shorter without a profiler than the kernels are with one.
+fn launches_have_their_recorded_time() {
+    // Two launches of 10 ns and two kernels of 100 ns that the host waits for, in iterations that
+    // are shorter without the profiler than the kernels are with it.
     for measured_ns in [220.0, 210.0, 150.0] {
-        let mut made = Made::default();
+        let mut builder = GraphBuilder::default();
         for name in ["one", "two"] {
-            let kernel = made.on_gpu(7, TaskKind::Kernel, name, 100.0);
-            let wait = made.push(&Resource::Host, Task::new(TaskKind::Wait, 0.0, Phase::Forward));
-            made.0.wait(kernel, wait, 0.0);
+            let kernel = builder.on_gpu(7, TaskKind::Kernel, name, 100.0);
+            let wait =
+                builder.push(&Resource::Host, Task::new(TaskKind::Wait, 0.0, Phase::Forward));
+            builder.0.wait(kernel, wait, 0.0);
         }
-        let recorded = calibrated(made.0, measured_ns, 0.0).expect("it runs");
+        let recorded = calibrated(builder.0, measured_ns, 0.0).expect("it runs");
         let whole = measure(&recorded, &profile()).metrics.whole;
         assert!((whole.launch_ns - 20.0).abs() < 1e-9, "{measured_ns}: {}", whole.launch_ns);
     }
