@@ -1,4 +1,4 @@
-//! What optimizations would bring, as the document's `what_ifs`.
+//! The estimated speedups of optimizations: `what_ifs` of the document.
 
 use std::sync::Arc;
 
@@ -15,19 +15,20 @@ use ridgeline_optimize::recompute_curve::Point;
 use ridgeline_optimize::study::{Study, optimization};
 use ridgeline_profile::{FileId, Profile};
 
-/// So many of each list are told.
-const MOST: usize = 64;
+/// The maximum length of each list.
+const MAX_ENTRIES: usize = 64;
 
-/// What is known of what-ifs.
+/// The predictions and measurements of optimizations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WhatIfs {
-    /// What was predicted; nothing while that is worked out, or where it cannot be.
+    /// The predictions. `None` while they are computed, or if they are not available.
     pub study: Option<Arc<Study>>,
-    /// What goes on, or why there is nothing: a sentence.
+    /// The current activity, or why there are no predictions: a sentence.
     pub message: Option<String>,
-    /// By the names of optimizations whether the edit can be made in today's text, or why not.
+    /// By name of the optimization, whether its edit can be applied to the current text, or why
+    /// not.
     pub edits: Vec<(String, Result<(), String>)>,
-    /// What was measured in this project, newest first.
+    /// Measurements of optimizations in this project, newest first.
     pub pairs: Vec<Pair>,
     /// The optimization that is being measured.
     pub measuring: Option<String>,
@@ -35,7 +36,7 @@ pub struct WhatIfs {
 
 /// `what_ifs`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Shown {
+pub(super) struct WhatIfsEntry {
     replay_error: Option<f64>,
     message: Option<String>,
     before: Option<Before>,
@@ -106,18 +107,18 @@ struct Recompute {
     time_ns: f64,
     peak_bytes: f64,
     lines: Vec<Place>,
-    /// Checkpoints on these lines do just that.
+    /// Whether checkpoints on these lines give exactly this point.
     is_an_edit: bool,
 }
 
-impl Shown {
-    pub(super) fn of(what_ifs: &WhatIfs, profile: &Profile) -> Shown {
+impl WhatIfsEntry {
+    pub(super) fn of(what_ifs: &WhatIfs, profile: &Profile) -> WhatIfsEntry {
         let study = what_ifs.study.as_deref();
         let predictions = study.map(|study| study.what_ifs.predictions.as_slice());
         let combinations = study.map(|study| study.what_ifs.combinations.as_slice());
         let refusals = study.map(|study| study.what_ifs.refusals.as_slice());
-        Shown {
-            // What is no number is unknown, and not exact.
+        WhatIfsEntry {
+            // An error that is not finite is unknown rather than 0.
             replay_error: study
                 .map(|study| study.replay_error.abs())
                 .filter(|error| error.is_finite()),
@@ -129,27 +130,34 @@ impl Shown {
             rows: predictions
                 .unwrap_or_default()
                 .iter()
-                .take(MOST)
+                .take(MAX_ENTRIES)
                 .map(|one| Row::of(one, what_ifs, profile))
                 .collect(),
             combinations: combinations
                 .unwrap_or_default()
                 .iter()
-                .take(MOST)
+                .take(MAX_ENTRIES)
                 .map(Combination::of)
                 .collect(),
-            refusals: refusals.unwrap_or_default().iter().take(MOST).map(Refusal::of).collect(),
+            refusals: refusals
+                .unwrap_or_default()
+                .iter()
+                .take(MAX_ENTRIES)
+                .map(Refusal::of)
+                .collect(),
             recompute: study
                 .map(|study| study.recompute.as_slice())
                 .unwrap_or_default()
                 .iter()
-                .take(MOST)
+                .take(MAX_ENTRIES)
                 .map(|one| Recompute::of(one, profile))
                 .collect(),
             accuracy: accuracy(&what_ifs.pairs),
             measuring: what_ifs.measuring.as_deref().map(name),
             notes: study
-                .map(|study| study.notes.iter().take(MOST).map(|note| sentence(note)).collect())
+                .map(|study| {
+                    study.notes.iter().take(MAX_ENTRIES).map(|note| sentence(note)).collect()
+                })
                 .unwrap_or_default(),
         }
     }
@@ -178,7 +186,7 @@ impl Row {
                 .map(Into::into),
             peak_bytes: prediction.peak_bytes.map(whole_range),
             lines: places(profile, &prediction.lines),
-            notes: prediction.notes.iter().take(MOST).map(|note| sentence(note)).collect(),
+            notes: prediction.notes.iter().take(MAX_ENTRIES).map(|note| sentence(note)).collect(),
             edit,
             research: prediction.is_research,
             measured: measured.map(Measured::of),
@@ -229,14 +237,14 @@ impl Recompute {
 
 fn places(profile: &Profile, lines: &[(FileId, u32)]) -> Vec<Place> {
     let places = lines.iter().filter_map(|(file, line)| Place::of(profile, *file, *line));
-    places.take(MOST).collect()
+    places.take(MAX_ENTRIES).collect()
 }
 
 fn sentence(text: &str) -> String {
     shorten(&clean(text), 500)
 }
 
-/// Nothing measures less than a nanosecond, and there is no half of a byte.
+/// Rounds to whole nanoseconds or bytes.
 fn whole(value: f64) -> f64 {
     finite(value).round()
 }
@@ -259,7 +267,7 @@ mod tests {
             before_ns: 2e6,
             time_ns: range::Range { low: 0.8e6, value: 1e6, high: 1.6e6 },
             samples_factor: 1.0,
-            // Of a file that the profile does not have.
+            // A file that the profile does not have.
             lines: vec![(FileId(7), 3)],
             ..Prediction::default()
         };
@@ -285,11 +293,11 @@ mod tests {
     }
 
     fn shown(what_ifs: &WhatIfs) -> serde_json::Value {
-        serde_json::to_value(Shown::of(what_ifs, &Profile::default())).expect("JSON")
+        serde_json::to_value(WhatIfsEntry::of(what_ifs, &Profile::default())).expect("JSON")
     }
 
     #[test]
-    fn a_prediction_beside_its_measurement() {
+    fn a_prediction_with_its_measurement() {
         let shown = shown(&known());
         let row = &shown["rows"][0];
         assert_eq!(row["speedup"]["value"], 2.0);
@@ -305,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_says_why_it_cannot_be_made() {
+    fn an_impossible_edit_has_a_reason() {
         let mut what_ifs = known();
         assert_eq!(shown(&what_ifs)["rows"][0]["edit"]["possible"], false);
         what_ifs.edits = vec![("zero-grad-none".to_owned(), Err("it is there already".to_owned()))];
@@ -315,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_yet() {
+    fn before_the_predictions_are_computed() {
         let message = Some("Estimating speedups".to_owned());
         let shown = shown(&WhatIfs { message, ..WhatIfs::default() });
         assert_eq!(shown["rows"], serde_json::json!([]));
