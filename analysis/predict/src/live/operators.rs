@@ -1,5 +1,5 @@
-//! The costliest operators of lines that cost something else than was measured, with the shapes of
-//! today's text. What other lines list is what was measured.
+//! The most expensive operators of lines whose cost differs from the measurement, with the shapes
+//! of the current text. Other lines keep their measured operators.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use super::scale::Scaled;
 use ridgeline_operators::operator::{Arg, Operator, Tensor};
 use ridgeline_profile::{OPERATORS_PER_LINE, OperatorCost, Phase};
 
-/// Inputs that are written out.
-const INPUTS_SHOWN: usize = 4;
+/// The maximum number of inputs shown.
+const MAX_INPUTS: usize = 4;
 
-/// Gives the lines their operators.
+/// Sets the operators of the lines.
 pub(super) fn list(lines: &mut Lines, now: &Costed<'_>, scaled: &Scaled) {
     let differing: Vec<bool> = lines.list.iter().map(|line| line.differs()).collect();
     let mut found: HashMap<(usize, u32, Phase), (f64, f64)> = HashMap::new();
@@ -63,7 +63,7 @@ fn operator(
     }
 }
 
-/// `[32, 64], [64]`: the tensors among the inputs.
+/// Formats the input tensors: `[32, 64], [64]`.
 fn inputs_text(operator: &Operator) -> String {
     let mut tensors: Vec<&Tensor> = Vec::new();
     for input in &operator.inputs {
@@ -80,8 +80,8 @@ fn inputs_text(operator: &Operator) -> String {
         let sizes: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
         format!("[{}]", sizes.join(", "))
     };
-    let mut shown: Vec<String> = tensors.iter().take(INPUTS_SHOWN).map(text).collect();
-    if tensors.len() > INPUTS_SHOWN {
+    let mut shown: Vec<String> = tensors.iter().take(MAX_INPUTS).map(text).collect();
+    if tensors.len() > MAX_INPUTS {
         shown.push("…".to_owned());
     }
     shown.join(", ")
