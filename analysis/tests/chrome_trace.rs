@@ -287,10 +287,10 @@ fn the_last_of_duplicate_keys_is_used() {
 #[test]
 fn the_chunk_size_does_not_change_the_trace() {
     for json in [TODAY, TORCH_1_9, ROCM] {
-        let whole = read(json).unwrap();
+        let complete = read(json).unwrap();
         for chunk_bytes in [1, 2, 3, 7, 64, 1000] {
             let options = Options { chunk_bytes, ..Options::default() };
-            assert_eq!(Trace::read(json.as_bytes(), &options).unwrap(), whole);
+            assert_eq!(Trace::read(json.as_bytes(), &options).unwrap(), complete);
         }
     }
 }

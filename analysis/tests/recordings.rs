@@ -85,16 +85,16 @@ fn weights_belong_to_modules() {
 #[test]
 fn a_compiled_function_is_split_over_its_lines() {
     let folder = root().join("tests/recordings/compiled-cpu");
-    let whole = attribute(&recording(&folder)).expect("a profile");
+    let unsplit = attribute(&recording(&folder)).expect("a profile");
     let split = attribute_compiled(&recording(&folder), &recording(&folder.join("eager")))
         .expect("a profile");
     let self_ns = |profile: &Profile| -> f64 { lines(profile).map(|l| l.self_time.total()).sum() };
-    assert!((self_ns(&whole) - self_ns(&split)).abs() < 1e-6 * self_ns(&whole));
+    assert!((self_ns(&unsplit) - self_ns(&split)).abs() < 1e-6 * self_ns(&unsplit));
     let line = |profile: &Profile, number: u32| {
         lines(profile).find(|line| line.line == number).cloned().unwrap_or_default()
     };
     // The call keeps its total time; its self time moves to the lines of the function.
-    let (before, after) = (line(&whole, 36), line(&split, 36));
+    let (before, after) = (line(&unsplit, 36), line(&split, 36));
     assert_eq!(before.total_time, after.total_time);
     assert!(after.self_time.total() < before.self_time.total());
     for number in [14, 15, 26, 27] {

@@ -28,12 +28,12 @@ const MAX_ERROR: f64 = 0.01;
 
 /// Calls `check` with each recording, its profile and its graph.
 fn for_each_recording(check: impl Fn(&str, &Recording, &Profile, &Recorded)) {
-    let own = recordings().into_iter().map(|(name, path)| (name, recording(&path)));
+    let ours = recordings().into_iter().map(|(name, path)| (name, recording(&path)));
     let third_party = sample_traces().unwrap_or_default().into_iter().map(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         (name, Recording { trace: trace(&path), ..Recording::default() })
     });
-    for (name, recording) in own.chain(third_party) {
+    for (name, recording) in ours.chain(third_party) {
         let profile = attribute(&recording).expect("a profile");
         let recorded = step_graph(&recording, &profile).expect("a graph");
         check(&name, &recording, &profile, &recorded);
@@ -129,12 +129,12 @@ proptest! {
         let trace = Trace::read(text.as_bytes(), &TraceOptions::default()).unwrap();
         let recording = Recording { trace, ..Recording::default() };
         let Ok((profile, graph)) = attribute_with_graph(&recording, None) else { return Ok(()) };
-        let alone = step_graph(&recording, &profile);
+        let separate = step_graph(&recording, &profile);
         let times = |graph: &Recorded| (graph.replay_error, graph.schedule.iteration_ns);
-        prop_assert_eq!(graph.as_ref().map(times), alone.as_ref().map(times));
-        let (Ok(recorded), Ok(alone)) = (graph, alone) else { return Ok(()) };
-        prop_assert_eq!(recorded.graph.tasks.as_slice(), alone.graph.tasks.as_slice());
-        prop_assert_eq!(recorded.graph.edges(), alone.graph.edges());
+        prop_assert_eq!(graph.as_ref().map(times), separate.as_ref().map(times));
+        let (Ok(recorded), Ok(separate)) = (graph, separate) else { return Ok(()) };
+        prop_assert_eq!(recorded.graph.tasks.as_slice(), separate.graph.tasks.as_slice());
+        prop_assert_eq!(recorded.graph.edges(), separate.graph.edges());
         let mut graph = recorded.graph.clone();
         let nothing = graph.select(|_| false);
         nothing.into_iter().for_each(|id| graph.remove(id));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ridgeline_analysis::devices::device_spec::DeviceSpec;
 use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::devices::occupancy::Launch;
-use ridgeline_analysis::predict::wave_scaling::{Kernel, SPREAD, SPREAD_OF_ROWS, scaled_ns};
+use ridgeline_analysis::predict::wave_scaling::{Kernel, ROW_SPREAD, SPREAD, scaled_ns};
 
 /// Shorter kernels are excluded: they were timed on the host, so launch overhead dominates.
 const MIN_KERNEL_NS: f64 = 200e3;
@@ -110,7 +110,7 @@ fn kernel_times_transfer_between_five_gpus() {
         let count = errors.len();
         assert!(count > 1000, "{name}: {count} cases");
         let mean = errors.iter().sum::<f64>() / count as f64;
-        let spread = if is_row_kernel { SPREAD_OF_ROWS } else { SPREAD };
+        let spread = if is_row_kernel { ROW_SPREAD } else { SPREAD };
         let within = ratios.iter().filter(|ratio| ratio.max(1.0 / **ratio) <= spread).count();
         let within = within as f64 / count as f64;
         let at = |share: f64| errors[(share * (count - 1) as f64) as usize] * 100.0;

@@ -17,14 +17,14 @@ pub fn calibrated(needed: &[f64], share: f64) -> Option<f64> {
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
 }
 
-/// Returns the smallest width between 0 and `most` for which `holds` is true, for a range that
-/// grows with its width; `most` if none is wide enough.
-pub fn least_width(most: f64, holds: impl Fn(f64) -> bool) -> f64 {
+/// Returns the smallest width between 0 and `max` for which `is_enough` is true, or `max` if there
+/// is none. `is_enough` must be monotonic.
+pub fn min_width(max: f64, is_enough: impl Fn(f64) -> bool) -> f64 {
     const BISECTION_STEPS: usize = 40;
-    let (mut low, mut high) = (0.0, most);
+    let (mut low, mut high) = (0.0, max);
     for _ in 0..BISECTION_STEPS {
         let middle = (low + high) / 2.0;
-        if holds(middle) {
+        if is_enough(middle) {
             high = middle;
         } else {
             low = middle;
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_smallest_width_is_found() {
-        assert!((least_width(10.0, |width| width >= 3.0) - 3.0).abs() < 1e-6);
-        assert_eq!(least_width(10.0, |_| false), 10.0);
+        assert!((min_width(10.0, |width| width >= 3.0) - 3.0).abs() < 1e-6);
+        assert_eq!(min_width(10.0, |_| false), 10.0);
     }
 }

@@ -128,8 +128,8 @@ fn words(name: &str) -> Vec<String> {
             let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
             let digits = rest[letters..].bytes().take_while(u8::is_ascii_digit).count();
             // One or two letters are part of a model's number (A100, GH200); `rtx`, `pro` are not.
-            let whole = letters <= 2 && digits > 0;
-            let end = if whole || letters == 0 { letters + digits } else { letters };
+            let is_model_number = letters <= 2 && digits > 0;
+            let end = if is_model_number || letters == 0 { letters + digits } else { letters };
             let (piece, after) = rest.split_at(end);
             if !BRAND_WORDS.contains(&piece) {
                 found.push(piece.to_owned());

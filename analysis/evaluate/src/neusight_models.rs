@@ -43,7 +43,7 @@ pub fn read(bytes: &[u8]) -> Result<(Vec<NeusightRow>, LeftOut), String> {
     Ok(csv.rows(|fields| {
         let text = |column| fields.text(column).filter(|text| text.len() <= MAX_FIELD);
         let name = |column| text(column).filter(|text| !text.is_empty()).map(str::to_owned);
-        let whole = |column, largest: u32| {
+        let positive = |column, largest: u32| {
             text(column)?.parse::<u32>().ok().filter(|number| (1..=largest).contains(number))
         };
         Ok(NeusightRow {
@@ -54,8 +54,8 @@ pub fn read(bytes: &[u8]) -> Result<(Vec<NeusightRow>, LeftOut), String> {
                 Some("inf" | "infer" | "inference") => false,
                 _ => return Err("neither training nor inference"),
             },
-            sequence: whole(sequence, MAX_SEQUENCE).ok_or("no sequence length")?,
-            batch: whole(batch, MAX_BATCH).ok_or("no batch size")?,
+            sequence: positive(sequence, MAX_SEQUENCE).ok_or("no sequence length")?,
+            batch: positive(batch, MAX_BATCH).ok_or("no batch size")?,
             variant: variant.and_then(text).unwrap_or_default().to_owned(),
             iteration_milliseconds: fields.milliseconds(iteration).ok_or("no iteration time")?,
             forward_milliseconds: forward.and_then(|column| fields.milliseconds(column)),

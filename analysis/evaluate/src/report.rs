@@ -124,10 +124,10 @@ impl Answer {
             }
         }
         let mut groups = Vec::new();
-        let whole: Vec<&Judged> =
+        let whole_iterations: Vec<&Judged> =
             judged.iter().filter(|case| !case.group.ends_with(" alone")).collect();
         if by_group.len() > 1 {
-            groups.push(Group::new("all", &whole));
+            groups.push(Group::new("all", &whole_iterations));
         }
         groups.extend(by_group.iter().map(|(name, cases)| Group::new(name, cases)));
         Answer {

@@ -72,7 +72,7 @@ pub fn plausible(measured: &Ceilings, device: Option<&DeviceSpec>) -> (Ceilings,
         }
         is_plausible
     });
-    let kept = Ceilings {
+    let plausible = Ceilings {
         bandwidth,
         gemm,
         launch_ns,
@@ -80,7 +80,7 @@ pub fn plausible(measured: &Ceilings, device: Option<&DeviceSpec>) -> (Ceilings,
         device_to_host,
         measured_on: measured.measured_on,
     };
-    (kept, rejected)
+    (plausible, rejected)
 }
 
 #[cfg(test)]

@@ -229,7 +229,7 @@ impl Model {
         let is_usable =
             |(ratio, spread): &(f64, f64)| ratio.is_finite() && *ratio > 0.0 && spread.is_finite();
         let by_rows = matches!(work.family, Family::Softmax | Family::Norm | Family::Reduction);
-        let wave_spread = if by_rows { wave_scaling::SPREAD_OF_ROWS } else { wave_scaling::SPREAD };
+        let wave_spread = if by_rows { wave_scaling::ROW_SPREAD } else { wave_scaling::SPREAD };
         let (flops, bytes) = (Some(work.flops), work.bytes);
         Model { ratio: ratio.filter(is_usable), wave_spread, flops, bytes }
     }
@@ -260,7 +260,7 @@ fn scaled_work(work: &GpuWork, model: Option<&Model>, from: &DeviceSpec, to: &De
             };
             let scaled = wave_scaling::scaled_ns(&kernel, from, to) * share;
             let spread = model.map(|model| model.wave_spread).filter(|spread| *spread > 1.0);
-            Range::within_factor(scaled, spread.unwrap_or(wave_scaling::SPREAD_OF_ROWS))
+            Range::within_factor(scaled, spread.unwrap_or(wave_scaling::ROW_SPREAD))
         }
     }
 }

@@ -58,7 +58,7 @@ pub const FLOOR_NS: f64 = 1_500.0;
 pub const SPREAD: f64 = 1.2;
 /// The same for kernels that work on rows (softmax, norms), whose algorithm depends on the row
 /// length and the GPU.
-pub const SPREAD_OF_ROWS: f64 = 1.65;
+pub const ROW_SPREAD: f64 = 1.65;
 
 /// The speed of L2 relative to device memory: 2.3 on an A100 and 3 to 5 on others, by the
 /// microbenchmarks of Jia et al. (2018, 2019) and Luo et al. (2024). This is the minimum.

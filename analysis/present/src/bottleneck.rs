@@ -19,7 +19,7 @@ const OTHER_MIN_SHARE: f64 = 0.1;
 const MAIN_LINE_MIN: f64 = 0.3;
 
 /// What the savings mean.
-pub const ABOUT: &str = "upper bounds on savings, one cause at a time; savings overlap";
+pub const SAVINGS_NOTE: &str = "upper bounds on savings, one cause at a time; savings overlap";
 
 /// The label of a cause.
 pub fn label(cause: Cause, on_gpu: bool) -> &'static str {
@@ -105,8 +105,8 @@ pub fn verdict(bottleneck: &Bottleneck, profile: &Profile) -> String {
         Cause::Kernels => text += "; whether compute- or bandwidth-bound is unknown",
         Cause::Host => {
             let parts = bottleneck.savings.iter().filter(|part| part.cause.is_of_host());
-            let most = parts.map(|part| part.share).fold(0.0, f64::max);
-            text += &format!(", no single part more than {}", units::percent(most));
+            let largest = parts.map(|part| part.share).fold(0.0, f64::max);
+            text += &format!(", no single part more than {}", units::percent(largest));
         }
         _ => {}
     }

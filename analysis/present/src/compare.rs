@@ -72,11 +72,11 @@ pub fn page(comparison: &Comparison, runs: [&Named; 2], style: Style) -> String 
     for row in table(&headline(comparison), style) {
         say(&row);
     }
-    let of_lines = comparison.lines.iter().map(|row| &row.own);
-    let of_modules = comparison.modules.iter().map(|row| &row.own);
+    let line_measures = comparison.lines.iter().map(|row| &row.own);
+    let module_measures = comparison.modules.iter().map(|row| &row.own);
     let tables = [
-        ("lines", lines(comparison), no_rows("lines", of_lines)),
-        ("modules", modules(comparison), no_rows("modules", of_modules)),
+        ("lines", lines(comparison), no_rows("lines", line_measures)),
+        ("modules", modules(comparison), no_rows("modules", module_measures)),
     ];
     for (title, rows, nothing) in tables {
         say("");
@@ -100,14 +100,14 @@ pub fn page(comparison: &Comparison, runs: [&Named; 2], style: Style) -> String 
 }
 
 /// The text for a table without rows: nothing changed, or changes are unknown.
-fn no_rows<'a>(title: &str, own: impl Iterator<Item = &'a Measure>) -> String {
-    let (mut judged, mut unknown) = (0, 0);
+fn no_rows<'a>(title: &str, measures: impl Iterator<Item = &'a Measure>) -> String {
+    let (mut known, mut unknown) = (0, 0);
     let is_time = |time: Option<f64>| time.is_some_and(|time| time > 0.0);
     // Rows with no self time in either run are equal and need no test.
-    for measure in own.filter(|own| is_time(own.before) || is_time(own.after)) {
-        *(if measure.verdict == Verdict::Unknown { &mut unknown } else { &mut judged }) += 1;
+    for measure in measures.filter(|row| is_time(row.before) || is_time(row.after)) {
+        *(if measure.verdict == Verdict::Unknown { &mut unknown } else { &mut known }) += 1;
     }
-    match (judged, unknown) {
+    match (known, unknown) {
         (_, 0) => format!("No significant change in {title}."),
         (0, _) => format!("Changes in {title} are unknown: too few measurements."),
         _ => format!("No significant change in {title}; unknown for {unknown} of them."),
@@ -335,13 +335,13 @@ mod tests {
         assert!(shown.contains("No significant change in lines."), "{shown}");
         assert!(shown.contains("both runs used the same code"), "{shown}");
         // Changes are unknown between different devices, and from a single timed iteration.
-        let elsewhere = Run { device: "cpu".to_owned(), ..before.clone() };
+        let other_device = Run { device: "cpu".to_owned(), ..before.clone() };
         let once = |ns: u64| {
             let mut run = Run { timed_ns: vec![100e6], ..before.clone() };
             run.lines.iter_mut().for_each(|line| line.own_ns += ns);
             run
         };
-        for (then, now) in [(before.clone(), elsewhere), (once(0), once(1_000_000))] {
+        for (then, now) in [(before.clone(), other_device), (once(0), once(1_000_000))] {
             let found = compare(&then, &now);
             let shown = page(&found, [&Named::default(), &Named::default()], style);
             let expected = "\nChanges in lines are unknown: too few measurements.\n";

@@ -120,9 +120,9 @@ pub fn of_modules<'a>(
     of_part(all.as_ref(), passes_ns, profile)
 }
 
-/// When the memory that is alive at the peak was allocated: `before the step 18 MB · forward 90
+/// Returns when the memory alive at the peak was allocated: `before the step 18 MB · forward 90
 /// MB`. Leaves out negligible amounts. `None` if this is not known.
-pub fn made(profile: &Profile) -> Option<String> {
+pub fn allocation_phases(profile: &Profile) -> Option<String> {
     let bytes_of = |phase: Option<Phase>| (phase, profile.memory.made.get(phase));
     let all = std::iter::once(None).chain(Phase::ALL.map(Some)).map(bytes_of);
     let parts: Vec<String> = all
@@ -237,11 +237,11 @@ mod tests {
     #[test]
     fn peak_memory_is_split_by_time_of_allocation() {
         let mut profile = profile(TRAIN).1;
-        assert_eq!(made(&profile), None);
+        assert_eq!(allocation_phases(&profile), None);
         profile.memory.made =
             MemoryByAge { before: 18_000_000, phases: [0, 90_000_000, 11_000_000, 1_000_000, 0] };
         let expected = "before the step 18 MB · forward 90 MB · backward 11 MB";
-        assert_eq!(made(&profile).as_deref(), Some(expected));
+        assert_eq!(allocation_phases(&profile).as_deref(), Some(expected));
     }
 
     #[test]
@@ -273,12 +273,12 @@ mod tests {
         assert_eq!(facts(&part, 100e6, &profile, true), expected);
         let on_cpu = Utilization { operator_ns: 80e6, ..Utilization::default() };
         assert_eq!(facts(&on_cpu, 100e6, &profile, false), ["80% in PyTorch ops"]);
-        let of_ranks = Utilization { exposed_communication_ns: 15e6, ..on_cpu };
+        let multi_rank = Utilization { exposed_communication_ns: 15e6, ..on_cpu };
         assert_eq!(
-            facts(&of_ranks, 100e6, &profile, false),
+            facts(&multi_rank, 100e6, &profile, false),
             ["80% in PyTorch ops", "15% waiting for other ranks"]
         );
-        let hidden = Utilization { communication_ns: 40e6, ..of_ranks };
+        let hidden = Utilization { communication_ns: 40e6, ..multi_rank };
         assert_eq!(
             facts(&hidden, 100e6, &profile, false)[1..],
             ["15% waiting for other ranks", "25% communication overlapped"]

@@ -212,12 +212,12 @@ fn message(failure: &RunFailure, reader: Reader) -> String {
     if ended::ended_without_exception(failure) {
         return ended::what(failure, reader);
     }
-    let own = shorten(failure.message.trim(), MAX_MESSAGE);
-    let named = match (failure.error_type.as_str(), own.as_str()) {
+    let text = shorten(failure.message.trim(), MAX_MESSAGE);
+    let named = match (failure.error_type.as_str(), text.as_str()) {
         ("", "") => "The run failed without an error message".to_owned(),
-        ("", own) => own.to_owned(),
+        ("", text) => text.to_owned(),
         (error, "") => error.to_owned(),
-        (error, own) => format!("{error}: {own}"),
+        (error, text) => format!("{error}: {text}"),
     };
     match failure.kind.as_str() {
         "memory" if failure.memory.is_some() => memory_report(failure),
@@ -237,14 +237,14 @@ fn message(failure: &RunFailure, reader: Reader) -> String {
 
 /// The message of a program that exited by itself, with the error of its argument parser if known.
 fn exit_message(failure: &RunFailure) -> String {
-    let own = shorten(failure.message.trim(), MAX_MESSAGE);
+    let text = shorten(failure.message.trim(), MAX_MESSAGE);
     match advice::usage_error(&failure.run.output) {
         // The exception inside the parser repeats this text.
-        Some(said) => {
-            let exit = own.lines().next().unwrap_or_default();
-            format!("{exit}: {}", shorten(said, MAX_MESSAGE))
+        Some(usage_error) => {
+            let exit = text.lines().next().unwrap_or_default();
+            format!("{exit}: {}", shorten(usage_error, MAX_MESSAGE))
         }
-        None => own,
+        None => text,
     }
 }
 
@@ -254,8 +254,8 @@ fn memory_report(failure: &RunFailure) -> String {
     let Some(memory) = &failure.memory else { return String::new() };
     let mut lines = vec![memory.headline()];
     if !failure.error_type.ends_with("OutOfMemoryError") {
-        let own = failure.message.split("\ncaused by ").next().unwrap_or_default().trim();
-        lines.push(shorten(&format!("{}: {own}", failure.error_type), MAX_MESSAGE));
+        let text = failure.message.split("\ncaused by ").next().unwrap_or_default().trim();
+        lines.push(shorten(&format!("{}: {text}", failure.error_type), MAX_MESSAGE));
     }
     lines.extend(memory.details());
     lines.join("\n")

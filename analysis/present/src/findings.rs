@@ -197,12 +197,12 @@ pub fn page(findings: &[Finding], profile: &Profile, style: Style, all: bool) ->
     let shown = groups.get(..if all { MAX_IN_TERMINAL } else { MAX_IN_SUMMARY }).unwrap_or(&groups);
     let mut page = String::new();
     for (title, is_predicted) in [("Findings", false), ("Findings (~ = predicted savings)", true)] {
-        let mut of_kind =
+        let mut groups_of_kind =
             shown.iter().filter(|group| group.is_predicted == is_predicted).peekable();
-        if of_kind.peek().is_some() {
+        if groups_of_kind.peek().is_some() {
             page += &format!("\n{}\n", style.bold(title));
         }
-        of_kind.for_each(|group| page += &in_terminal(group, profile, style));
+        groups_of_kind.for_each(|group| page += &in_terminal(group, profile, style));
     }
     let more: usize = groups.iter().skip(shown.len()).map(|group| group.findings.len()).sum();
     if more > 0 {
@@ -345,9 +345,9 @@ mod tests {
         .assert_eq(
             &serde_json::to_string_pretty(&entry_of(Some(Cost::time(1.2e6)))).expect("JSON"),
         );
-        let of_memory = entry_of(Some(Cost::bytes(5e6).predicted()));
-        assert_eq!((&of_memory["time_ms"], &of_memory["bytes"]), (&().into(), &5e6.into()));
-        assert_eq!(of_memory["is_predicted"], true);
+        let memory_cost = entry_of(Some(Cost::bytes(5e6).predicted()));
+        assert_eq!((&memory_cost["time_ms"], &memory_cost["bytes"]), (&().into(), &5e6.into()));
+        assert_eq!(memory_cost["is_predicted"], true);
         let unmeasured = entry_of(None);
         assert_eq!((&unmeasured["time_ms"], &unmeasured["bytes"]), (&().into(), &().into()));
         assert_eq!(unmeasured["severity"], "hint");

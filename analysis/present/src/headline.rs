@@ -122,8 +122,8 @@ impl<'a> Changes<'a> {
     fn mark(&self, text: String, now: f64, of: impl Fn(&Before) -> Option<f64>) -> String {
         let before = self.before.and_then(of);
         // For a device other than the measured one, every number is an estimate, even if unchanged.
-        let elsewhere = self.estimate.is_some_and(|estimate| estimate.target.is_some());
-        let same = !elsewhere && before.is_some_and(|before| (now / before - 1.0).abs() < 1e-9);
+        let other_device = self.estimate.is_some_and(|estimate| estimate.target.is_some());
+        let same = !other_device && before.is_some_and(|before| (now / before - 1.0).abs() < 1e-9);
         if self.estimate.is_none() || same || text.starts_with('~') {
             text
         } else {

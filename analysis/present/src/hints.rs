@@ -232,12 +232,12 @@ pub(super) fn encloses_all_phases(
         found.span.start <= cost.span.start && cost.span.end <= found.span.end
     });
     let phases = profile.iteration.phases;
-    let whole = phases.total();
+    let iteration_ns = phases.total();
     // Time outside any phase is mostly outside any line too, so `Other` is ignored.
     let relevant_phases = || {
         Phase::ALL
             .into_iter()
-            .filter(|phase| *phase != Phase::Other && phases.get(*phase) > 0.02 * whole)
+            .filter(|phase| *phase != Phase::Other && phases.get(*phase) > 0.02 * iteration_ns)
     };
     let all_phases =
         relevant_phases().all(|phase| cost.total_time.get(phase) > 0.9 * phases.get(phase));
@@ -245,7 +245,7 @@ pub(super) fn encloses_all_phases(
     // everything.
     let several = relevant_phases().count() > 1;
     let is_caller = cost.self_time.total() < 0.05 * cost.total_time.total();
-    !is_in_loop && several && all_phases && is_caller && whole > 0.0
+    !is_in_loop && several && all_phases && is_caller && iteration_ns > 0.0
 }
 
 fn label(time_ns: f64, share: f64, provenance: Provenance) -> String {

@@ -223,7 +223,7 @@ impl Writer<'_> {
             let kinds = self.memory_kinds(&profile.memory.at_peak);
             let kinds = if kinds.is_empty() { kinds } else { format!(" {kinds}") };
             page.line(&[strong(format!("Peak memory {peak}{moment}:")), text(kinds)]);
-            if let Some(allocated) = explained::made(profile) {
+            if let Some(allocated) = explained::allocation_phases(profile) {
                 page.line(&[text(format!("allocated: {allocated}"))]);
             }
         }

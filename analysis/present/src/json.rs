@@ -161,13 +161,13 @@ struct Memory {
     peak_bytes: Option<u64>,
     capacity_bytes: Option<u64>,
     at_peak: Kinds,
-    made: Made,
+    made: BytesByAge,
     peak_at_ms: f64,
 }
 
 /// Bytes alive at the peak, by the time of their allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-struct Made {
+struct BytesByAge {
     before: u64,
     data: u64,
     forward: u64,
@@ -280,7 +280,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
             peak_bytes: Some(profile.memory.peak_bytes).filter(|&bytes| bytes > 0),
             capacity_bytes: profile.memory.capacity_bytes,
             at_peak: kinds(&profile.memory.at_peak),
-            made: made(&profile.memory.made),
+            made: bytes_by_age(&profile.memory.made),
             peak_at_ms: milliseconds(profile.memory.peak_at_ns as f64),
         },
         coverage: Shares {
@@ -379,9 +379,9 @@ fn kinds(memory: &MemoryByKind) -> Kinds {
     }
 }
 
-fn made(memory: &MemoryByAge) -> Made {
+fn bytes_by_age(memory: &MemoryByAge) -> BytesByAge {
     let [data, forward, backward, optimizer, other] = memory.phases;
-    Made { before: memory.before, data, forward, backward, optimizer, other }
+    BytesByAge { before: memory.before, data, forward, backward, optimizer, other }
 }
 
 fn sum(a: Kinds, b: Kinds) -> Kinds {

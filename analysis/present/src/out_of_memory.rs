@@ -221,7 +221,7 @@ impl OutOfMemory {
         self.capacity_bytes.is_some_and(|capacity| bytes as f64 >= LARGE_SHARE * capacity as f64)
     }
 
-    fn held(&self, kinds: &[&str]) -> u64 {
+    fn bytes_of(&self, kinds: &[&str]) -> u64 {
         let wanted = self.held.iter().filter(|held| kinds.contains(&held.kind.as_str()));
         wanted.fold(0, |sum, held| held.bytes.saturating_add(sum))
     }
@@ -229,7 +229,7 @@ impl OutOfMemory {
     fn share(&self, kinds: &[&str]) -> f64 {
         match self.total() {
             0 => 0.0,
-            total => self.held(kinds) as f64 / total as f64,
+            total => self.bytes_of(kinds) as f64 / total as f64,
         }
     }
 

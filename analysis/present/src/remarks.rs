@@ -56,17 +56,17 @@ pub fn remarks(profile: &Profile, costs: &CostMap, index: &SourceIndex) -> Vec<R
         costs.training_loop.as_ref().is_some_and(|training| training.header == cost.span)
     };
     for cost in costs.statements.iter().filter(|cost| !is_loop(cost)) {
-        let own = cost.self_time.total();
+        let self_ns = cost.self_time.total();
         let share = share(&cost.self_time, profile);
-        let Some(rank) = rank(profile, own).filter(|rank| *rank <= MAX_LINES) else { continue };
+        let Some(rank) = rank(profile, self_ns).filter(|rank| *rank <= MAX_LINES) else { continue };
         if share < MIN_SHARE {
             continue;
         }
         let rank_text = if rank == 1 { String::new() } else { format!("{} ", ordinal(rank)) };
         // The hint of the line includes its calls, so mark self time as such.
-        let is_own = own < 0.95 * cost.total_time.total();
+        let is_own = self_ns < 0.95 * cost.total_time.total();
         let here = if is_own { " self" } else { "" };
-        let time = format!("{} · {}", units::duration(own), units::percent(share));
+        let time = format!("{} · {}", units::duration(self_ns), units::percent(share));
         let message = format!(
             "{rank_text}most expensive line: {}{here}",
             with_provenance(time, cost.provenance)

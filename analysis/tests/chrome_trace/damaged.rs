@@ -132,7 +132,7 @@ fn read_errors_are_returned() {
 
 #[test]
 fn a_trace_truncated_anywhere_gives_the_complete_events() {
-    let whole = read(TODAY).unwrap();
+    let complete = read(TODAY).unwrap();
     let first_event = TODAY.find("\"traceEvents\": [").unwrap() + "\"traceEvents\": [".len();
     let end = TODAY.trim_end().len();
     for cut in 0..end {
@@ -140,7 +140,7 @@ fn a_trace_truncated_anywhere_gives_the_complete_events() {
             Ok(trace) => {
                 assert!(cut >= first_event, "at {cut}");
                 assert_eq!(trace.truncated_at, Some(cut as u64));
-                assert!(trace.operators.len() <= whole.operators.len());
+                assert!(trace.operators.len() <= complete.operators.len());
                 assert!(!summarize(&trace).notes.is_empty());
             }
             Err(TraceError::Empty) => assert_eq!(cut, 0),

@@ -142,7 +142,7 @@ fn fit(pairs: &[&Pair], start: &Efficiencies) -> Efficiencies {
             for place in 0..values.len() {
                 for factor in [step, 1.0 / step] {
                     let previous = values[place];
-                    values[place] = Efficiencies::held(place, previous * factor);
+                    values[place] = Efficiencies::clamped(place, previous * factor);
                     let found = loss(&values);
                     if found < best {
                         best = found;

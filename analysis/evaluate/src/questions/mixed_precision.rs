@@ -129,8 +129,7 @@ impl Task for ToHalf {
         // Communication is not an operator of the step, so remove it before scaling and add it
         // afterwards.
         let topology = topology(self.device, self.gpus, &SHIPPED);
-        let whole = self.before_milliseconds;
-        let before = on_one(whole, &self.exchange(false), &topology, &SHIPPED);
+        let before = on_one(self.before_milliseconds, &self.exchange(false), &topology, &SHIPPED);
         let mut after = before;
         if let [single, half] = self.lists().as_slice() {
             let get = |request| {
@@ -144,7 +143,7 @@ impl Task for ToHalf {
                 / 1e6;
         }
         // The trivial predictions account for the number of samples.
-        let start = whole * samples;
+        let start = self.before_milliseconds * samples;
         let step = SingleStep { milliseconds: after * samples, ..self.exchange(true) };
         let several = on_several(&step, &topology, &SHIPPED);
         Ok(Prediction {

@@ -50,15 +50,15 @@ impl Memory {
             .map(|estimate| (estimate.batch, estimate.peak_bytes as f64))
             .collect();
         if estimated.len() >= 2 {
-            return Some(Memory::of_estimates(&measured, &estimated));
+            return Some(Memory::from_estimates(&measured, &estimated));
         }
         if measured.len() >= 2 {
-            return Some(Memory::of_runs(&measured));
+            return Some(Memory::from_runs(&measured));
         }
-        Memory::of_one(runs)
+        Memory::from_single_run(runs)
     }
 
-    fn of_estimates(measured: &BTreeMap<u64, f64>, estimated: &BTreeMap<u64, f64>) -> Memory {
+    fn from_estimates(measured: &BTreeMap<u64, f64>, estimated: &BTreeMap<u64, f64>) -> Memory {
         let shape: Vec<(f64, f64)> =
             estimated.iter().map(|(batch, bytes)| (*batch as f64, *bytes)).collect();
         // The peak may have a kink between two estimates, so prefer runs of estimated batches.
@@ -86,12 +86,12 @@ impl Memory {
         Memory::through(&knots, error, PER_DOUBLING)
     }
 
-    fn of_runs(measured: &BTreeMap<u64, f64>) -> Memory {
+    fn from_runs(measured: &BTreeMap<u64, f64>) -> Memory {
         Memory::through(measured, CORRECTED_ERROR, 2.0 * PER_DOUBLING)
     }
 
     /// Fits the peak of a single run: memory of the model is constant, the rest grows.
-    fn of_one(runs: &[Run]) -> Option<Memory> {
+    fn from_single_run(runs: &[Run]) -> Option<Memory> {
         let run = runs.iter().find(|run| run.batch > 0 && run.at_peak.total() > 0)?;
         let (kinds, batch) = (run.at_peak, run.batch as f64);
         let constant = [kinds.weights, kinds.gradients, kinds.optimizer_state];

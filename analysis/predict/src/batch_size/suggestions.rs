@@ -41,9 +41,9 @@ pub fn suggestions(
     let largest = curve.zip(capacity).and_then(|(curve, capacity)| {
         curve.largest(capacity).map(|largest| (largest.value, capacity))
     });
-    let most = largest.map(|(largest, _)| largest);
-    let fits = |batch: &u64| most.is_none_or(|most| *batch <= most);
-    let saturation = curve.and_then(|curve| curve.saturation(most)).map(|found| found.value);
+    let max_batch = largest.map(|(largest, _)| largest);
+    let fits = |batch: &u64| max_batch.is_none_or(|max_batch| *batch <= max_batch);
+    let saturation = curve.and_then(|curve| curve.saturation(max_batch)).map(|found| found.value);
     match (saturation, largest) {
         (Some(saturation), _) => {
             let rounded = Some(rounded_up(saturation)).filter(fits);

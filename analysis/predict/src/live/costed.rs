@@ -26,7 +26,7 @@ pub struct Group {
 
 /// An operator list with costs.
 #[derive(Debug)]
-pub struct Costed<'a> {
+pub struct CostedOperators<'a> {
     /// The list.
     pub list: &'a OpList,
     /// The cost of one call, by signature.
@@ -35,9 +35,9 @@ pub struct Costed<'a> {
     pub groups: Vec<Group>,
 }
 
-impl<'a> Costed<'a> {
+impl<'a> CostedOperators<'a> {
     /// Computes the cost of every operator in a list.
-    pub fn new(list: &'a OpList, device: &DeviceSpec, options: &Options) -> Costed<'a> {
+    pub fn new(list: &'a OpList, device: &DeviceSpec, options: &Options) -> CostedOperators<'a> {
         let costs: Vec<OpCost> =
             list.signatures.iter().map(|operator| cost(operator, device, options)).collect();
         let time_of = |cost: &OpCost| {
@@ -61,7 +61,7 @@ impl<'a> Costed<'a> {
                 group.time_ns += time_ns;
             }
         }
-        Costed { list, costs, groups }
+        CostedOperators { list, costs, groups }
     }
 
     /// Returns the name of a group's operator without its overload. Operators of the same name are

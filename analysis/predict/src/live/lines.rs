@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::costed::Costed;
+use super::costed::CostedOperators;
 use super::memory::PeakMemory;
 use super::operators;
 use super::scale::{ExistingLine, FramePlace, Scaled, Unit};
@@ -63,8 +63,8 @@ impl Lines {
     /// Builds the measured lines that still exist, and those of new operators.
     pub(super) fn new(
         old: &Profile,
-        before: &Costed<'_>,
-        now: &Costed<'_>,
+        before: &CostedOperators<'_>,
+        now: &CostedOperators<'_>,
         scaled: &Scaled,
     ) -> Lines {
         let mut lines = Lines {
@@ -169,7 +169,12 @@ impl Lines {
 
     /// Adds the previous and current time of each operator to every statement and line on its
     /// stack, once each.
-    fn add_operators(&mut self, before: &Costed<'_>, now: &Costed<'_>, scaled: &Scaled) {
+    fn add_operators(
+        &mut self,
+        before: &CostedOperators<'_>,
+        now: &CostedOperators<'_>,
+        scaled: &Scaled,
+    ) {
         for (group, unit) in before.groups.iter().zip(&scaled.of_before) {
             let time = scaled.measured_time(group, *unit);
             for unit in units(before.list, &scaled.frames_before, group.stack) {
@@ -203,9 +208,9 @@ impl Lines {
             let representative = self.units.get(line.unit).and_then(|total| total.line);
             for phase in Phase::ALL {
                 let (old, new) = (unit.old.get(phase), unit.new.get(phase));
-                let own = line.cost.self_time.get_mut(phase);
-                *own = match line.measured {
-                    Some(_) if old > 0.0 => *own * (new / old),
+                let self_time = line.cost.self_time.get_mut(phase);
+                *self_time = match line.measured {
+                    Some(_) if old > 0.0 => *self_time * (new / old),
                     Some(_) if representative == Some(at) => new,
                     Some(_) => 0.0,
                     None => line.operators.0.get(phase),
@@ -246,12 +251,13 @@ impl Lines {
     pub(super) fn renumber_modules(&mut self, renumbered: &[Option<ModuleId>]) {
         for line in &mut self.list {
             let modules = line.cost.modules.iter();
-            let kept = modules.filter_map(|id| renumbered.get(id.0 as usize).copied().flatten());
-            line.cost.modules = kept.collect();
+            let remaining =
+                modules.filter_map(|id| renumbered.get(id.0 as usize).copied().flatten());
+            line.cost.modules = remaining.collect();
         }
     }
 
-    /// Returns the memory at the peak: that of lines, plus the rest.
+    /// Returns the memory at the peak: the memory of lines plus the rest.
     pub(super) fn memory(&self, old: &Profile, peak: &PeakMemory) -> MemoryCost {
         let (mut at_peak, mut made) = (peak.rest, peak.rest_made);
         for line in &self.list {

@@ -123,18 +123,19 @@ pub(super) fn add(
         None => MemoryByLine::of(before, &lines.of_before, &lines.created_before),
     };
     let now = now.unwrap_or(before);
-    let own: Vec<Kinds> = lines.list.iter().map(|line| of_kinds(&line.cost.self_memory)).collect();
+    let self_before: Vec<Kinds> =
+        lines.list.iter().map(|line| of_kinds(&line.cost.self_memory)).collect();
     let zero = Kinds::default();
     let kinds_of =
         |holders: &MemoryByLine, at: usize| holders.by_line.get(&at).copied().unwrap_or(zero);
-    let new: Vec<Kinds> = own
+    let new: Vec<Kinds> = self_before
         .iter()
         .enumerate()
         .map(|(at, own)| scale(own, &kinds_of(&held_before, at), &kinds_of(&held_now, at)))
         .collect();
 
     // Totals change by the change of the lines below them.
-    let explained = held_before.below(&own);
+    let explained = held_before.below(&self_before);
     let below_now = held_now.below(&new);
     let mut sum = zero;
     for (at, line) in lines.list.iter_mut().enumerate() {
@@ -221,8 +222,8 @@ impl MemoryByLine {
         let mut found: HashMap<usize, Kinds> = HashMap::new();
         for Entry { lines, kind, bytes } in &self.held {
             let Some(innermost) = lines.first() else { continue };
-            let whole = self.by_line.get(innermost).map_or(0.0, |kinds| kinds[*kind]);
-            let share = if whole > 0.0 { bytes / whole } else { 0.0 };
+            let line_bytes = self.by_line.get(innermost).map_or(0.0, |kinds| kinds[*kind]);
+            let share = if line_bytes > 0.0 { bytes / line_bytes } else { 0.0 };
             let bytes = share * own.get(*innermost).map_or(0.0, |kinds| kinds[*kind]);
             for (at, line) in lines.iter().enumerate() {
                 // A line may be on a stack twice.
@@ -289,15 +290,15 @@ pub(super) fn of_kinds(memory: &MemoryByKind) -> Kinds {
 
 pub(super) fn to_kinds(kinds: &Kinds) -> MemoryByKind {
     // The cast saturates, and NaN becomes 0.
-    let whole = |bytes: f64| bytes.round() as u64;
+    let rounded = |bytes: f64| bytes.round() as u64;
     MemoryByKind {
-        weights: whole(kinds.weights),
-        gradients: whole(kinds.gradients),
-        optimizer_state: whole(kinds.optimizer_state),
-        activations: whole(kinds.activations),
-        batch: whole(kinds.batch),
-        temporaries: whole(kinds.temporaries),
-        other: whole(kinds.other),
+        weights: rounded(kinds.weights),
+        gradients: rounded(kinds.gradients),
+        optimizer_state: rounded(kinds.optimizer_state),
+        activations: rounded(kinds.activations),
+        batch: rounded(kinds.batch),
+        temporaries: rounded(kinds.temporaries),
+        other: rounded(kinds.other),
     }
 }
 
@@ -325,9 +326,9 @@ fn ages(before: &MemoryByAge, kinds: &Kinds) -> MemoryByAge {
     }
     // Add the bytes lost in rounding to the largest part.
     let missing = new.saturating_sub(ages.total());
-    let most = ages.phases.iter_mut().chain([&mut ages.before]).max();
-    if let Some(most) = most {
-        *most = most.saturating_add(missing);
+    let largest = ages.phases.iter_mut().chain([&mut ages.before]).max();
+    if let Some(largest) = largest {
+        *largest = largest.saturating_add(missing);
     }
     // Floating-point rounding may also give a few bytes too many.
     let mut over = ages.total().saturating_sub(new);

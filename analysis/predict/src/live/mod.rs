@@ -26,7 +26,7 @@ mod tests;
 
 use std::ops::{Index, IndexMut};
 
-use costed::Costed;
+use costed::CostedOperators;
 use lines::Lines;
 use places::Places;
 use scale::Scaled;
@@ -85,8 +85,8 @@ pub fn estimate(input: &Input<'_>) -> Profile {
     let measured = input.measured;
     let old = measured.map_or(&empty_profile, |measured| measured.profile);
     let old_list = measured.map_or(&no_operators, |measured| measured.operators);
-    let before = Costed::new(old_list, input.device, &input.options);
-    let now = Costed::new(input.operators, input.device, &input.options);
+    let before = CostedOperators::new(old_list, input.device, &input.options);
+    let now = CostedOperators::new(input.operators, input.device, &input.options);
 
     let mut places = Places::new(old, input.texts);
     let scaled = Scaled::new(old, &before, &now, &mut places, input.texts);

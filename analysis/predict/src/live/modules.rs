@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::costed::{Costed, Group};
+use super::costed::{CostedOperators, Group};
 use super::memory::{Kinds, add_to, kind_of, of_kinds, scale, to_kinds};
 use super::places::Places;
 use super::scale::{Scaled, Unit};
@@ -35,8 +35,8 @@ struct SelfCost {
 /// Returns the modules of the current text.
 pub(super) fn modules(
     old: &Profile,
-    before: &Costed<'_>,
-    now: &Costed<'_>,
+    before: &CostedOperators<'_>,
+    now: &CostedOperators<'_>,
     scaled: &Scaled,
     places: &Places<'_>,
 ) -> Modules {
@@ -198,7 +198,7 @@ fn rescaled(module: &ModuleCost, before: &SelfCost, now: &SelfCost) -> SelfCost 
 }
 
 fn self_costs(
-    costed: &Costed<'_>,
+    costed: &CostedOperators<'_>,
     units: &[Option<Unit>],
     time: impl Fn(&Group, Option<Unit>) -> f64,
 ) -> Vec<SelfCost> {

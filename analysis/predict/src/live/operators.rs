@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::costed::Costed;
+use super::costed::CostedOperators;
 use super::lines::{Lines, on_stack};
 use super::scale::Scaled;
 use ridgeline_operators::operator::{Arg, Operator, Tensor};
@@ -13,7 +13,7 @@ use ridgeline_profile::{OPERATORS_PER_LINE, OperatorCost, Phase};
 const MAX_INPUTS: usize = 4;
 
 /// Sets the operators of the lines.
-pub(super) fn list(lines: &mut Lines, now: &Costed<'_>, scaled: &Scaled) {
+pub(super) fn list(lines: &mut Lines, now: &CostedOperators<'_>, scaled: &Scaled) {
     let differing: Vec<bool> = lines.list.iter().map(|line| line.differs()).collect();
     let mut found: HashMap<(usize, u32, Phase), (f64, f64)> = HashMap::new();
     for (group, unit) in now.groups.iter().zip(&scaled.of_now) {
@@ -43,7 +43,7 @@ pub(super) fn list(lines: &mut Lines, now: &Costed<'_>, scaled: &Scaled) {
 }
 
 fn operator(
-    now: &Costed<'_>,
+    now: &CostedOperators<'_>,
     signature: u32,
     phase: Phase,
     calls: f64,

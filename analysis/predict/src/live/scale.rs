@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::costed::{Costed, Group};
+use super::costed::{CostedOperators, Group};
 use super::places::Places;
 use super::{ByPhase, Text};
 use ridgeline_operators::op_list::{OpList, Outcome};
@@ -108,8 +108,8 @@ impl Scaled {
     /// Compares a measurement with both operator lists, statement by statement.
     pub(super) fn new<'a>(
         old: &Profile,
-        before: &Costed<'_>,
-        now: &Costed<'_>,
+        before: &CostedOperators<'_>,
+        now: &CostedOperators<'_>,
         places: &mut Places<'a>,
         texts: &'a [Text<'a>],
     ) -> Scaled {
@@ -220,7 +220,7 @@ impl Scaled {
         })
     }
 
-    fn add_groups(&mut self, costed: &Costed<'_>, is_before: bool) -> Vec<Option<Unit>> {
+    fn add_groups(&mut self, costed: &CostedOperators<'_>, is_before: bool) -> Vec<Option<Unit>> {
         let mut units = Vec::with_capacity(costed.groups.len());
         for group in &costed.groups {
             let Some(stack) = group.stack else {
@@ -241,7 +241,7 @@ impl Scaled {
         units
     }
 
-    fn scale(&mut self, now: &Costed<'_>) {
+    fn scale(&mut self, now: &CostedOperators<'_>) {
         let mut fresh = vec![PhaseTimes::default(); self.units.len()];
         for (group, unit) in now.groups.iter().zip(&self.of_now) {
             if let Some(sum) = unit.and_then(|unit| fresh.get_mut(unit)) {
@@ -270,7 +270,7 @@ impl Scaled {
     /// time.
     pub(super) fn estimated_time(
         &self,
-        now: &Costed<'_>,
+        now: &CostedOperators<'_>,
         group: &Group,
         unit: Option<Unit>,
     ) -> f64 {
@@ -367,7 +367,7 @@ struct Calibration {
 }
 
 impl Calibration {
-    fn new(scaled: &Scaled, before: &Costed<'_>) -> Calibration {
+    fn new(scaled: &Scaled, before: &CostedOperators<'_>) -> Calibration {
         let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
         let mut all = (0.0, 0.0);
         for (group, unit) in before.groups.iter().zip(&scaled.of_before) {
@@ -390,7 +390,7 @@ impl Calibration {
         Calibration { by_name: by_name.collect(), overall: factor(all).unwrap_or(1.0) }
     }
 
-    fn time(&self, now: &Costed<'_>, group: &Group) -> f64 {
+    fn time(&self, now: &CostedOperators<'_>, group: &Group) -> f64 {
         group.time_ns * self.by_name.get(now.name(group)).copied().unwrap_or(self.overall)
     }
 }

@@ -206,8 +206,8 @@ fn format_profile(profile: &Profile) -> String {
     for module in &profile.modules {
         let mark = if module.provenance == Provenance::Estimated { "~" } else { "" };
         let (own, total) = (module.self_time.total() / 1e6, module.total_time.total() / 1e6);
-        let made = module.definition.first().map_or(0, |(_, line)| *line);
-        text += &format!("{:?} of line {made}: {mark}{own:.1}/{total:.1} ms\n", module.path);
+        let line = module.definition.first().map_or(0, |(_, line)| *line);
+        text += &format!("{:?} of line {line}: {mark}{own:.1}/{total:.1} ms\n", module.path);
     }
     let (time, peak) = (profile.iteration.time_ns / 1e6, profile.memory.peak_bytes);
     text + &format!("iteration {time:.1} ms, peak {peak} B\n")
@@ -216,11 +216,15 @@ fn format_profile(profile: &Profile) -> String {
 /// Returns the modelled time of a matrix multiplication of `width` divided by that of width `of`.
 fn time_ratio(width: u64, of: u64) -> f64 {
     let one = |width| {
-        Costed::new(&list(&[(7, 1, width, 1)], 0, json!({})), device(), &Options::default())
-            .groups
-            .iter()
-            .map(|group| group.time_ns)
-            .sum::<f64>()
+        CostedOperators::new(
+            &list(&[(7, 1, width, 1)], 0, json!({})),
+            device(),
+            &Options::default(),
+        )
+        .groups
+        .iter()
+        .map(|group| group.time_ns)
+        .sum::<f64>()
     };
     one(width) / one(of)
 }
@@ -228,24 +232,26 @@ fn time_ratio(width: u64, of: u64) -> f64 {
 #[track_caller]
 fn check_conservation(profile: &Profile) {
     let mut sum = PhaseTimes::default();
-    let (mut kinds, mut made) = (MemoryByKind::default(), MemoryByAge::default());
+    let (mut kinds, mut ages) = (MemoryByKind::default(), MemoryByAge::default());
     for line in profile.lines.iter().flatten() {
         sum += line.self_time;
         kinds += line.self_memory;
-        made += line.self_memory_made;
+        ages += line.self_memory_made;
         assert_eq!(line.self_memory.total(), line.self_memory_made.total());
         for phase in Phase::ALL {
             assert!(line.total_time.get(phase) >= line.self_time.get(phase) - 1e-3);
         }
     }
     let untracked: f64 = profile.untracked.iter().map(|part| part.time_ns).sum();
-    let whole = profile.iteration.time_ns;
-    assert!((sum.total() + untracked - whole).abs() <= 1e-6 * whole.max(1.0));
-    assert!((profile.iteration.phases.total() - whole).abs() <= 1e-6 * whole.max(1.0));
+    let iteration_ns = profile.iteration.time_ns;
+    assert!((sum.total() + untracked - iteration_ns).abs() <= 1e-6 * iteration_ns.max(1.0));
+    assert!(
+        (profile.iteration.phases.total() - iteration_ns).abs() <= 1e-6 * iteration_ns.max(1.0)
+    );
     let memory = &profile.memory;
     assert_eq!(memory.at_peak.total(), memory.peak_bytes);
     assert_eq!(memory.made.total(), memory.peak_bytes);
-    assert!(kinds.total() <= memory.peak_bytes && made.total() <= memory.peak_bytes);
+    assert!(kinds.total() <= memory.peak_bytes && ages.total() <= memory.peak_bytes);
 }
 
 #[track_caller]

@@ -176,7 +176,7 @@ impl Efficiencies {
 
     /// Limits a value to a plausible range: no kernel exceeds a limit, except by boost clocks above
     /// the datasheet.
-    pub fn held(place: usize, value: f64) -> f64 {
+    pub fn clamped(place: usize, value: f64) -> f64 {
         match place {
             0..=8 => value.clamp(0.03, 1.1),
             9..=18 => value.clamp(0.3, 0.95),

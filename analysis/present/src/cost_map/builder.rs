@@ -169,13 +169,13 @@ impl Builder<'_> {
         }
     }
 
-    /// Limits each phase to that of the whole iteration.
+    /// Limits each phase to its time in the whole iteration.
     pub(super) fn limit(&self, time: &mut PhaseTimes) {
-        let whole = self.profile.iteration.phases;
-        if time.total() > whole.total() && whole.total() > 0.0 {
+        let iteration = self.profile.iteration.phases;
+        if time.total() > iteration.total() && iteration.total() > 0.0 {
             for phase in Phase::ALL {
                 let part = time.get_mut(phase);
-                *part = part.min(whole.get(phase));
+                *part = part.min(iteration.get(phase));
             }
         }
     }

@@ -61,12 +61,12 @@ pub(super) fn shown(profile: &Profile) -> Option<BottleneckEntry> {
 /// Returns the iteration and the phases that have facts.
 pub(super) fn parts(profile: &Profile) -> Vec<PartEntry> {
     let Some(metrics) = &profile.metrics else { return Vec::new() };
-    let whole = PartEntry {
+    let iteration = PartEntry {
         name: "iteration",
         facts: explained::facts(&metrics.whole, metrics.iteration_ns, profile, metrics.on_gpu),
     };
     let phases = Phase::ALL
         .map(|phase| PartEntry { name: phase.name(), facts: explained::of_phase(phase, profile) });
-    let parts = std::iter::once(whole).chain(phases);
+    let parts = std::iter::once(iteration).chain(phases);
     parts.filter(|part| !part.facts.is_empty()).collect()
 }

@@ -125,10 +125,10 @@ fn explanation(profile: &Profile, holders: &[Holder]) -> String {
 fn time_of_peak(profile: &Profile) -> String {
     let memory = &profile.memory;
     // A trace from another profiler has no detected iteration: its memory covers the whole trace.
-    let whole = if profile.iteration.found_by.is_empty() { "recording" } else { "iteration" };
+    let period = if profile.iteration.found_by.is_empty() { "recording" } else { "iteration" };
     let peak = units::bytes(memory.peak_bytes as f64);
     if memory.peak_at_ns == 0 {
-        return format!("Memory peaks at {peak} at the start of the {whole}.");
+        return format!("Memory peaks at {peak} at the start of the {period}.");
     }
     let phase = match memory.peak_phase {
         Some(Phase::Data) => " during data loading",
@@ -141,10 +141,10 @@ fn time_of_peak(profile: &Profile) -> String {
     let into = units::percent(share_of(memory.peak_at_ns as f64, memory.recorded_ns as f64));
     match memory.curve.first() {
         Some((_, bytes)) if *bytes > 0 => {
-            let begins = units::bytes(*bytes as f64);
-            format!("The {whole} starts at {begins} and peaks at {peak}{phase}, {into} into it.")
+            let start = units::bytes(*bytes as f64);
+            format!("The {period} starts at {start} and peaks at {peak}{phase}, {into} into it.")
         }
-        _ => format!("Memory peaks at {peak}{phase}, {into} into the {whole}."),
+        _ => format!("Memory peaks at {peak}{phase}, {into} into the {period}."),
     }
 }
 
@@ -153,7 +153,7 @@ fn dominant_kind(profile: &Profile) -> String {
     let share = units::percent(share_of_peak(bytes, profile));
     let bytes = units::bytes(bytes as f64);
     let has_backward = profile.iteration.phases.backward > 0.0;
-    let most = match kind {
+    let description = match kind {
         "weights" => "are weights, independent of batch size",
         "gradients" => {
             "are gradients, as large as the trainable weights and independent of batch size"
@@ -173,7 +173,7 @@ fn dominant_kind(profile: &Profile) -> String {
             batch"
         }
     };
-    format!("{bytes} ({share}) of peak memory {most}.")
+    format!("{bytes} ({share}) of peak memory {description}.")
 }
 
 fn largest_holder(profile: &Profile, holder: &Holder) -> String {

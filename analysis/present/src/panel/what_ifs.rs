@@ -124,8 +124,8 @@ impl WhatIfsEntry {
                 .filter(|error| error.is_finite()),
             message: what_ifs.message.as_deref().map(sentence),
             before: study.map(|study| Before {
-                time_ns: whole(study.iteration_ns),
-                peak_bytes: study.peak_bytes.map(whole),
+                time_ns: rounded(study.iteration_ns),
+                peak_bytes: study.peak_bytes.map(rounded),
             }),
             rows: predictions
                 .unwrap_or_default()
@@ -165,18 +165,18 @@ impl WhatIfsEntry {
 
 impl Row {
     fn of(prediction: &Prediction, what_ifs: &WhatIfs, profile: &Profile) -> Row {
-        let own = prediction.names.first().map(String::as_str).unwrap_or_default();
-        let known = optimization(own);
+        let first_name = prediction.names.first().map(String::as_str).unwrap_or_default();
+        let known = optimization(first_name);
         let study = what_ifs.study.as_deref();
-        let edit = what_ifs.edits.iter().find(|(name, _)| name == own).map(|(_, edit)| edit);
+        let edit = what_ifs.edits.iter().find(|(name, _)| name == first_name).map(|(_, edit)| edit);
         let edit = match edit {
             Some(Ok(())) => Edit { possible: true, why: None },
             Some(Err(why)) => Edit { possible: false, why: Some(sentence(why)) },
             None => Edit { possible: false, why: Some("no automatic edit".to_owned()) },
         };
-        let measured = what_ifs.pairs.iter().find(|pair| pair.name == own);
+        let measured = what_ifs.pairs.iter().find(|pair| pair.name == first_name);
         Row {
-            name: name(own),
+            name: name(first_name),
             title: prediction.title.clone(),
             source: known.map(|one| one.source().to_owned()).unwrap_or_default(),
             time_ns: whole_range(prediction.time_ns),
@@ -197,10 +197,10 @@ impl Row {
 impl Measured {
     fn of(pair: &Pair) -> Measured {
         Measured {
-            before_ns: whole(pair.measured.before_ns),
-            time_ns: whole(pair.measured.after_ns),
+            before_ns: rounded(pair.measured.before_ns),
+            time_ns: rounded(pair.measured.after_ns),
             speedup: pair.measured.speedup(),
-            peak_bytes: pair.measured.after_peak_bytes.map(whole),
+            peak_bytes: pair.measured.after_peak_bytes.map(rounded),
             when_unix_ms: pair.when_unix_ms,
         }
     }
@@ -227,8 +227,8 @@ impl Refusal {
 impl Recompute {
     fn of(point: &Point, profile: &Profile) -> Recompute {
         Recompute {
-            time_ns: whole(point.time_ns),
-            peak_bytes: whole(point.peak_bytes),
+            time_ns: rounded(point.time_ns),
+            peak_bytes: rounded(point.peak_bytes),
             lines: places(profile, &point.lines),
             is_an_edit: point.is_an_edit,
         }
@@ -245,7 +245,7 @@ fn sentence(text: &str) -> String {
 }
 
 /// Rounds to whole nanoseconds or bytes.
-fn whole(value: f64) -> f64 {
+fn rounded(value: f64) -> f64 {
     finite(value).round()
 }
 

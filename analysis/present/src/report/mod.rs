@@ -233,8 +233,10 @@ mod tests {
         let (source, profile) = profile(TRAIN);
         let page = page(&profile, &source, "demo");
         // The test vector in FIPS 180-2, appendix B.1.
-        let of_abc = "'sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0='";
-        assert!(page.contains(&format!("default-src 'none'; script-src {of_abc}; style-src ")));
+        let hash_of_abc = "'sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0='";
+        assert!(
+            page.contains(&format!("default-src 'none'; script-src {hash_of_abc}; style-src "))
+        );
         for style in page.split("<style>").skip(1).filter_map(|rest| rest.split("</style>").next())
         {
             assert!(page.contains(&checksum(style)), "{style} is not in the policy");

@@ -88,7 +88,7 @@ impl Page<'_> {
             self.bar_row(label, &units::duration(saving.time_ns), saving.share, "");
         }
         self.html.push_str("</tbody></table></div>\n");
-        let _ = writeln!(self.html, "<p class=\"quiet\">{}</p>", text(bottleneck::ABOUT));
+        let _ = writeln!(self.html, "<p class=\"quiet\">{}</p>", text(bottleneck::SAVINGS_NOTE));
         let Some(metrics) = &profile.metrics else { return };
         let elapsed_ns = metrics.iteration_ns;
         let facts = explained::facts(&metrics.whole, elapsed_ns, profile, metrics.on_gpu);

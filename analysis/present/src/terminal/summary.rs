@@ -87,7 +87,7 @@ impl Summary<'_> {
         if let Some(found) = &profile.bottleneck {
             let scope =
                 if profile.iteration.slow.is_some() { "; of a typical iteration" } else { "" };
-            self.section("Bottleneck", &format!("{}{scope}", bottleneck::ABOUT));
+            self.section("Bottleneck", &format!("{}{scope}", bottleneck::SAVINGS_NOTE));
             self.line(&format!("  {}", bottleneck::verdict(found, profile)));
             for saving in bottleneck::shown(found) {
                 let label = bottleneck::label(saving.cause, found.gpu_busy.is_some());
@@ -96,8 +96,8 @@ impl Summary<'_> {
         }
         let Some(metrics) = &profile.metrics else { return };
         let on_gpu = metrics.on_gpu;
-        let whole = explained::facts(&metrics.whole, metrics.iteration_ns, profile, on_gpu);
-        self.facts("  ", &whole);
+        let facts = explained::facts(&metrics.whole, metrics.iteration_ns, profile, on_gpu);
+        self.facts("  ", &facts);
         for phase in Phase::ALL {
             let facts = explained::of_phase(phase, profile);
             self.facts(&format!("  {:<10}", phase.name()), &facts);
@@ -171,8 +171,8 @@ impl Summary<'_> {
                 self.bar_line(kind, &units::bytes(bytes as f64), share, CALM);
             }
         }
-        if let Some(made) = explained::made(self.profile) {
-            self.line(&self.style.faint(&format!("  allocated: {made}")));
+        if let Some(phases) = explained::allocation_phases(self.profile) {
+            self.line(&self.style.faint(&format!("  allocated: {phases}")));
         }
     }
 

@@ -90,7 +90,7 @@ impl Page {
         for entry in found.savings.iter().filter(|entry| entry.at_most_share >= MIN_SHARE) {
             if !has_rows {
                 let faint = self.faint();
-                self.line(&format!("{faint}{}{faint:#}", bottleneck::ABOUT));
+                self.line(&format!("{faint}{}{faint:#}", bottleneck::SAVINGS_NOTE));
                 has_rows = true;
             }
             let operators = entry.operators.iter().map(|one| one_line(&one.name, 30));
@@ -108,9 +108,9 @@ impl Page {
     fn gpu(&mut self, gpu: &GpuSummary) {
         self.title("GPU");
         let span = gpu.span_ns as f64;
-        let of_span = |part_ns: u64| share(part_ns as f64, span);
+        let share_of_span = |part_ns: u64| share(part_ns as f64, span);
         self.fact("span", span, None, "from the first to the last activity");
-        self.fact("busy", gpu.busy_ns as f64, of_span(gpu.busy_ns), "");
+        self.fact("busy", gpu.busy_ns as f64, share_of_span(gpu.busy_ns), "");
         for (name, part_ns) in [
             ("  computing", gpu.compute_ns),
             ("  communicating", gpu.communication_ns),
@@ -118,10 +118,10 @@ impl Page {
             ("  copying", gpu.memory_ns),
         ] {
             if part_ns > 0 {
-                self.fact(name, part_ns as f64, of_span(part_ns), "");
+                self.fact(name, part_ns as f64, share_of_span(part_ns), "");
             }
         }
-        self.fact("idle", gpu.idle_ns as f64, of_span(gpu.idle_ns), "");
+        self.fact("idle", gpu.idle_ns as f64, share_of_span(gpu.idle_ns), "");
         let launches = format!("sum of {}", counted(gpu.kernels, "kernel", "kernels"));
         self.fact("kernels", gpu.kernel_ns as f64, None, &launches);
         if gpu.leaked > 0 {
@@ -156,7 +156,7 @@ impl Page {
                 let number = |number: Option<i64>| number.map_or("?".into(), |n| n.to_string());
                 let name = format!("  stream {}", number(stream.stream));
                 let text = counted(stream.activities, "activity", "activities");
-                let share = of_span(stream.busy_ns);
+                let share = share_of_span(stream.busy_ns);
                 self.fact(&one_line(&name, LABEL), stream.busy_ns as f64, share, &text);
             }
             self.left_out(gpu.streams.len(), SHOWN, "streams");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ridgeline_evaluate::conformal::{SHARE, calibrated, least_width};
+use ridgeline_evaluate::conformal::{SHARE, calibrated, min_width};
 use ridgeline_evaluate::error_statistics::relative_error;
 use ridgeline_evaluate::questions::data_parallel::Pair;
 use ridgeline_optimize::distributed::single_step::SHIPPED;
@@ -41,7 +41,7 @@ impl Outcome {
                 group: String::new(),
                 gpus: pair.task.gpus,
                 error: relative_error(predict(pair, values, width).value, measured),
-                needed_width: least_width(MAX_WIDTH, contains),
+                needed_width: min_width(MAX_WIDTH, contains),
                 in_range: contains(width),
             }
         };

@@ -31,14 +31,14 @@ impl<'a> Fit<'a> {
         let affected = (0..start.len())
             .map(|index| {
                 let moved = parameters.coefficients(&moved(&start, index));
-                let of_case = |case: &Case| {
+                let affected_plans = |case: &Case| {
                     let plans = (0_u32..).zip(&case.plans);
                     let changes = plans.filter(|(_, (plan, _))| {
                         case.plan_ns(plan, &base) != case.plan_ns(plan, &moved)
                     });
                     changes.map(|(index, _)| index).collect()
                 };
-                cases.iter().map(of_case).collect()
+                cases.iter().map(affected_plans).collect()
             })
             .collect();
         Fit { cases, parameters, affected }
@@ -162,7 +162,7 @@ impl<'a> Fit<'a> {
 
     fn loss(&self, chosen: &[usize], point: &[f64]) -> f64 {
         let coefficients = self.parameters.coefficients(point);
-        let of_case = |index: &usize| {
+        let case_loss = |index: &usize| {
             let case = &self.cases[*index];
             let error = case.error(&coefficients) / OUTLIER_ERROR;
             case.weight * OUTLIER_ERROR * OUTLIER_ERROR * (1.0 + error * error).ln()
@@ -171,7 +171,7 @@ impl<'a> Fit<'a> {
             let distance = (value - parameter.prior.ln()) / parameter.spread;
             PRIOR_WEIGHT * distance * distance
         });
-        chosen.iter().map(of_case).sum::<f64>() + priors.sum::<f64>()
+        chosen.iter().map(case_loss).sum::<f64>() + priors.sum::<f64>()
     }
 
     /// Returns the normal equations of weighted least squares.

@@ -20,19 +20,19 @@ pub(super) fn missing_command(failed: &Failed) -> Option<Advice> {
 /// A dataset of torchvision with `download=False` or of the Hub, or an `ImageFolder` without class
 /// folders.
 pub(super) fn missing_data_set(failed: &Failed) -> Option<Advice> {
-    let of_torchvision =
+    let is_torchvision =
         failed.is(&["RuntimeError"]) && failed.failure.message.starts_with("Dataset not found");
-    let of_hub = failed.is(&["DatasetNotFoundError"]);
-    let of_folder = failed.is(&["FileNotFoundError"])
+    let is_hub = failed.is(&["DatasetNotFoundError"]);
+    let is_image_folder = failed.is(&["FileNotFoundError"])
         && failed.message_contains(&["Couldn't find any class folder in "]);
-    if !(of_torchvision || of_hub || of_folder) {
+    if !(is_torchvision || is_hub || is_image_folder) {
         return None;
     }
-    let text = if of_hub {
+    let text = if is_hub {
         "The dataset name is wrong, or the dataset is private and requires a login (`hf auth \
         login`)."
             .to_owned()
-    } else if of_folder {
+    } else if is_image_folder {
         format!(
             "The folder has no class subfolders, which `ImageFolder` needs. {}",
             how_to_provide_data(failed)
@@ -48,13 +48,13 @@ pub(super) fn missing_data_set(failed: &Failed) -> Option<Advice> {
 
 /// The dataset has no samples.
 pub(super) fn empty_data_set(failed: &Failed) -> Option<Advice> {
-    let of_sampler = failed.is(&["ValueError"])
+    let is_sampler_error = failed.is(&["ValueError"])
         && failed.message_contains(&[
             "num_samples should be a positive integer value, but got num_samples=0",
         ]);
-    let of_folder =
+    let is_folder_error =
         failed.message_contains(&["Found 0 files in subfolders of", "Found 0 images in"]);
-    if !(of_sampler || of_folder) {
+    if !(is_sampler_error || is_folder_error) {
         return None;
     }
     failed.because(
@@ -77,8 +77,8 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
     let message = failed.failure.message.as_str();
     let name =
         failed.run.error.file.as_deref().or_else(|| between(message, "directory: '", "'"))?;
-    if let Some(elsewhere) = failed.run.elsewhere.first() {
-        let folder = elsewhere.strip_suffix(name).map(|folder| folder.trim_end_matches('/'));
+    if let Some(existing) = failed.run.elsewhere.first() {
+        let folder = existing.strip_suffix(name).map(|folder| folder.trim_end_matches('/'));
         let fix = match folder {
             Some(folder) if !folder.is_empty() => run_in(failed, folder),
             _ => "Correct the path.".to_owned(),
@@ -88,7 +88,7 @@ pub(super) fn missing_file(failed: &Failed) -> Option<Advice> {
             format!(
                 "Relative paths start at {}, but the project has this file at {}. {fix}",
                 failed.run.looked_up_from(),
-                quoted(elsewhere)
+                quoted(existing)
             ),
         );
     }
