@@ -1,6 +1,6 @@
-//! How long hints, lenses and a hover take after an edit of a 10,000-line file, against a profile
-//! with costs on every line that can have one. `cargo bench -p ridgeline-analysis --bench editing`
-//! prints percentiles; the goal is 5 ms at the 99th.
+//! Measures the time of inlay hints, code lenses and a hover after an edit of a 10,000-line file
+//! whose profile has a cost on every possible line. `cargo bench -p ridgeline-analysis --bench
+//! editing` prints percentiles; the goal is 5 ms at the 99th percentile.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -26,7 +26,7 @@ use ridgeline_analysis::python::{LineMap, SourceIndex, TextEdit, TrainingScript,
 
 const LINES: usize = 10_000;
 const EDITS: usize = 2_000;
-/// Spread over the lines, as many as OPERATORS_PER_LINE allows.
+/// The total number of operators, spread evenly over the lines with a cost.
 const OPERATORS: usize = 100_000;
 
 fn main() {
@@ -43,7 +43,7 @@ fn main() {
         index.statements().len(),
         costs.statements.len()
     );
-    let edit = measure("edit", EDITS, |at| index.edit(&[typed(&index, at)]));
+    let edit = measure("edit", EDITS, |at| index.edit(&[keystroke(&index, at)]));
     measure("line map", EDITS / 4, |_| {
         let old = &profile.files[0].fingerprint;
         std::hint::black_box(LineMap::new(old, index.lines().checksums()));
@@ -51,11 +51,11 @@ fn main() {
     let build = measure("costs", EDITS / 4, |_| {
         costs = CostMap::build(&profile, FileId(0), &index);
     });
-    let whole = 0..index.text().len();
+    let full_range = 0..index.text().len();
     let options = HintOptions::default();
     let training = TrainingScript::default();
     let hint = measure("hints of the whole file", EDITS / 4, |_| {
-        std::hint::black_box(hints(&profile, &costs, &index, whole.clone(), &options));
+        std::hint::black_box(hints(&profile, &costs, &index, full_range.clone(), &options));
     });
     let lens = measure("lenses", EDITS / 4, |_| {
         let options = LensOptions::default();
@@ -66,10 +66,10 @@ fn main() {
         std::hint::black_box(hover(&profile, Beside::default(), &costs, &index, offset));
     });
     let all = measure("an edit, then all of them", EDITS, |at| {
-        index.edit(&[typed(&index, at)]);
+        index.edit(&[keystroke(&index, at)]);
         costs = CostMap::build(&profile, FileId(0), &index);
-        let whole = 0..index.text().len();
-        std::hint::black_box(hints(&profile, &costs, &index, whole, &options));
+        let full_range = 0..index.text().len();
+        std::hint::black_box(hints(&profile, &costs, &index, full_range, &options));
         let shown = Some((&profile, &costs));
         std::hint::black_box(lenses(shown, &index, || &training, &LensOptions::default()));
         let offset = index.lines().start_of((at * 37 % LINES) as u32) + 9;
@@ -78,27 +78,28 @@ fn main() {
     std::hint::black_box((edit, build, hint, lens, hovered, all));
 }
 
-/// One key: a person types a statement below a line, then another one elsewhere.
-fn typed(index: &SourceIndex, at: usize) -> TextEdit {
+/// Returns the edit of keystroke `at`. The keystrokes type a statement below a line, then the same
+/// statement below another line, and so on.
+fn keystroke(index: &SourceIndex, at: usize) -> TextEdit {
     const STATEMENT: &str = "\n        h = self.block(h, mask=[None, 1])";
     let line = (at / STATEMENT.len() * 1_310 % LINES) as u32 + 9;
     let key = at % STATEMENT.len();
-    // What was typed so far ends `key` bytes behind the line's own end.
+    // The part typed so far ends `key` bytes after the original end of the line.
     let end = index.lines().trimmed(index.text(), line).end;
     let place = if key == 0 { end } else { (end + key).min(index.text().len()) };
     TextEdit { range: place..place, text: STATEMENT[key..=key].to_owned() }
 }
 
 fn measure(name: &str, times: usize, mut work: impl FnMut(usize)) -> Duration {
-    let mut taken: Vec<Duration> = (0..times)
+    let mut times_taken: Vec<Duration> = (0..times)
         .map(|at| {
             let start = Instant::now();
             work(at);
             start.elapsed()
         })
         .collect();
-    taken.sort_unstable();
-    let at = |share: f64| taken[((taken.len() - 1) as f64 * share) as usize];
+    times_taken.sort_unstable();
+    let at = |share: f64| times_taken[((times_taken.len() - 1) as f64 * share) as usize];
     println!(
         "{name:>26}: median {:>9.3?}  99% {:>9.3?}  most {:>9.3?}",
         at(0.5),
@@ -108,7 +109,7 @@ fn measure(name: &str, times: usize, mut work: impl FnMut(usize)) -> Duration {
     at(0.99)
 }
 
-/// Modules as people write them, over and over.
+/// Returns the source of many similar, realistic modules.
 fn source() -> String {
     let mut text = String::from("import torch\nfrom torch import nn\n\n");
     let mut number = 0;
@@ -170,10 +171,11 @@ fn profile(text: &str) -> Profile {
 }
 
 fn cost(at: usize) -> LineCost {
-    // One line in twenty is worth a hint, as in a long file of which much is seldom run.
-    let much = if at.is_multiple_of(20) { 1e3 } else { 1.0 };
-    let time = PhaseTimes { forward: 4e3 * much, backward: 8e3 * much, ..PhaseTimes::default() };
-    let memory = MemoryByKind { activations: (much * 4e5) as u64, ..MemoryByKind::default() };
+    // One line in twenty is expensive enough for a hint: most of a long file rarely runs.
+    let factor = if at.is_multiple_of(20) { 1e3 } else { 1.0 };
+    let time =
+        PhaseTimes { forward: 4e3 * factor, backward: 8e3 * factor, ..PhaseTimes::default() };
+    let memory = MemoryByKind { activations: (factor * 4e5) as u64, ..MemoryByKind::default() };
     LineCost {
         self_time: time,
         total_time: time,

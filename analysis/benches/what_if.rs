@@ -1,6 +1,6 @@
-//! How long one what-if takes on a graph of 100,000 tasks: its graph changed and run for the likeliest
-//! times and for both ends of the range. `cargo bench -p ridgeline-analysis --bench what_if` prints
-//! each; the goal is 50 ms.
+//! Measures the time of each what-if on a graph of 100,000 tasks: changing the graph, and
+//! simulating it with the most likely times and with both ends of the range. `cargo bench -p
+//! ridgeline-analysis --bench what_if` prints the times; the goal is 50 ms.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -24,8 +24,8 @@ use ridgeline_analysis::optimize::optimizations::ALL;
 use ridgeline_analysis::profile::{FileId, Phase, Profile};
 
 const TASKS: usize = 100_000;
-/// A call has a gap before it, its own time, a launch and a kernel.
-const OF_CALL: usize = 4;
+/// Per operator call: a host gap, the host operator, a launch and a kernel.
+const TASKS_PER_CALL: usize = 4;
 const RUNS: usize = 5;
 
 fn main() {
@@ -35,27 +35,27 @@ fn main() {
     let facts =
         Facts { profile: &profile, manifest: None, device, options, probes: &probes, cluster };
     let graph = iteration();
-    let begun = Instant::now();
-    let now = simulate::steady(&graph).expect("a schedule");
-    println!("{:>9} tasks: simulated in {:.1?}", graph.tasks.len(), begun.elapsed());
-    for one in ALL {
+    let start = Instant::now();
+    let baseline = simulate::steady(&graph).expect("a schedule");
+    println!("{:>9} tasks: simulated in {:.1?}", graph.tasks.len(), start.elapsed());
+    for optimization in ALL {
         let mut fastest = Duration::MAX;
-        let mut found = None;
+        let mut prediction = None;
         for _ in 0..RUNS {
-            let begun = Instant::now();
-            found = Some(predict(&graph, &now, &facts, &[*one]));
-            fastest = fastest.min(begun.elapsed());
+            let start = Instant::now();
+            prediction = Some(predict(&graph, &baseline, &facts, &[*optimization]));
+            fastest = fastest.min(start.elapsed());
         }
-        let told = match found {
-            Some(Ok(found)) => format!("{:.2} times as fast", found.speedup().value),
-            Some(Err(why)) => why.to_string(),
+        let result = match prediction {
+            Some(Ok(prediction)) => format!("{:.2} times as fast", prediction.speedup().value),
+            Some(Err(refusal)) => refusal.to_string(),
             None => String::new(),
         };
-        println!("{:>22} {fastest:>8.1?}  {told}", one.name());
+        println!("{:>22} {fastest:>8.1?}  {result}", optimization.name());
     }
 }
 
-/// Layers of a transformer, forward and backward, and the update of each of their weights.
+/// Builds the graph of transformer layers: forward, backward and a weight update per layer.
 fn iteration() -> Graph {
     const ROWS: &[u64] = &[4096, 1024];
     const SQUARE: &[u64] = &[1024, 1024];
@@ -83,10 +83,10 @@ fn iteration() -> Graph {
         ("addcmul_", &[SQUARE, SQUARE, SQUARE]),
         ("addcdiv_", &[SQUARE, SQUARE, SQUARE]),
     ];
-    let layers = TASKS / OF_CALL / (forward.len() + backward.len() + update.len());
+    let layers = TASKS / TASKS_PER_CALL / (forward.len() + backward.len() + update.len());
     let mut graph = Graph::default();
     graph.memory.is_known = true;
-    /// An operator with its shapes, the last one its result's.
+    /// Operator name, and input shapes followed by the output shape.
     type Step<'a> = (&'a str, &'a [&'a [u64]]);
     let phases: [(Phase, &[Step]); 3] =
         [(Phase::Forward, &forward), (Phase::Backward, &backward), (Phase::Optimizer, &update)];
@@ -105,8 +105,8 @@ fn call(graph: &mut Graph, phase: Phase, layer: u32, name: &str, shapes: &[&[u64
     let (output, inputs) = shapes.split_last().expect("an output");
     let inputs = inputs.iter().map(|shape| Arg::Tensor(tensor(shape))).collect();
     let operator = Operator::new(&format!("aten::{name}"), inputs, vec![tensor(output)]);
-    let known = graph.operators.iter().position(|known| *known == operator);
-    let index = known.unwrap_or_else(|| {
+    let existing = graph.operators.iter().position(|existing| *existing == operator);
+    let index = existing.unwrap_or_else(|| {
         graph.operators.push(operator);
         graph.operators.len() - 1
     });

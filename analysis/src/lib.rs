@@ -1,9 +1,9 @@
-//! What a recording of a training loop costs, by line of source: all crates of `analysis` under one
-//! name, for whoever needs them whole.
+//! Attributes the cost of a recorded training loop to source lines. Re-exports all crates of
+//! `analysis`.
 //!
-//! They are pure: bytes and text go in, values come out. They know no LSP, no file system, no clock, no
-//! process and no device; `tests/purity.rs` holds that. Each depends only on crates above it in this
-//! list; `tests/layers.rs` holds that.
+//! The crates are pure: bytes and text in, values out. They have no access to LSP, the file system,
+//! the clock, processes or devices; `tests/purity.rs` checks this. Each crate depends only on
+//! crates above it in this list; `tests/layers.rs` checks this.
 
 pub use ridgeline_base as base;
 

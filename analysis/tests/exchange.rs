@@ -1,4 +1,4 @@
-//! Communication in traces that others recorded, held to the reference that lies beside them.
+//! Checks the communication time of third-party traces against their reference files.
 
 use crate::recorded;
 
@@ -6,8 +6,9 @@ use ridgeline_analysis::attribution::attribute;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
 
-/// The profile of a sample, and the nanoseconds of an iteration in which its GPU communicated, by the
-/// steps that the reference names; nothing where the samples are not there.
+/// Returns the profile of a sample trace, and the communication time per iteration in nanoseconds
+/// from its reference file (total over the profiler steps). Returns `None` if the sample traces are
+/// not available.
 fn sample(name: &str) -> Option<(Profile, f64)> {
     let traces = recorded::sample_traces()?;
     let path = traces.into_iter().find(|path| path.to_string_lossy().contains(name))?;
@@ -45,6 +46,6 @@ fn one_process_with_eight_gpus() {
 }
 
 #[test]
-fn none() {
+fn mi300x_without_communication() {
     check("mi300x_resnet18_ddp_train");
 }

@@ -1,4 +1,5 @@
-//! Every finding has a page, the pages have an index, and each page says how it is silenced.
+//! Checks that every rule has a page in `docs/findings`, that the index lists them all, and that
+//! each page explains how to suppress the rule.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +18,7 @@ fn page(name: &str) -> String {
 }
 
 #[test]
-fn the_index_names_every_rule() {
+fn the_index_lists_every_rule() {
     let page = page(INDEX);
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| [")).collect();
     let expected: Vec<String> = diagnose::rules()
@@ -39,10 +40,10 @@ fn every_rule_has_a_page_and_every_page_a_rule() {
 }
 
 #[test]
-fn every_page_says_how_it_is_silenced() {
+fn every_page_explains_how_to_suppress_the_rule() {
     for (rule, _) in diagnose::rules() {
         let page = page(&format!("{rule}.md"));
-        assert_eq!(diagnose::pages::page(rule), Some(page.as_str()), "it travels in the binary");
+        assert_eq!(diagnose::pages::page(rule), Some(page.as_str()), "embedded in the binary");
         let heading = page.lines().next().unwrap_or_default();
         assert!(heading.starts_with(&format!("# `{rule}`")), "{rule}: {heading}");
         let comment = format!("# ridgeline: ignore[{rule}]");

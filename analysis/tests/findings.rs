@@ -1,16 +1,15 @@
-//! Findings of recordings of real programs, and of traces that others recorded: tuned or not, they hold
-//! none that is not true of them.
+//! Checks the findings of recordings of real programs and of third-party traces.
 
 use crate::recorded;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use recorded::{found, recording, recordings, sample_traces, trace};
+use recorded::{findings_of, recording, recordings, sample_traces, trace};
 use ridgeline_analysis::python::semantics::Project;
 use ridgeline_analysis::recording::Recording;
 
-/// The sources of a recording.
+/// The folder of a recording's source files.
 struct Sources(std::path::PathBuf);
 
 impl Project for Sources {
@@ -19,25 +18,25 @@ impl Project for Sources {
     }
 }
 
-/// A trace of another profiler says nothing of lines or settings, so that nothing is certain.
+/// A plain profiler trace has no lines or settings, so no finding can be certain.
 #[test]
-fn traces_of_others_raise_nothing() {
+fn third_party_traces_have_no_findings() {
     let Some(traces) = sample_traces() else { return };
     for path in traces {
         let recording = Recording { trace: trace(&path), ..Recording::default() };
         let none: HashMap<String, Arc<str>> = HashMap::new();
-        let told = found(recording, &none);
-        assert!(told.is_empty(), "{}: {told:#?}", path.display());
+        let findings = findings_of(recording, &none);
+        assert!(findings.is_empty(), "{}: {findings:#?}", path.display());
     }
 }
 
-/// Every finding of our own recordings is at a line of the program and costs no more than all of it.
+/// Every finding points at a line of the program and has a finite, nonnegative cost.
 #[test]
-fn findings_of_recordings_are_within_the_program() {
+fn findings_point_at_lines_of_the_program() {
     for (name, folder) in recordings() {
         let recording = recording(&folder);
         let project = Sources(folder.join("src"));
-        for finding in found(recording, &project) {
+        for finding in findings_of(recording, &project) {
             let text = project.text(&finding.at.path).unwrap_or_default();
             let lines = text.lines().count();
             let line = finding.at.line as usize;

@@ -1,8 +1,8 @@
-//! Holds the order of the crates: each depends only on those before it in `src/lib.rs`.
+//! Checks that each crate depends only on crates listed before it in `src/lib.rs`.
 
 use std::path::Path;
 
-/// The crates' names, in the order in which `src/lib.rs` exports them.
+/// Returns the crate names in the order in which `src/lib.rs` exports them.
 fn order() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(root.join("src/lib.rs")).unwrap();
@@ -10,7 +10,7 @@ fn order() -> Vec<String> {
     exported.filter_map(|rest| rest.split(" as ").next()).map(str::to_owned).collect()
 }
 
-/// The crates of `analysis` that a section of a crate's manifest names.
+/// Returns the `analysis` crates listed in a section of a crate's manifest.
 fn dependencies(name: &str, section: &str) -> Vec<String> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(name).join("Cargo.toml");
     let text = std::fs::read_to_string(manifest).unwrap();
@@ -21,15 +21,18 @@ fn dependencies(name: &str, section: &str) -> Vec<String> {
 }
 
 #[test]
-fn crates_depend_on_those_before_them() {
+fn crates_depend_only_on_earlier_crates() {
     let order = order();
     assert!(order.len() > 10, "the crates were not found: {order:?}");
     let mut edges = 0;
     for (place, name) in order.iter().enumerate() {
         for section in ["[dependencies]", "[dev-dependencies]"] {
             for other in dependencies(name, section) {
-                let there = order.iter().position(|it| *it == other);
-                assert!(there < Some(place) && there.is_some(), "{name} depends on {other}");
+                let dependency = order.iter().position(|it| *it == other);
+                assert!(
+                    dependency < Some(place) && dependency.is_some(),
+                    "{name} depends on {other}"
+                );
                 edges += 1;
             }
         }
@@ -45,7 +48,7 @@ fn every_crate_is_in_the_list() {
         .flatten()
         .filter(|entry| entry.path().join("Cargo.toml").exists())
         .map(|entry| entry.file_name().into_string().unwrap())
-        // For development, and for `ridgeline evaluate`: it depends on the others, none on it.
+        // Used only in development and by `ridgeline evaluate`. No other crate depends on it.
         .filter(|name| name != "evaluate")
         .collect();
     found.sort();

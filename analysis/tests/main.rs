@@ -1,4 +1,5 @@
-//! The crates of `analysis` together: on recordings, traces and texts, and the walls between them.
+//! Integration tests of the `analysis` crates on recordings, traces and source files, and checks of
+//! the dependencies between the crates.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -6,7 +7,7 @@
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "tests read the files that they judge, and fail by a panic"
+    reason = "tests read their fixtures and panic on failure"
 )]
 
 mod chrome_trace;

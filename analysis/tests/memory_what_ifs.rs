@@ -1,5 +1,5 @@
-//! What-ifs about memory on real recordings and traces: a prediction is within what is possible, and a
-//! refusal says why.
+//! Checks memory what-ifs on real recordings and traces: predictions are possible, and refusals
+//! have a reason.
 
 use crate::recorded;
 
@@ -17,7 +17,7 @@ use ridgeline_analysis::recording::Recording;
 
 const NAMES: [&str; 5] = ["recompute", "gist", "offload", "horizontal-fusion", "parallel-scan"];
 
-/// The GPU of a trace, or a processor.
+/// Returns the recorded GPU, or a CPU if the device table has no such GPU.
 fn device_of(profile: &Profile) -> DeviceSpec {
     let table = DeviceTable::shipped();
     let found = table.find(&profile.device.name).cloned();
@@ -27,8 +27,8 @@ fn device_of(profile: &Profile) -> DeviceSpec {
     })
 }
 
-/// Names of what was predicted, and of what was refused with the reason.
-fn told(name: &str, recording: &Recording) -> (Vec<String>, Vec<(&'static str, String)>) {
+/// Returns the names of the predicted what-ifs, and the refused ones with their reasons.
+fn predict_all(name: &str, recording: &Recording) -> (Vec<String>, Vec<(&'static str, String)>) {
     let profile = attribute(recording).expect("a profile");
     let Ok(recorded) = step_graph(recording, &profile) else { return Default::default() };
     let device = device_of(&profile);
@@ -47,8 +47,8 @@ fn told(name: &str, recording: &Recording) -> (Vec<String>, Vec<(&'static str, S
         let time_ns = prediction.time_ns;
         assert!(time_ns.low > 0.0 && time_ns.low <= time_ns.value && time_ns.value <= time_ns.high);
         if let Some(peak) = prediction.peak_bytes {
-            let least = stays(&recorded);
-            assert!(peak.low >= least, "{name}: {} under {least}", prediction.title);
+            let floor = permanent_bytes(&recorded);
+            assert!(peak.low >= floor, "{name}: {} under {floor}", prediction.title);
         }
     }
     check_curve(name, &recorded, &facts);
@@ -56,14 +56,14 @@ fn told(name: &str, recording: &Recording) -> (Vec<String>, Vec<(&'static str, S
     (found.predictions.iter().flat_map(|one| one.names.clone()).collect(), refused)
 }
 
-/// Bytes that are there whatever is done about activations.
-fn stays(recorded: &Recorded) -> f64 {
+/// Returns the bytes of weights and optimizer state that live for the whole iteration.
+fn permanent_bytes(recorded: &Recorded) -> f64 {
     let blocks = recorded.graph.memory.blocks.iter();
-    let stays = blocks.filter(|block| {
-        let is_kept = matches!(block.kind, BlockKind::Weights | BlockKind::OptimizerState);
-        is_kept && block.allocated.is_none() && block.freed.is_none()
+    let permanent = blocks.filter(|block| {
+        let is_state = matches!(block.kind, BlockKind::Weights | BlockKind::OptimizerState);
+        is_state && block.allocated.is_none() && block.freed.is_none()
     });
-    stays.map(|block| block.bytes).sum()
+    permanent.map(|block| block.bytes).sum()
 }
 
 fn check_curve(name: &str, recorded: &Recorded, facts: &Facts<'_>) {
@@ -89,24 +89,24 @@ fn check_reasons(name: &str, refused: &[(&'static str, String)]) {
 }
 
 #[test]
-fn recordings_of_processors_are_predicted_or_refused() {
+fn cpu_recordings_are_predicted_or_refused() {
     for (name, folder) in recorded::recordings() {
-        let (predicted, refused) = told(&name, &recorded::recording(&folder));
+        let (predicted, refused) = predict_all(&name, &recorded::recording(&folder));
         println!("{name}: {predicted:?}");
         check_reasons(&name, &refused);
-        for only_on_gpus in ["offload", "horizontal-fusion", "parallel-scan"] {
-            assert!(!predicted.iter().any(|one| one == only_on_gpus), "{name}");
+        for gpu_only in ["offload", "horizontal-fusion", "parallel-scan"] {
+            assert!(!predicted.iter().any(|one| one == gpu_only), "{name}");
         }
     }
 }
 
 #[test]
-fn traces_of_gpus_are_predicted_or_refused() {
+fn gpu_traces_are_predicted_or_refused() {
     for path in recorded::sample_traces().into_iter().flatten() {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.unwrap_or_default();
         let recording = Recording { trace: recorded::trace(&path), ..Recording::default() };
-        let (predicted, refused) = told(&name, &recording);
+        let (predicted, refused) = predict_all(&name, &recording);
         println!("{name}: {predicted:?}");
         check_reasons(&name, &refused);
     }

@@ -1,4 +1,4 @@
-//! Predictions for other GPUs, from the traces of real ones and from the recordings of a CPU.
+//! Checks predictions for other GPUs, made from GPU traces and from CPU recordings.
 
 use crate::recorded;
 
@@ -23,7 +23,7 @@ fn row<'a>(comparison: &'a Comparison, name: &str) -> &'a Row {
 }
 
 #[track_caller]
-fn is_sound(comparison: &Comparison) {
+fn check_ranges(comparison: &Comparison) {
     assert_eq!(comparison.rows.len(), DeviceTable::shipped().devices().len());
     for Row { device, time_ns, joules, .. } in &comparison.rows {
         for range in [Some(*time_ns), *joules].into_iter().flatten() {
@@ -36,18 +36,20 @@ fn is_sound(comparison: &Comparison) {
 }
 
 #[test]
-fn traces_of_gpus_are_scaled_and_their_own_gpu_takes_what_it_took() {
+fn gpu_traces_are_scaled_and_reproduce_the_measured_gpu() {
     for path in recorded::sample_traces().unwrap_or_default() {
         let recording = Recording { trace: recorded::trace(&path), ..Recording::default() };
         let step = step(&recording);
         let comparison = comparison(&step);
-        is_sound(&comparison);
+        check_ranges(&comparison);
         assert_eq!(comparison.basis, Basis::WaveScaling, "{}", path.display());
-        let here: Vec<&Row> = comparison.rows.iter().filter(|row| row.here).collect();
-        let [here] = here[..] else { panic!("{}: {} rows are here", path.display(), here.len()) };
-        assert_eq!(here.time_ns.value, step.time_ns);
-        // Not by being told so alone: the same through the scaling, with another name.
-        let mut twin = here.device.clone();
+        let measured: Vec<&Row> = comparison.rows.iter().filter(|row| row.here).collect();
+        let [measured] = measured[..] else {
+            panic!("{}: {} rows are here", path.display(), measured.len())
+        };
+        assert_eq!(measured.time_ns.value, step.time_ns);
+        // The measured row is copied. The same GPU under another name goes through the scaling.
+        let mut twin = measured.device.clone();
         twin.name = "its twin".to_owned();
         let mut table = DeviceTable::shipped().clone();
         assert!(table.add(twin));
@@ -57,8 +59,8 @@ fn traces_of_gpus_are_scaled_and_their_own_gpu_takes_what_it_took() {
         eprintln!(
             "{}: {} {:.1} ms, T4 {:.1} ms, B200 {:.1} ms",
             path.file_name().unwrap().to_string_lossy(),
-            here.device.name,
-            here.time_ns.value / 1e6,
+            measured.device.name,
+            measured.time_ns.value / 1e6,
             row(&comparison, "T4").time_ns.value / 1e6,
             row(&comparison, "B200-SXM6-180GB").time_ns.value / 1e6,
         );
@@ -66,11 +68,11 @@ fn traces_of_gpus_are_scaled_and_their_own_gpu_takes_what_it_took() {
 }
 
 #[test]
-fn recordings_of_a_cpu_go_by_their_operators() {
+fn cpu_recordings_use_operator_costs() {
     for (name, folder) in recorded::recordings() {
         let step = step(&recorded::recording(&folder));
         let comparison = comparison(&step);
-        is_sound(&comparison);
+        check_ranges(&comparison);
         assert_eq!((comparison.basis, &comparison.from), (Basis::OperatorCosts, &None), "{name}");
         assert!(comparison.rows.iter().all(|row| !row.here), "{name}");
         let flops = |name: &str| row(&comparison, name).device.peaks.fp32.unwrap();
@@ -81,7 +83,7 @@ fn recordings_of_a_cpu_go_by_their_operators() {
 }
 
 #[test]
-fn recordings_of_a_cpu_say_what_the_host_takes_for_an_operator() {
+fn cpu_recordings_give_the_host_time_per_operator() {
     let mut known = 0;
     for (name, folder) in recorded::recordings() {
         let recording = recorded::recording(&folder);
@@ -89,13 +91,13 @@ fn recordings_of_a_cpu_say_what_the_host_takes_for_an_operator() {
         let Some(per_operator_ns) = host_ns_per_operator(&recording, &profile) else { continue };
         known += 1;
         eprintln!("{name}: {:.1} µs for each operator", per_operator_ns / 1e3);
-        // An operator is a few microseconds of dispatch and up to some tens of Python.
+        // A few microseconds of dispatch, and up to some tens of microseconds of Python.
         assert!((1e3..200e3).contains(&per_operator_ns), "{name}: {per_operator_ns}");
         let step = step(&recording);
         let subject = Subject::Recorded(&step);
         let comparison =
             compare_with_host(subject, DeviceTable::shipped(), Some(per_operator_ns)).unwrap();
-        is_sound(&comparison);
+        check_ranges(&comparison);
         assert!(matches!(comparison.host, Host::Recorded { .. }), "{name}");
     }
     assert!(known > 0);

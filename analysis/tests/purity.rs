@@ -1,10 +1,10 @@
-//! Holds the wall around `analysis`: it may depend on what computes, never on what reaches outside. What it may
-//! not call is in `clippy.toml`.
+//! Checks that the `analysis` crates depend only on pure crates. `clippy.toml` lists the functions
+//! that they must not call.
 
 use std::path::{Path, PathBuf};
 
-/// Crates that only compute. Whoever adds one here says that it touches no file, clock, process,
-/// network, device or editor.
+/// External crates without side effects. Before you add one, make sure that it does not touch
+/// files, the clock, processes, the network, devices or the editor.
 const PURE: [&str; 21] = [
     "anstyle",
     "base64",
@@ -29,7 +29,7 @@ const PURE: [&str; 21] = [
     "unicode-width",
 ];
 
-/// The folders of the crates of `analysis`.
+/// Returns the folders of the `analysis` crates.
 fn crates() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let entries = std::fs::read_dir(root).unwrap().flatten().map(|entry| entry.path());
@@ -41,7 +41,7 @@ fn crates() -> Vec<PathBuf> {
 }
 
 #[test]
-fn depends_on_nothing_that_reaches_outside() {
+fn analysis_depends_only_on_pure_crates() {
     let mut all = 0;
     for folder in crates() {
         let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();

@@ -1,5 +1,5 @@
-//! What attribution says about recordings of real programs (`tests/recordings`), and that the
-//! sample traces of others go through it.
+//! Checks attribution on recordings of real programs (`tests/recordings`) and on third-party sample
+//! traces.
 
 use crate::recorded;
 
@@ -22,25 +22,25 @@ fn lines(profile: &Profile) -> impl Iterator<Item = &LineCost> {
 #[test]
 fn time_is_conserved() {
     for (name, profile) in profiles() {
-        let own: f64 = lines(&profile).map(|line| line.self_time.total()).sum();
+        let self_ns: f64 = lines(&profile).map(|line| line.self_time.total()).sum();
         let untracked: f64 = profile.untracked.iter().map(|part| part.time_ns).sum();
         let time_ns = profile.iteration.time_ns;
         assert!(time_ns > 0.0, "{name}");
-        let difference = (own + untracked - time_ns).abs();
-        assert!(difference < 1e-6 * time_ns, "{name}: {own} + {untracked} != {time_ns}");
+        let difference = (self_ns + untracked - time_ns).abs();
+        assert!(difference < 1e-6 * time_ns, "{name}: {self_ns} + {untracked} != {time_ns}");
         let phases = profile.iteration.phases.total();
         assert!((phases - time_ns).abs() < 1e-6 * time_ns, "{name}: {phases} != {time_ns}");
     }
 }
 
 #[test]
-fn no_total_is_more_than_the_iteration_or_less_than_its_own() {
+fn total_time_is_between_self_time_and_iteration_time() {
     for (name, profile) in profiles() {
         for line in lines(&profile) {
-            let (own, total) = (line.self_time.total(), line.total_time.total());
+            let (self_ns, total) = (line.self_time.total(), line.total_time.total());
             assert!(total <= profile.iteration.time_ns * 1.000_001, "{name}:{}", line.line);
-            assert!(own <= total * 1.000_001, "{name}:{}: {own} > {total}", line.line);
-            assert!(own >= 0.0, "{name}:{}", line.line);
+            assert!(self_ns <= total * 1.000_001, "{name}:{}: {self_ns} > {total}", line.line);
+            assert!(self_ns >= 0.0, "{name}:{}", line.line);
         }
     }
 }
@@ -65,14 +65,14 @@ fn every_byte_of_activations_has_a_line() {
 }
 
 #[test]
-fn operators_reach_a_line() {
+fn nearly_all_operator_time_has_a_line() {
     for (name, profile) in profiles() {
         assert!(profile.coverage.time > 0.99, "{name}: {:?}", profile.coverage);
     }
 }
 
 #[test]
-fn weights_are_the_modules() {
+fn weights_belong_to_modules() {
     for (name, profile) in profiles() {
         let Some(root) = profile.modules.first() else { continue };
         assert!(root.memory.weights <= profile.memory.at_peak.weights, "{name}");
@@ -85,16 +85,16 @@ fn weights_are_the_modules() {
 #[test]
 fn a_compiled_function_is_split_over_its_lines() {
     let folder = root().join("tests/recordings/compiled-cpu");
-    let whole = attribute(&recording(&folder)).expect("a profile");
+    let unsplit = attribute(&recording(&folder)).expect("a profile");
     let split = attribute_compiled(&recording(&folder), &recording(&folder.join("eager")))
         .expect("a profile");
-    let own = |profile: &Profile| -> f64 { lines(profile).map(|l| l.self_time.total()).sum() };
-    assert!((own(&whole) - own(&split)).abs() < 1e-6 * own(&whole));
+    let self_ns = |profile: &Profile| -> f64 { lines(profile).map(|l| l.self_time.total()).sum() };
+    assert!((self_ns(&unsplit) - self_ns(&split)).abs() < 1e-6 * self_ns(&unsplit));
     let line = |profile: &Profile, number: u32| {
         lines(profile).find(|line| line.line == number).cloned().unwrap_or_default()
     };
-    // The call keeps its total; what was its own is now the lines' of the function.
-    let (before, after) = (line(&whole, 36), line(&split, 36));
+    // The call keeps its total time; its self time moves to the lines of the function.
+    let (before, after) = (line(&unsplit, 36), line(&split, 36));
     assert_eq!(before.total_time, after.total_time);
     assert!(after.self_time.total() < before.self_time.total());
     for number in [14, 15, 26, 27] {
@@ -107,17 +107,17 @@ fn a_compiled_function_is_split_over_its_lines() {
 }
 
 #[test]
-fn the_optimizers_time_reaches_the_modules() {
+fn optimizer_time_is_attributed_to_modules() {
     for (name, profile) in profiles() {
         let roots = profile.modules.iter().filter(|module| module.parent.is_none());
-        let of_modules: f64 = roots.map(|module| module.total_time.optimizer).sum();
-        let optimizer = profile.iteration.phases.optimizer;
-        assert!((of_modules - optimizer).abs() < 1e-6 * optimizer, "{name}: {of_modules}");
+        let modules_ns: f64 = roots.map(|module| module.total_time.optimizer).sum();
+        let optimizer_ns = profile.iteration.phases.optimizer;
+        assert!((modules_ns - optimizer_ns).abs() < 1e-6 * optimizer_ns, "{name}: {modules_ns}");
     }
 }
 
 #[test]
-fn the_sample_traces_of_others_go_through() {
+fn third_party_traces_are_attributed() {
     let Some(traces) = sample_traces() else { return };
     for path in traces {
         let recording = Recording { trace: trace(&path), ..Recording::default() };

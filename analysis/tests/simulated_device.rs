@@ -1,5 +1,5 @@
-//! A recording of a simulated device is called simulated wherever its device has a name. What a program on
-//! the simulated device is told of it is held in `tests/cli/simulated_gpu.rs`.
+//! Checks that every page marks the device of a simulated recording as simulated.
+//! `tests/cli/simulated_gpu.rs` checks what a program on the simulated device sees.
 
 use crate::recorded;
 
@@ -25,7 +25,8 @@ const NAME: &str = "NVIDIA H100 80GB HBM3";
 const SHOWN: &str = "NVIDIA H100 80GB HBM3 (simulated)";
 const STYLE: Style = Style { color: false, width: 100 };
 
-/// A recording of a CPU whose manifest names a GPU: those who name the device know no more of it.
+/// Returns a CPU recording whose manifest names a GPU. This is enough here: the pages read only the
+/// manifest's device.
 fn on_gpu(is_simulated: bool) -> (Recording, Profile) {
     let mut recording = recording(&root().join("tests/recordings/conv-cpu"));
     let device = &mut recording.manifest.as_mut().expect("a manifest").device;
@@ -36,7 +37,7 @@ fn on_gpu(is_simulated: bool) -> (Recording, Profile) {
     (recording, profile)
 }
 
-/// Everything that names the device of a measurement.
+/// Returns all pages that show the name of a measured device, labeled.
 fn pages(is_simulated: bool) -> Vec<(&'static str, String)> {
     let (_, profile) = on_gpu(is_simulated);
     let run = Run::of(&profile);
@@ -45,7 +46,7 @@ fn pages(is_simulated: bool) -> Vec<(&'static str, String)> {
     let file = profile.files.iter().position(|file| file.path == "train.py").expect("the program");
     let costs = CostMap::build(&profile, FileId(u32::try_from(file).expect("few")), &index);
     let training_loop = costs.training_loop.as_ref().expect("a loop").header.start;
-    let of_loop = hover(&profile, Beside::default(), &costs, &index, training_loop);
+    let loop_hover = hover(&profile, Beside::default(), &costs, &index, training_loop);
     let at = Place { path: "train.py".to_owned(), line: 1 };
     let judged = Judged { run: &run, baseline: None, findings: Ok(&[]), at: &at };
     let both = compare(&run, &run);
@@ -55,17 +56,17 @@ fn pages(is_simulated: bool) -> Vec<(&'static str, String)> {
     let document = to_value(panel::document(&input)).expect("JSON");
     vec![
         ("terminal", terminal::summary(&profile, STYLE)),
-        ("hover", of_loop.expect("a hover").plain),
+        ("hover", loop_hover.expect("a hover").plain),
         ("check", present::check::page(&check(&judged, &Budgets::default()), STYLE)),
         ("compare", present::compare::page(&both, names, STYLE)),
-        ("what is kept of a run", run.device),
+        ("saved run", run.device),
         ("panel", document["recording"]["device"]["name"].to_string()),
         ("history", document["history"][1]["device"].to_string()),
     ]
 }
 
 #[test]
-fn every_page_that_names_the_device_says_that_it_is_simulated() {
+fn every_page_with_a_device_name_marks_it_as_simulated() {
     for (place, page) in pages(true) {
         assert!(page.contains(SHOWN), "{place}: {page}");
     }
@@ -75,17 +76,20 @@ fn every_page_that_names_the_device_says_that_it_is_simulated() {
 }
 
 #[test]
-fn programs_are_told_beside_the_name() {
+fn json_documents_have_a_separate_simulated_field() {
     for is_simulated in [true, false] {
         let (recording, profile) = on_gpu(is_simulated);
-        let told = to_value(json::document(&profile, &[])).expect("JSON");
-        assert_eq!(told["device"]["name"], NAME, "the name is the one of the device table");
-        assert_eq!(told["device"]["simulated"], is_simulated);
+        let document = to_value(json::document(&profile, &[])).expect("JSON");
+        assert_eq!(
+            document["device"]["name"], NAME,
+            "the name must be the one in the device table"
+        );
+        assert_eq!(document["device"]["simulated"], is_simulated);
         let input = PanelInput { profile: Some(&profile), ..PanelInput::default() };
-        let told = to_value(panel::document(&input)).expect("JSON");
-        assert_eq!(told["recording"]["device"]["simulated"], is_simulated);
-        let told = to_value(timeline(&recording, 1, MOST_SPANS)).expect("JSON");
-        assert_eq!(told["simulated"], is_simulated);
+        let document = to_value(panel::document(&input)).expect("JSON");
+        assert_eq!(document["recording"]["device"]["simulated"], is_simulated);
+        let document = to_value(timeline(&recording, 1, MOST_SPANS)).expect("JSON");
+        assert_eq!(document["simulated"], is_simulated);
     }
 }
 

@@ -1,6 +1,6 @@
-//! The graphs that what-ifs start from, of recordings of real programs and of traces that others
-//! recorded: replaying one takes as long as the iteration took, and every optimization either says
-//! what it brings or why it does not apply.
+//! Checks the graphs that what-ifs start from, on recordings of real programs and on third-party
+//! traces: a replay takes as long as the recorded iteration, and every optimization gives either a
+//! prediction or a reason why it does not apply.
 
 use crate::recorded;
 
@@ -23,17 +23,17 @@ use ridgeline_analysis::recording::chrome_trace::Options as TraceOptions;
 use ridgeline_analysis::recording::trace::Trace;
 use serde_json::{Value, json};
 
-/// A replay is off by less.
-const MOST: f64 = 0.01;
+/// The maximum relative error of a replay.
+const MAX_ERROR: f64 = 0.01;
 
-/// All recordings with what attribution says of them and their graphs.
-fn each(check: impl Fn(&str, &Recording, &Profile, &Recorded)) {
-    let own = recordings().into_iter().map(|(name, path)| (name, recording(&path)));
-    let of_others = sample_traces().unwrap_or_default().into_iter().map(|path| {
+/// Calls `check` with each recording, its profile and its graph.
+fn for_each_recording(check: impl Fn(&str, &Recording, &Profile, &Recorded)) {
+    let ours = recordings().into_iter().map(|(name, path)| (name, recording(&path)));
+    let third_party = sample_traces().unwrap_or_default().into_iter().map(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         (name, Recording { trace: trace(&path), ..Recording::default() })
     });
-    for (name, recording) in own.chain(of_others) {
+    for (name, recording) in ours.chain(third_party) {
         let profile = attribute(&recording).expect("a profile");
         let recorded = step_graph(&recording, &profile).expect("a graph");
         check(&name, &recording, &profile, &recorded);
@@ -46,11 +46,11 @@ fn device(profile: &Profile) -> DeviceSpec {
 }
 
 #[test]
-fn graphs_replay_as_they_ran() {
-    each(|name, recording, _, recorded| {
-        assert!(recorded.replay_error.abs() < MOST, "{name}: {}", recorded.replay_error);
+fn replays_take_the_measured_time() {
+    for_each_recording(|name, recording, _, recorded| {
+        assert!(recorded.replay_error.abs() < MAX_ERROR, "{name}: {}", recorded.replay_error);
         let steady = recorded.schedule.iteration_ns / recorded.measured_ns - 1.0;
-        assert!(steady.abs() < MOST, "{name}: {steady}");
+        assert!(steady.abs() < MAX_ERROR, "{name}: {steady}");
         let has = |kind| recorded.graph.tasks.iter().any(|task| task.kind == kind);
         assert!(has(TaskKind::HostGap), "{name}");
         assert_eq!(has(TaskKind::Kernel), !recording.trace.activities.is_empty(), "{name}");
@@ -58,8 +58,8 @@ fn graphs_replay_as_they_ran() {
 }
 
 #[test]
-fn every_optimization_says_what_it_brings_or_why_not() {
-    each(|name, recording, profile, recorded| {
+fn every_optimization_gives_a_prediction_or_a_reason() {
+    for_each_recording(|name, recording, profile, recorded| {
         let (device, probes) = (device(profile), Probes::default());
         let facts = Facts {
             profile,
@@ -91,8 +91,8 @@ fn every_optimization_says_what_it_brings_or_why_not() {
     });
 }
 
-/// An event of a trace, whether it makes sense or not: what, when, how long, its correlation and its
-/// thread or stream.
+/// Returns a trace event, valid or not, from its type, start, duration, correlation ID and thread
+/// or stream.
 fn event((what, start, duration, correlation, place): (u8, u32, u32, u32, u32)) -> Value {
     let (category, name) = match what {
         0 => ("cpu_op", "aten::mm"),
@@ -114,7 +114,8 @@ fn event((what, start, duration, correlation, place): (u8, u32, u32, u32, u32)) 
 }
 
 proptest! {
-    /// Whatever a trace holds, its graph runs or says why not, and changing nothing changes nothing.
+    /// The graph of any trace replays or is refused with a reason, and an empty change does not
+    /// change the result.
     #[test]
     fn any_trace_is_replayed_or_refused(
         events in proptest::collection::vec(
@@ -128,12 +129,12 @@ proptest! {
         let trace = Trace::read(text.as_bytes(), &TraceOptions::default()).unwrap();
         let recording = Recording { trace, ..Recording::default() };
         let Ok((profile, graph)) = attribute_with_graph(&recording, None) else { return Ok(()) };
-        let alone = step_graph(&recording, &profile);
-        let times = |of: &Recorded| (of.replay_error, of.schedule.iteration_ns);
-        prop_assert_eq!(graph.as_ref().map(times), alone.as_ref().map(times));
-        let (Ok(recorded), Ok(alone)) = (graph, alone) else { return Ok(()) };
-        prop_assert_eq!(recorded.graph.tasks.as_slice(), alone.graph.tasks.as_slice());
-        prop_assert_eq!(recorded.graph.edges(), alone.graph.edges());
+        let separate = step_graph(&recording, &profile);
+        let times = |graph: &Recorded| (graph.replay_error, graph.schedule.iteration_ns);
+        prop_assert_eq!(graph.as_ref().map(times), separate.as_ref().map(times));
+        let (Ok(recorded), Ok(separate)) = (graph, separate) else { return Ok(()) };
+        prop_assert_eq!(recorded.graph.tasks.as_slice(), separate.graph.tasks.as_slice());
+        prop_assert_eq!(recorded.graph.edges(), separate.graph.edges());
         let mut graph = recorded.graph.clone();
         let nothing = graph.select(|_| false);
         nothing.into_iter().for_each(|id| graph.remove(id));

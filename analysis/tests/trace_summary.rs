@@ -1,10 +1,11 @@
-//! What is said of a trace that was recorded elsewhere, on small traces whose answer is plain.
+//! Checks the summary of third-party traces, on small traces with a known answer.
 
 use ridgeline_analysis::present::trace_summary::{TraceSummary, summarize};
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::trace::Trace;
 
-/// An event from `category thread name start duration`, in microseconds, and more of its arguments.
+/// Parses an event from `category thread name start duration | arguments`. Times are in
+/// microseconds; `~` in a name stands for a space.
 fn event(line: &str) -> String {
     let (event, arguments) = line.split_once(" | ").unwrap_or((line, ""));
     let words: Vec<&str> = event.split_whitespace().collect();
@@ -52,12 +53,12 @@ const STEP: &str = r#"
 "#;
 
 #[test]
-fn a_profilers_step_is_split_into_its_parts() {
+fn a_profiler_step_is_split_into_phases() {
     check_iteration(STEP, Some("profiler steps"), Some([10.0, 1.0, 1.0, 2.0, 2.0, 4.0]));
 }
 
 #[test]
-fn without_the_profilers_steps_the_optimizers_are_taken() {
+fn optimizer_steps_are_used_if_there_are_no_profiler_steps() {
     check_iteration(
         "user_annotation 1 Optimizer.step#SGD.step 0 1000
         user_annotation 1 Optimizer.step#SGD.step 5000 1000
@@ -81,13 +82,13 @@ fn two_optimizers_in_turn_make_one_iteration() {
 }
 
 #[test]
-fn inference_shows_no_iteration() {
+fn inference_has_no_iteration() {
     check_iteration("cpu_op 1 aten::linear 0 10", None, None);
     check_iteration("user_annotation 1 Optimizer.step#SGD.step 0 10", None, None);
 }
 
 #[test]
-fn operators_have_their_own_time_and_that_of_what_they_launched() {
+fn operators_have_self_time_and_device_time() {
     let summary = summary(
         r#"cpu_op 1 aten::linear 0 100
         cpu_op 1 aten::addmm 10 60
@@ -99,7 +100,7 @@ fn operators_have_their_own_time_and_that_of_what_they_launched() {
     assert_eq!(operators, [("aten::addmm", 60_000, 500_000), ("aten::linear", 40_000, 0)]);
 }
 
-/// Lines as `file:line self total backward device`, in milliseconds.
+/// Expects lines in the format `file:line self total backward device`, in milliseconds.
 #[track_caller]
 fn check_lines(events: &str, expected: &[&str], coverage: f64) {
     let summary = summary(events);
@@ -148,7 +149,7 @@ fn frames_give_lines_and_recursion_counts_once() {
 }
 
 #[test]
-fn the_peak_is_that_of_the_gpu() {
+fn the_gpus_peak_memory_is_preferred() {
     let memory = |device_type: u32, device: i32, total: u64| {
         format!(
             r#"{{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1, "args": {{"Bytes": 1,
@@ -166,7 +167,7 @@ fn the_peak_is_that_of_the_gpu() {
 }
 
 #[test]
-fn long_names_are_shown_by_their_first_200_characters() {
+fn long_names_are_truncated_to_200_characters() {
     let name = "é".repeat(300);
     let summary = summary(&format!("kernel 7 {name} 0 10"));
     assert_eq!(summary.kernels[0].name.chars().count(), 200);

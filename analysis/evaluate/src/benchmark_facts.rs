@@ -1,59 +1,59 @@
-//! What is known of the benchmark behind the tables of `lambda/`: NVIDIA's DeepLearningExamples, as
-//! lambdal/deeplearning-benchmark starts them. Facts from their code and configurations, not from
+//! Facts about the benchmark behind the tables of `lambda/`: NVIDIA's DeepLearningExamples, as
+//! started by lambdal/deeplearning-benchmark. They come from its code and configurations, not from
 //! the tables, except for the two numbers in [`Unpublished`].
 
-/// One model of the benchmark.
+/// A model of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Benchmark {
-    /// The table's name.
+    /// The name in the tables.
     pub name: &'static str,
     /// Trainable parameters.
     pub parameters: f64,
-    /// Whether its gradients are in FP16 where it trains in FP16: models that are cast as a whole
-    /// (apex O2, GNMT's own), not those under autocast.
+    /// Whether gradients are in FP16 if it trains in FP16: for models that are cast as a whole
+    /// (apex O2, GNMT's own), not for those under autocast.
     pub half_gradients: bool,
-    /// What is counted as a second's throughput, for each sample of a batch.
+    /// Units counted in the throughput (such as tokens) for each sample of a batch.
     pub counted_per_sample: f64,
-    /// How gradients are exchanged, and what else differs with several GPUs.
+    /// How gradients are exchanged, and other differences with several GPUs.
     pub way: Way,
 }
 
-/// What the program does with several GPUs.
+/// The behavior of the program with several GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Sums gradients over them.
+    /// All-reduces gradients.
     Exchange,
-    /// The same, and each step waits for the input of the slowest GPU: one worker process for each GPU
-    /// decodes sound, and the first thing a step does is to sum the loss over all GPUs
-    /// (`num_workers=1` and `reduce_tensor` of Tacotron 2's `train.py`).
+    /// The same, and each step waits for the input of the slowest GPU: one worker process for each
+    /// GPU decodes audio, and a step first sums the loss over all GPUs (`num_workers=1` and
+    /// `reduce_tensor` of Tacotron 2's `train.py`).
     ExchangeAndFeed,
-    /// Nothing is exchanged: Transformer-XL takes `--multi_gpu ddp` for that, which the benchmark
-    /// does not give.
+    /// Nothing is exchanged: Transformer-XL requires `--multi_gpu ddp` for that, which the
+    /// benchmark does not pass.
     Apart,
 }
 
-/// What no source at hand says about the programs, and is fitted with the rest
-/// (`analysis/evaluate/src/bin/fit_data_parallel.rs`).
+/// Facts about the programs that no available source states. They are fitted with the other values
+/// (`analysis/evaluate/src/bin/fit_data_parallel`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unpublished {
-    /// GNMT's throughput is of tokens of both languages: tokens of a pair of sentences.
+    /// GNMT's throughput counts tokens of both languages: tokens in a pair of sentences.
     pub gnmt_tokens: f64,
-    /// Milliseconds that a step of a program with [`Way::ExchangeAndFeed`] waits for each sample of each
-    /// further GPU.
+    /// Milliseconds that a step of a program with [`Way::ExchangeAndFeed`] waits for each sample of
+    /// each additional GPU.
     pub feeding_milliseconds: f64,
 }
 
-/// As fitted.
+/// The fitted values.
 pub const UNPUBLISHED: Unpublished =
     Unpublished { gnmt_tokens: GNMT_TOKENS, feeding_milliseconds: 1.1 };
 
 const GNMT_TOKENS: f64 = 34.4;
 
-/// All of them. Parameters: torchvision's ResNet-50; SSD300 with NVIDIA's ResNet-50 trunk, counted
-/// from its layers; BERT with a span head (Devlin et al. 2019: 110 and 340 million with the pooler);
-/// GNMT v2 as its training log counts; NeuMF on MovieLens-20M: 138,493 users and 26,744 items with 64
-/// and 128 numbers each, and its dense layers; Tacotron 2 and WaveGlow (512 channels) as their papers'
-/// NVIDIA implementations have.
+/// All models. Parameters: torchvision's ResNet-50; SSD300 with NVIDIA's ResNet-50 trunk, counted
+/// from its layers; BERT with a span head (Devlin et al. 2019: 110 and 340 million with the
+/// pooler); GNMT v2 as counted in its training log; NeuMF on MovieLens-20M: 138,493 users and
+/// 26,744 items with 64 and 128 numbers each, and its dense layers; Tacotron 2 and WaveGlow (512
+/// channels) as in NVIDIA's implementations.
 const ALL: [Benchmark; 10] = [
     exchanging("resnet50", 25.56e6, false, 1.0),
     exchanging("ssd", 22.9e6, false, 1.0),
@@ -61,11 +61,11 @@ const ALL: [Benchmark; 10] = [
     exchanging("bert_large_squad", 334.1e6, true, 1.0),
     exchanging("gnmt", 159.6e6, true, GNMT_TOKENS),
     exchanging("ncf", 31.8e6, false, 1.0),
-    // Frames of 256 samples at 22,050 Hz; a clip of LJSpeech is 6.57 s long on average.
+    // Counts frames of 256 samples at 22,050 Hz; a clip of LJSpeech is 6.57 s long on average.
     Benchmark { way: Way::ExchangeAndFeed, ..exchanging("tacotron2", 28.2e6, false, 566.0) },
-    // Samples: `--segment-length 8000`.
+    // Counts audio samples: `--segment-length 8000`.
     exchanging("waveglow", 268.0e6, false, 8_000.0),
-    // Tokens: `--tgt_len`.
+    // Counts tokens: `--tgt_len`.
     Benchmark { way: Way::Apart, ..exchanging("transformerxlbase", 192e6, false, 192.0) },
     Benchmark { way: Way::Apart, ..exchanging("transformerxllarge", 247e6, false, 256.0) },
 ];
@@ -79,14 +79,14 @@ const fn exchanging(
     Benchmark { name, parameters, half_gradients, counted_per_sample, way: Way::Exchange }
 }
 
-/// The model of that name.
+/// Returns the model with this name.
 pub fn benchmark(name: &str) -> Option<&'static Benchmark> {
     ALL.iter().find(|one| one.name == name)
 }
 
 impl Benchmark {
-    /// Milliseconds that a step waits for the input of each further GPU, with batches of this size on
-    /// each.
+    /// Milliseconds that a step waits for the input of each additional GPU, with batches of this
+    /// size on each.
     pub fn feeding_milliseconds(&self, batch: f64, unpublished: &Unpublished) -> f64 {
         match self.way {
             Way::ExchangeAndFeed => unpublished.feeding_milliseconds * batch,
@@ -94,7 +94,7 @@ impl Benchmark {
         }
     }
 
-    /// Bytes of gradients that are summed over the GPUs.
+    /// Bytes of gradients that are all-reduced.
     pub fn gradient_bytes(&self, half: bool) -> f64 {
         match self.way {
             Way::Apart => 0.0,
@@ -103,30 +103,30 @@ impl Benchmark {
         }
     }
 
-    /// What the program counts as done, over what it has done: a part of an epoch is dropped, or steps
-    /// are counted that were not made. `batch` is of all GPUs together.
+    /// The ratio of counted to actual work: a part of an epoch is dropped, or steps are counted
+    /// that did not run. `batch` is the total over all GPUs.
     pub fn counted(&self, batch: f64, gpus: u32) -> f64 {
         match self.name {
-            // 19,861,770 ratings to train on and four times as many negatives an epoch; the last
-            // batch is dropped, and all are counted (`ncf.py`, `dataloading.py`).
+            // 19,861,770 training ratings and four times as many negatives per epoch. The last
+            // batch is dropped, but all are counted (`ncf.py`, `dataloading.py`).
             "ncf" => {
                 const EPOCH: f64 = 5.0 * 19_861_770.0;
                 EPOCH / (batch * ((EPOCH / batch).ceil() - 1.0).max(1.0))
             }
-            // SQuAD 1.1 makes 88,641 sequences; two epochs of them end before 100 steps where the
-            // batch is large, and 100 are counted (`run_squad.py`).
+            // SQuAD 1.1 has 88,641 sequences. With large batches, two epochs end before 100 steps,
+            // but 100 are counted (`run_squad.py`).
             "bert_base_squad" | "bert_large_squad" => {
                 const SEQUENCES: f64 = 88_641.0;
                 const STEPS: f64 = 100.0;
                 let gpus = f64::from(gpus.max(1));
-                let made = 2.0 * ((SEQUENCES / gpus).ceil() / (batch / gpus)).ceil();
-                STEPS / made.min(STEPS + 1.0)
+                let steps = 2.0 * ((SEQUENCES / gpus).ceil() / (batch / gpus)).ceil();
+                STEPS / steps.min(STEPS + 1.0)
             }
             _ => 1.0,
         }
     }
 
-    /// Milliseconds of a step at a throughput as the program counts it.
+    /// Converts a throughput as counted by the program to milliseconds per step.
     pub fn step_milliseconds(&self, batch: f64, gpus: u32, per_second: f64) -> f64 {
         batch * self.counted_per_sample * self.counted(batch, gpus) / per_second * 1e3
     }
@@ -137,10 +137,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_and_not_done_is_told() {
+    fn work_that_is_counted_but_not_done() {
         let bert = benchmark("bert_base_squad").expect("it is there");
         assert_eq!(bert.counted(192.0, 1), 100.0 / 101.0);
-        // 11,081 sequences a GPU in batches of 320: 35 steps an epoch.
+        // 11,081 sequences on each GPU in batches of 320: 35 steps per epoch.
         assert_eq!(bert.counted(2_560.0, 8), 100.0 / 70.0);
         let ncf = benchmark("ncf").expect("it is there");
         assert!((ncf.counted(64e6, 8) - 99_308_850.0 / 64e6).abs() < 1e-12);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_as_large_as_their_type() {
+    fn gradient_bytes_depend_on_their_type() {
         let bytes = |name, half| benchmark(name).map(|one| one.gradient_bytes(half));
         assert_eq!(bytes("resnet50", true), Some(4.0 * 25.56e6));
         assert_eq!(bytes("bert_large_squad", true), Some(2.0 * 334.1e6));

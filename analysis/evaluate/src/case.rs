@@ -1,4 +1,4 @@
-//! One measurement that is to be predicted, and the outcome.
+//! A measurement to predict, and the outcome.
 
 use ridgeline_operators::op_list::OpList;
 use ridgeline_operators::range::Range;
@@ -7,64 +7,63 @@ use super::error_statistics::relative_error;
 use super::list_request::ListRequest;
 use super::trivial::Guess;
 
-/// Where operator lists come from. `analysis` reads no files.
+/// The source of operator lists, because `analysis` reads no files.
 pub trait ListSource {
-    /// The operators of one step.
+    /// Returns the operators of one step.
     ///
     /// # Errors
-    /// Why there are none, in words.
+    /// The reason why there is no list, as text.
     fn list(&self, request: &ListRequest) -> Result<OpList, String>;
 }
 
-/// What one case asks. It is made of what a person would know beforehand, never of the measurement.
+/// The task of one case. It is created from what is known beforehand, never from the measurement.
 pub trait Task {
-    /// The operator lists that it needs.
+    /// Returns the operator lists that it needs.
     fn lists(&self) -> Vec<ListRequest>;
 
-    /// The prediction, in milliseconds.
+    /// Returns the prediction.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is no prediction.
     fn predict(&self, lists: &dyn ListSource) -> Result<Prediction, Unanswered>;
 }
 
-/// What was predicted for one case.
+/// The prediction for one case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
-    /// In milliseconds.
+    /// Predicted time in milliseconds.
     pub milliseconds: Range,
-    /// The trivial answers to the same case.
+    /// The trivial predictions for the same case.
     pub trivial: Vec<Guess>,
 }
 
-/// Why a case has no prediction: a reason that many cases share, and what is its own.
+/// The reason why a case has no prediction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
-    /// What is counted: "no operator list", "data parallel".
+    /// The reason that is counted and shared by many cases: "no operator list", "data parallel".
     pub reason: String,
-    /// This case's own, in words.
+    /// Details of this case, as text.
     pub detail: String,
 }
 
 impl Unanswered {
-    /// Both in one.
     pub fn new(reason: impl Into<String>, detail: impl Into<String>) -> Unanswered {
         Unanswered { reason: reason.into(), detail: detail.into() }
     }
 }
 
-/// One measurement that is to be predicted.
+/// A measurement to predict.
 pub struct Case {
-    /// What it is, unique within its question.
+    /// The name, unique within its question.
     pub label: String,
-    /// The cases that are counted together within a question.
+    /// The group of cases that share statistics within a question.
     pub group: String,
     task: Box<dyn Task>,
     measured_milliseconds: f64,
 }
 
 impl Case {
-    /// `task` must have been made without looking at `measured_milliseconds`.
+    /// `task` must be created without access to `measured_milliseconds`.
     pub fn new(
         label: String,
         group: String,
@@ -74,12 +73,12 @@ impl Case {
         Case { label, group, task, measured_milliseconds }
     }
 
-    /// The operator lists that it needs.
+    /// Returns the operator lists that it needs.
     pub fn lists(&self) -> Vec<ListRequest> {
         self.task.lists()
     }
 
-    /// Predicts, and only then compares.
+    /// Predicts, and then compares with the measurement.
     pub fn judge(&self, lists: &dyn ListSource) -> Judged {
         let prediction = self.task.predict(lists).and_then(|prediction| {
             let value = prediction.milliseconds.value;
@@ -101,24 +100,24 @@ impl Case {
 /// A case with its prediction and its measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// What it is.
+    /// The name of the case.
     pub label: String,
-    /// What it is counted with.
+    /// The group of the case.
     pub group: String,
-    /// What was measured.
+    /// Measured time in milliseconds.
     pub measured_milliseconds: f64,
-    /// What was predicted.
+    /// The prediction, or the reason why there is none.
     pub outcome: Result<Prediction, Unanswered>,
 }
 
 impl Judged {
-    /// |predicted / measured - 1|, where something was predicted.
+    /// Returns |predicted / measured - 1|, if there is a prediction.
     pub fn error(&self) -> Option<f64> {
         let prediction = self.outcome.as_ref().ok()?;
         Some(relative_error(prediction.milliseconds.value, self.measured_milliseconds))
     }
 
-    /// Whether the measurement lies in the predicted range.
+    /// Returns whether the measurement is in the predicted range.
     pub fn in_range(&self) -> Option<bool> {
         let range = &self.outcome.as_ref().ok()?.milliseconds;
         Some((range.low..=range.high).contains(&self.measured_milliseconds))

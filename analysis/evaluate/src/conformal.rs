@@ -1,15 +1,15 @@
-//! How wide a range has to be, from how wide it would have had to be for cases that no fit saw: split
-//! conformal prediction (Vovk, Gammerman and Shafer, *Algorithmic Learning in a Random World*, 2005;
-//! with held-out groups in place of one split, Barber et al., *Predictive inference with the
-//! jackknife+*, Annals of Statistics 2021).
+//! Calibrates the width of ranges on held-out cases: split conformal prediction (Vovk, Gammerman
+//! and Shafer, *Algorithmic Learning in a Random World*, 2005; with held-out groups instead of one
+//! split, Barber et al., *Predictive inference with the jackknife+*, Annals of Statistics 2021).
 
-/// The share of cases that a calibrated range is to hold. Widths that are calibrated on all but one GPU
-/// hold less on that one than on the others, since machines differ more than steps on one machine: with
-/// 0.90 they held 85% of the measurements of `fit_data_parallel`, with 0.92 they hold 92%.
+/// The share of cases that a calibrated range should contain. A width calibrated on all GPUs but
+/// one contains a smaller share on that one, because machines differ more than steps on one
+/// machine: with 0.90 the ranges of `fit_data_parallel` contained 85% of the measurements, with
+/// 0.92 they contain 92%.
 pub const SHARE: f64 = 0.92;
 
-/// The least width that held the wanted share of so many cases, with the correction for few of them:
-/// of n cases the ⌈(n + 1) · share⌉-th smallest. `None` without a case.
+/// Returns the smallest width that contains the requested share of cases, with the correction for
+/// few cases: the ⌈(n + 1) · share⌉-th smallest of n. `None` without cases.
 pub fn calibrated(needed: &[f64], share: f64) -> Option<f64> {
     let mut sorted = needed.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -17,14 +17,14 @@ pub fn calibrated(needed: &[f64], share: f64) -> Option<f64> {
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
 }
 
-/// The least width between 0 and `most` with which `holds` is true, for a range that only grows with
-/// its width; `most` where none is wide enough.
-pub fn least_width(most: f64, holds: impl Fn(f64) -> bool) -> f64 {
-    const HALVINGS: usize = 40;
-    let (mut low, mut high) = (0.0, most);
-    for _ in 0..HALVINGS {
+/// Returns the smallest width between 0 and `max` for which `is_enough` is true, or `max` if there
+/// is none. `is_enough` must be monotonic.
+pub fn min_width(max: f64, is_enough: impl Fn(f64) -> bool) -> f64 {
+    const BISECTION_STEPS: usize = 40;
+    let (mut low, mut high) = (0.0, max);
+    for _ in 0..BISECTION_STEPS {
         let middle = (low + high) / 2.0;
-        if holds(middle) {
+        if is_enough(middle) {
             high = middle;
         } else {
             low = middle;
@@ -38,9 +38,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_calibrated_width_holds_the_share_with_one_case_to_spare() {
+    fn a_calibrated_width_contains_the_share_with_the_correction() {
         let needed: Vec<f64> = (1..=9).rev().map(f64::from).collect();
-        // ⌈10 · 0.9⌉ = 9: of nine cases all.
+        // ⌈10 · 0.9⌉ = 9: all of the nine cases.
         assert_eq!(calibrated(&needed, 0.9), Some(9.0));
         assert_eq!(calibrated(&needed, 0.5), Some(5.0));
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
@@ -50,8 +50,8 @@ mod tests {
     }
 
     #[test]
-    fn the_least_width_is_found() {
-        assert!((least_width(10.0, |width| width >= 3.0) - 3.0).abs() < 1e-6);
-        assert_eq!(least_width(10.0, |_| false), 10.0);
+    fn the_smallest_width_is_found() {
+        assert!((min_width(10.0, |width| width >= 3.0) - 3.0).abs() < 1e-6);
+        assert_eq!(min_width(10.0, |_| false), 10.0);
     }
 }

@@ -1,14 +1,15 @@
-//! The rows of a CSV file of measurements: bounded, and what does not parse is counted with its reason.
+//! Reads the rows of a CSV file of measurements, up to a limit. Rows that do not parse are counted
+//! by reason.
 
-/// Rows of one file that are read.
-const MOST_ROWS: usize = 20_000;
+/// The maximum number of rows read from one file.
+const MAX_ROWS: usize = 20_000;
 
-/// Rows that were left out, and why.
+/// The number of rows that were left out, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut(pub Vec<(String, usize)>);
 
 impl LeftOut {
-    /// Counts one.
+    /// Counts one row.
     pub fn count(&mut self, why: &str) {
         match self.0.iter_mut().find(|(reason, _)| reason == why) {
             Some((_, count)) => *count += 1,
@@ -17,7 +18,7 @@ impl LeftOut {
     }
 }
 
-/// A file whose header is read.
+/// A CSV file after reading its header.
 pub(super) struct CsvFile<'a> {
     reader: csv::Reader<&'a [u8]>,
     header: csv::ByteRecord,
@@ -27,7 +28,7 @@ impl<'a> CsvFile<'a> {
     /// Reads the header.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is no header.
     pub(super) fn open(bytes: &'a [u8]) -> Result<CsvFile<'a>, String> {
         let mut reader =
             csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(bytes);
@@ -35,21 +36,21 @@ impl<'a> CsvFile<'a> {
         Ok(CsvFile { reader, header })
     }
 
-    /// Where a column is.
+    /// Returns the index of a column.
     pub(super) fn column(&self, title: &str) -> Option<usize> {
         self.header.iter().position(|found| found == title.as_bytes())
     }
 
-    /// Where a column is that no row can be read without.
+    /// Returns the index of a required column.
     ///
     /// # Errors
-    /// Where it is missing.
+    /// If the column is missing.
     pub(super) fn needed(&self, title: &str) -> Result<usize, String> {
         self.column(title).ok_or_else(|| format!("it has no column {title}"))
     }
 
-    /// Reads the rows that follow. `parse` takes what gives a column's text, `None` where it is no
-    /// text, and says why a row is left out.
+    /// Reads the rows. `parse` gets the fields of a row and returns the row, or the reason to leave
+    /// it out.
     pub(super) fn rows<Row>(
         mut self,
         mut parse: impl FnMut(&Fields<'_>) -> Result<Row, &'static str>,
@@ -66,8 +67,8 @@ impl<'a> CsvFile<'a> {
                     break;
                 }
             }
-            if read >= MOST_ROWS {
-                left_out.count(&format!("what follows after {MOST_ROWS} rows"));
+            if read >= MAX_ROWS {
+                left_out.count(&format!("what follows after {MAX_ROWS} rows"));
                 break;
             }
             match parse(&Fields(&record)) {
@@ -83,12 +84,12 @@ impl<'a> CsvFile<'a> {
 pub(super) struct Fields<'a>(&'a csv::ByteRecord);
 
 impl<'a> Fields<'a> {
-    /// A column's text.
+    /// Returns the text of a column. `None` if it is missing or not UTF-8.
     pub(super) fn text(&self, column: usize) -> Option<&'a str> {
         str::from_utf8(self.0.get(column)?).ok()
     }
 
-    /// A column's time, above zero.
+    /// Returns the positive time in a column.
     pub(super) fn milliseconds(&self, column: usize) -> Option<f64> {
         let number = self.text(column)?.parse::<f64>().ok()?;
         (number.is_finite() && number > 0.0).then_some(number)
@@ -118,10 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_an_end_is_read_up_to_the_bound() {
-        let long = format!("name,ms\n{}", "a,\n".repeat(MOST_ROWS + 5));
-        let more = format!("what follows after {MOST_ROWS} rows");
-        check(&long, &[], &[("no time", MOST_ROWS), (&more, 1)]);
+    fn long_files_are_read_up_to_the_limit() {
+        let long = format!("name,ms\n{}", "a,\n".repeat(MAX_ROWS + 5));
+        let more = format!("what follows after {MAX_ROWS} rows");
+        check(&long, &[], &[("no time", MAX_ROWS), (&more, 1)]);
     }
 
     #[test]

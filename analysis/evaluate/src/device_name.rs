@@ -1,34 +1,34 @@
-//! Which GPU of the table a measurement's own name for one means: `rtx4090`, `Tesla_V100-PCIE-32GB`,
-//! `pro6000-maxq`.
+//! Finds the GPU in the device table for the name in a measurement: `rtx4090`,
+//! `Tesla_V100-PCIE-32GB`, `pro6000-maxq`.
 
 use ridgeline_devices::device_spec::DeviceSpec;
 use ridgeline_devices::device_table::DeviceTable;
 
-/// The device, and whether it is another form of the one that was named: the table has a V100 with
-/// 16 GB, and 32 GB were measured.
+/// A device, and whether it is exactly the named variant: for example, the table has a V100 with 16
+/// GB, but 32 GB were measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Named<'a> {
-    /// The table's row.
+    /// The row of the table.
     pub device: &'a DeviceSpec,
-    /// Whether every word of the name is the device's too.
+    /// Whether every word of the name is in the device's name.
     pub exact: bool,
 }
 
-/// The device that `name` means. `None` where the table has no such model; a model is its number
-/// with the letters around it, and never only near to another.
+/// Returns the device with this name. `None` if the table does not have the model. A model is its
+/// number with the letters around it, and never matches approximately.
 pub fn named<'a>(name: &str, table: &'a DeviceTable) -> Option<Named<'a>> {
     named_with_power(name, None, table)
 }
 
-/// The same where the board's power is known too: it tells the forms of a model apart that a name
-/// does not (a V100 of 250 W sits in a slot, one of 300 W is a module).
+/// Like [`named`], with the power of the board, which distinguishes variants that the name does not
+/// (a V100 with 250 W is a PCIe card, one with 300 W an SXM module).
 pub fn named_with_power<'a>(
     name: &str,
     watts: Option<f64>,
     table: &'a DeviceTable,
 ) -> Option<Named<'a>> {
-    const LONGEST: usize = 100;
-    if name.len() > LONGEST {
+    const MAX_LENGTH: usize = 100;
+    if name.len() > MAX_LENGTH {
         return None;
     }
     let plain = name.replace('_', " ");
@@ -41,9 +41,9 @@ pub fn named_with_power<'a>(
     }
 }
 
-/// The name without its first word, which may be a vendor or owner (`Dell`, `1CC`, `LambdaCloud`), as
-/// long as what is left begins like the name of a GPU. A bare number does not: of `Radeon RX 6000` it
-/// would leave a Quadro.
+/// Removes the first word, which may be a vendor or owner (`Dell`, `1CC`, `LambdaCloud`), if the
+/// rest begins like the name of a GPU. A bare number does not count: `Radeon RX 6000` would become
+/// a Quadro.
 fn without_first_word(name: &str) -> Option<&str> {
     let (dropped, rest) = name.split_once(' ')?;
     if OTHER_MODELS.contains(&dropped.to_ascii_lowercase().as_str()) {
@@ -52,14 +52,14 @@ fn without_first_word(name: &str) -> Option<&str> {
     let rest = rest.trim_start();
     let first = rest.split(' ').next()?.to_ascii_lowercase();
     let has = |class: fn(&u8) -> bool| first.bytes().any(|byte| class(&byte));
-    let begins_a_name = SAID_OF_ALL.contains(&first.as_str())
+    let starts_a_name = BRAND_WORDS.contains(&first.as_str())
         || (first.starts_with(|letter: char| letter.is_ascii_alphabetic())
             && has(u8::is_ascii_digit));
-    // What follows may begin the name: `Dell PowerEdge H100`.
-    if begins_a_name { Some(rest) } else { without_first_word(rest) }
+    // A later word may start the name: `Dell PowerEdge H100`.
+    if starts_a_name { Some(rest) } else { without_first_word(rest) }
 }
 
-/// The device of a name without a prefix.
+/// Returns the device of a name without a prefix.
 fn named_exactly<'a>(plain: &str, watts: Option<f64>, table: &'a DeviceTable) -> Option<Named<'a>> {
     if let Some(device) = table.find(plain) {
         return Some(Named { device, exact: true });
@@ -68,33 +68,33 @@ fn named_exactly<'a>(plain: &str, watts: Option<f64>, table: &'a DeviceTable) ->
     let mut best: Option<(usize, f64, usize, &DeviceSpec)> = None;
     for device in table.devices() {
         let names = std::iter::once(&device.name).chain(&device.aliases);
-        let Some((shared, strange)) = names
+        let Some((shared, extra)) = names
             .map(|name| words(name))
-            .filter(|own| is_same_model(&wanted, own))
-            .map(|own| overlap(&wanted, &own))
-            .max_by_key(|(shared, strange)| (*shared, usize::MAX - strange))
+            .filter(|candidate| is_same_model(&wanted, candidate))
+            .map(|candidate| overlap(&wanted, &candidate))
+            .max_by_key(|(shared, extra)| (*shared, usize::MAX - extra))
         else {
             continue;
         };
         let other_power = match (watts, device.tdp_w) {
-            (Some(watts), Some(own)) => (watts - own).abs(),
+            (Some(watts), Some(candidate)) => (watts - candidate).abs(),
             _ => 0.0,
         };
-        // More words in common, then the power, then fewer words that the name does not have.
+        // Prefer more words in common, then the closest power, then fewer extra words.
         let better = best.is_none_or(|(most, least, fewest, _)| {
             let by_power = other_power.total_cmp(&least);
-            shared.cmp(&most).then(by_power.reverse()).then(fewest.cmp(&strange)).is_gt()
+            shared.cmp(&most).then(by_power.reverse()).then(fewest.cmp(&extra)).is_gt()
         });
         if better {
-            best = Some((shared, other_power, strange, device));
+            best = Some((shared, other_power, extra, device));
         }
     }
     let (shared, _, _, device) = best?;
     Some(Named { device, exact: shared == wanted.len() })
 }
 
-/// Makers and what they call all of theirs say nothing about which one it is.
-const SAID_OF_ALL: [&str; 12] = [
+/// Vendors and brand names, which do not identify the model.
+const BRAND_WORDS: [&str; 12] = [
     "nvidia",
     "amd",
     "geforce",
@@ -109,15 +109,15 @@ const SAID_OF_ALL: [&str; 12] = [
     "instinct",
 ];
 
-/// Words that are part of the name of other models, some of which share their number with one of the
+/// Words that belong to the names of other models, some of which share a number with one in the
 /// table (`Intel Arc Pro A40`, `NVIDIA A40`).
 const OTHER_MODELS: [&str; 4] = ["intel", "arc", "radeon", "firepro"];
 
-/// Words that name a form or a size of the same model.
-const FORMS: [&str; 8] = ["pcie", "sxm", "nvl", "maxq", "gb", "hbm", "dgxs", "max"];
+/// Words for a form factor or memory size of the same model.
+const VARIANT_WORDS: [&str; 8] = ["pcie", "sxm", "nvl", "maxq", "gb", "hbm", "dgxs", "max"];
 
-/// Letters and digits apart, in lower case: `RTX4090` is `rtx`, `4090`; what is said of all is left
-/// out. A letter before digits belongs to them: `a100`, `l4`, `h100`.
+/// Splits a name into lower-case words of letters or digits: `RTX4090` is `rtx`, `4090`; brand
+/// words are left out. One or two letters before digits belong to them: `a100`, `l4`, `h100`.
 fn words(name: &str) -> Vec<String> {
     let mut plain = name.to_ascii_lowercase().replace("max-q", "maxq").replace("6k", "6000");
     plain = plain.replace("max q", "maxq");
@@ -128,10 +128,10 @@ fn words(name: &str) -> Vec<String> {
             let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
             let digits = rest[letters..].bytes().take_while(u8::is_ascii_digit).count();
             // One or two letters are part of a model's number (A100, GH200); `rtx`, `pro` are not.
-            let whole = letters <= 2 && digits > 0;
-            let end = if whole || letters == 0 { letters + digits } else { letters };
+            let is_model_number = letters <= 2 && digits > 0;
+            let end = if is_model_number || letters == 0 { letters + digits } else { letters };
             let (piece, after) = rest.split_at(end);
-            if !SAID_OF_ALL.contains(&piece) {
+            if !BRAND_WORDS.contains(&piece) {
                 found.push(piece.to_owned());
             }
             rest = after;
@@ -140,11 +140,11 @@ fn words(name: &str) -> Vec<String> {
     found
 }
 
-/// Whether two names have the same words but for forms and sizes of one model.
+/// Returns whether two names have the same words except for variants.
 fn is_same_model(one: &[String], other: &[String]) -> bool {
     let model = |words: &[String]| {
         let mut model: Vec<String> =
-            words.iter().filter(|word| !is_form(words, word)).cloned().collect();
+            words.iter().filter(|word| !is_variant_word(words, word)).cloned().collect();
         model.sort();
         model.dedup();
         model
@@ -153,21 +153,22 @@ fn is_same_model(one: &[String], other: &[String]) -> bool {
     !one.is_empty() && one == other
 }
 
-fn is_form(all: &[String], word: &str) -> bool {
-    if FORMS.contains(&word) {
+fn is_variant_word(all: &[String], word: &str) -> bool {
+    if VARIANT_WORDS.contains(&word) {
         return true;
     }
     let next = all.iter().skip_while(|other| *other != word).nth(1).map(String::as_str);
     let number = word.bytes().all(|byte| byte.is_ascii_digit());
-    // 80 GB, HBM3, SXM5: a number beside a form counts it. A model's number is longer.
+    // 80 GB, HBM3, SXM5: a number next to a variant word belongs to it. The number of a model is
+    // longer.
     (number && (next == Some("gb") || word.len() <= 2)) || word == "sxm2" || word == "hbm3"
 }
 
-/// How many words both have, and how many only `own` has.
+/// Counts the words that both have, and those that only `own` has.
 fn overlap(wanted: &[String], own: &[String]) -> (usize, usize) {
     let shared = wanted.iter().filter(|word| own.contains(word)).count();
-    let strange = own.iter().filter(|word| !wanted.contains(word)).count();
-    (shared, strange)
+    let extra = own.iter().filter(|word| !wanted.contains(word)).count();
+    (shared, extra)
 }
 
 #[cfg(test)]
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_drivers_with_lines_are_known() {
+    fn driver_names_with_underscores_are_known() {
         for (name, device) in [
             ("NVIDIA_A100-PCIE-40GB", "A100-PCIe-40GB"),
             ("NVIDIA_A100_80GB_PCIe", "A100-PCIe-80GB"),
@@ -219,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn another_form_of_a_model_stands_for_it_and_is_told_apart() {
+    fn a_different_variant_is_found_but_not_exact() {
         let (device, exact) = found("Tesla_V100-PCIE-32GB").expect("a V100");
         assert!(device.starts_with("V100-PCIe"), "{device}");
         assert_eq!(exact, device.contains("32GB"));
     }
 
     #[test]
-    fn power_tells_forms_apart_that_the_name_does_not() {
+    fn power_distinguishes_variants_that_the_name_does_not() {
         let found = |name: &str, watts| {
             let named = named_with_power(name, watts, DeviceTable::shipped());
             named.map(|named| named.device.name.as_str())
@@ -234,12 +235,12 @@ mod tests {
         assert_eq!(found("V100 16GB", Some(300.0)), Some("V100-SXM2-16GB"));
         assert_eq!(found("V100 16GB", Some(250.0)), Some("V100-PCIe-16GB"));
         assert_eq!(found("V100 16GB", None), Some("V100-PCIe-16GB"));
-        // What the name says goes first.
+        // The name takes precedence.
         assert_eq!(found("A100 80GB PCIe", Some(400.0)), Some("A100-PCIe-80GB"));
     }
 
     #[test]
-    fn vendors_and_owners_before_the_name_are_read_over() {
+    fn vendors_and_owners_before_the_name_are_ignored() {
         for (name, device) in [
             ("Dell H100 80GB SXM5", "H100-SXM5-80GB"),
             ("1CC H100 80GB SXM5", "H100-SXM5-80GB"),
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn no_model_is_taken_for_another() {
+    fn no_model_is_mistaken_for_another() {
         for name in [
             "",
             "4091",

@@ -1,27 +1,27 @@
-//! How far predictions were off: mean, median and 90th percentile.
+//! Statistics of prediction errors: mean, median and 90th percentile.
 
 use ridgeline_base::statistics::quantile;
 use serde::Serialize;
 
-/// Errors of a set of cases, as shares: 0.07 is 7%.
+/// Errors of a set of cases, as fractions: 0.07 is 7%.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ErrorStatistics {
-    /// How many cases.
+    /// The number of cases.
     pub cases: usize,
     /// The mean error.
     pub mean: f64,
-    /// The error that half of the cases stay below.
+    /// The median error.
     pub median: f64,
-    /// The error that nine cases in ten stay below.
+    /// The 90th percentile of the error.
     pub p90: f64,
 }
 
-/// |predicted / measured - 1|.
+/// Returns |predicted / measured - 1|.
 pub fn relative_error(predicted: f64, measured: f64) -> f64 {
     (predicted / measured - 1.0).abs()
 }
 
-/// `None` of no errors.
+/// Returns `None` without errors.
 pub fn error_statistics(errors: &[f64]) -> Option<ErrorStatistics> {
     if errors.is_empty() {
         return None;
@@ -52,13 +52,13 @@ mod tests {
     }
 
     #[test]
-    fn a_single_case_is_all_three() {
+    fn all_statistics_of_a_single_case_are_equal() {
         let one = ErrorStatistics { cases: 1, mean: 0.25, median: 0.25, p90: 0.25 };
         assert_eq!(error_statistics(&[0.25]), Some(one));
     }
 
     #[test]
-    fn percentiles_lie_between_cases() {
+    fn percentiles_are_interpolated() {
         // numpy.quantile([0, 1, 2, 3, 4], [0.5, 0.9]) is [2, 3.6].
         let found = error_statistics(&[4.0, 0.0, 3.0, 1.0, 2.0]).expect("there are cases");
         assert_eq!((found.mean, found.median), (2.0, 2.0));

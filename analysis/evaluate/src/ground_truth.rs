@@ -1,5 +1,5 @@
-//! A folder of measurements, read: result files of `timm`, NeuSight's transformers and their
-//! configurations. What is missing or cannot be read is named.
+//! Reads a folder of measurements: `timm` result files, NeuSight's transformers and their
+//! configurations. Missing and unreadable files are reported.
 
 use std::collections::BTreeMap;
 
@@ -10,29 +10,30 @@ use super::neusight_models::{self, NeusightRow};
 use super::timm_file_name::TimmFileName;
 use super::timm_results::{self, TimmResults};
 
-/// The folder of result files of `timm`.
+/// The folder of `timm` result files.
 pub const TIMM: &str = "timm";
 /// NeuSight's transformers.
 pub const NEUSIGHT_MODELS: &str = "neusight/models.csv";
-/// Their configurations.
+/// The configurations of NeuSight's transformers.
 pub const NEUSIGHT_CONFIGS: &str = "neusight/model-configs";
 
-/// The folder of tables of training throughput.
+/// The folder of training throughput tables.
 pub const LAMBDA: &str = "lambda";
 
-/// One file of the folder, or why it could not be read.
+/// A file of the folder, or the reason why it could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Below the folder, with slashes: `timm/infer-amp-nchw-pt240-cu124-rtx3090.csv`.
+    /// The path relative to the folder, with slashes:
+    /// `timm/infer-amp-nchw-pt240-cu124-rtx3090.csv`.
     pub path: String,
-    /// Its bytes.
+    /// The bytes of the file.
     pub contents: Result<Vec<u8>, String>,
 }
 
-/// What a folder holds.
+/// The measurements in a folder.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroundTruth {
-    /// Result files of `timm`.
+    /// `timm` result files.
     pub timm: Vec<TimmResults>,
     /// Rows of `neusight/models.csv`.
     pub transformers: Vec<NeusightRow>,
@@ -40,12 +41,12 @@ pub struct GroundTruth {
     pub lambda: Vec<LambdaRow>,
     /// The transformers' configurations, by name.
     pub configs: BTreeMap<String, Config>,
-    /// What is missing or could not be read, in words.
+    /// Missing and unreadable files and rows, as text.
     pub problems: Vec<String>,
 }
 
 impl GroundTruth {
-    /// Reads what the files hold.
+    /// Reads the measurements in the files.
     pub fn read(files: &[File]) -> GroundTruth {
         let mut truth = GroundTruth::default();
         let mut saw_models = false;

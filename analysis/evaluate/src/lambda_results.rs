@@ -1,58 +1,58 @@
-//! The tables of `lambda/`: training throughput and batch sizes of eight models, in FP32 and in FP16
-//! mixed precision, on one GPU and several.
+//! The tables of `lambda/`: training throughput and batch sizes of eight models, in FP32 and in
+//! FP16 mixed precision, on one and several GPUs.
 
 use std::collections::BTreeMap;
 
 use super::csv_rows::LeftOut;
 
-const MOST_ROWS: usize = 5_000;
-const MOST_COLUMNS: usize = 100;
-const LONGEST_FIELD: usize = 100;
-const MOST_GPUS: u32 = 4_096;
-/// Columns that are no model's.
-const MACHINE: [&str; 4] = ["name_gpu", "num_gpu", "watt", "price"];
+const MAX_ROWS: usize = 5_000;
+const MAX_COLUMNS: usize = 100;
+const MAX_FIELD: usize = 100;
+const MAX_GPUS: u32 = 4_096;
+/// Columns that are not models.
+const MACHINE_COLUMNS: [&str; 4] = ["name_gpu", "num_gpu", "watt", "price"];
 
 /// One model trained on one machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LambdaRow {
-    /// The machine as the table calls it: `LambdaCloud 2x V100 16GB`.
+    /// The name of the machine in the table: `LambdaCloud 2x V100 16GB`.
     pub machine: String,
-    /// Whose machine it is or who made it, as far as the name of a machine with several GPUs says so:
-    /// `LambdaCloud`, `Dell`, `1CC`.
+    /// The owner or vendor, if the name of a machine with several GPUs states it: `LambdaCloud`,
+    /// `Dell`, `1CC`.
     pub owner: String,
-    /// The GPU: `V100 16GB`. Of machines with one GPU the owner is still in front of it.
+    /// The GPU: `V100 16GB`. For machines with one GPU it includes the owner.
     pub gpu: String,
-    /// How many of it.
+    /// The number of GPUs.
     pub gpus: u32,
-    /// The power of each in watts, where the table says it.
+    /// The power of each GPU in watts, if the table has it.
     pub watts: Option<f64>,
-    /// The table's name for the model.
+    /// The name of the model in the table.
     pub model: String,
-    /// Mixed precision (FP16); else FP32.
+    /// Whether it is FP16 mixed precision rather than FP32.
     pub half: bool,
-    /// Samples in a step, of all GPUs together.
+    /// Samples per step over all GPUs.
     pub batch: u32,
-    /// What is counted (images, sequences, tokens), in a second.
+    /// Throughput in the model's units (images, sequences, tokens) per second.
     pub per_second: f64,
 }
 
-/// The four tables, as they are found.
+/// The four tables.
 #[derive(Clone, Debug, Default)]
 pub struct LambdaTables {
-    /// By machine, GPUs, model and precision.
+    /// Units per second by machine, GPUs, model and precision.
     throughput: BTreeMap<Key, f64>,
     batch: BTreeMap<Key, f64>,
-    /// By machine: of all of its GPUs.
+    /// Total power of all GPUs of a machine.
     watts: BTreeMap<String, f64>,
 }
 
 type Key = (String, u32, String, bool);
 
 impl LambdaTables {
-    /// Reads one table; `name` says which. What does not parse is counted.
+    /// Reads one table, which `name` identifies. Rows that do not parse are counted.
     ///
     /// # Errors
-    /// Where the name is none of the four, or a column is missing.
+    /// If the name is none of the four, or a column is missing.
     pub fn read(&mut self, name: &str, bytes: &[u8]) -> Result<LeftOut, String> {
         let stem = name.strip_suffix(".csv").unwrap_or(name);
         let half = match stem.rsplit('-').next() {
@@ -82,15 +82,15 @@ impl LambdaTables {
                 left_out.count("a row that is no text");
                 continue;
             };
-            if read >= MOST_ROWS {
+            if read >= MAX_ROWS {
                 left_out.count("a row beyond the limit");
                 continue;
             }
             let name =
-                record.get(machine).filter(|name| !name.is_empty() && name.len() <= LONGEST_FIELD);
+                record.get(machine).filter(|name| !name.is_empty() && name.len() <= MAX_FIELD);
             let count =
                 record.get(gpus).and_then(|text| text.parse::<f64>().ok()).filter(|count| {
-                    count.fract() == 0.0 && (1.0..=f64::from(MOST_GPUS)).contains(count)
+                    count.fract() == 0.0 && (1.0..=f64::from(MAX_GPUS)).contains(count)
                 });
             let (Some(name), Some(count)) = (name, count) else {
                 left_out.count("no machine");
@@ -100,8 +100,8 @@ impl LambdaTables {
             if let Some(watts) = watts.filter(|watts| watts.is_finite() && *watts > 0.0) {
                 self.watts.insert(name.to_owned(), watts);
             }
-            for (title, field) in header.iter().zip(&record).take(MOST_COLUMNS) {
-                if MACHINE.contains(&title) || title.len() > LONGEST_FIELD || field.is_empty() {
+            for (title, field) in header.iter().zip(&record).take(MAX_COLUMNS) {
+                if MACHINE_COLUMNS.contains(&title) || title.len() > MAX_FIELD || field.is_empty() {
                     continue;
                 }
                 match field.parse::<f64>() {
@@ -109,7 +109,7 @@ impl LambdaTables {
                         let key = (name.to_owned(), count as u32, title.to_owned(), half);
                         target.insert(key, value);
                     }
-                    // A model that did not fit, or was not run.
+                    // A model that did not fit or did not run.
                     Ok(0.0) => {}
                     _ => left_out.count("a field that is no number"),
                 }
@@ -118,12 +118,12 @@ impl LambdaTables {
         Ok(left_out)
     }
 
-    /// What has both a throughput and a batch size.
+    /// Returns the entries with both a throughput and a batch size.
     pub fn rows(&self) -> Vec<LambdaRow> {
         let both = self.throughput.iter().filter_map(|(key, per_second)| {
             let batch = *self.batch.get(key)?;
-            let sensible = batch.fract() == 0.0 && batch <= f64::from(u32::MAX);
-            sensible.then(|| {
+            let is_valid = batch.fract() == 0.0 && batch <= f64::from(u32::MAX);
+            is_valid.then(|| {
                 let (machine, gpus, model, half) = key.clone();
                 let (owner, gpu) = owner_and_gpu(&machine);
                 LambdaRow {
@@ -144,22 +144,22 @@ impl LambdaTables {
 }
 
 impl LambdaRow {
-    /// The GPU with the owner in front, as the table calls a machine with one such GPU.
+    /// Returns the GPU with its owner, as the table names a machine with one such GPU.
     pub fn owned_gpu(&self) -> String {
         format!("{} {}", self.owner, self.gpu).trim_start().to_owned()
     }
 }
 
-/// `LambdaCloud` and `V100 16GB` of `LambdaCloud 2x V100 16GB`, nothing and `A100 80GB SXM4` of
-/// `4x A100 80GB SXM4`. A name without a count is all GPU.
+/// Splits `LambdaCloud 2x V100 16GB` into `LambdaCloud` and `V100 16GB`, and `4x A100 80GB SXM4`
+/// into an empty owner and `A100 80GB SXM4`. A name without a count is entirely the GPU.
 fn owner_and_gpu(machine: &str) -> (&str, &str) {
-    // Which generation of the bus a card sits in is no part of its name.
+    // The PCIe generation is not part of the GPU's name.
     let machine = machine.trim_end_matches(" Gen5").trim_end_matches(" Gen4");
     let mut word_at = 0;
     for word in machine.split_inclusive([' ', '_']) {
         let digits = word.bytes().take_while(u8::is_ascii_digit).count();
         let after_count = word.get(digits..).and_then(|rest| rest.strip_prefix('x'));
-        // `4x A100` and `4xV100`, but no `4xyz`.
+        // `4x A100` and `4xV100`, but not `4xyz`.
         let counts = |rest: &str| {
             let rest = rest.trim();
             rest.is_empty() || rest.bytes().any(|byte| byte.is_ascii_digit())
@@ -181,7 +181,7 @@ mod tests {
     use ridgeline_devices::device_table::DeviceTable;
 
     #[test]
-    fn machines_name_their_gpu() {
+    fn machine_names_contain_the_gpu() {
         for (machine, device) in [
             ("Quadro RTX 8000", "QuadroRTX8000"),
             ("LambdaCloud V100 16GB", "V100-PCIe-16GB"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_names_its_owner_before_the_count() {
+    fn the_owner_is_before_the_count() {
         for (machine, owner, gpu) in [
             ("Dell 4x H100 80GB SXM5", "Dell", "H100 80GB SXM5"),
             ("1CC 8x H100 80GB SXM5", "1CC", "H100 80GB SXM5"),

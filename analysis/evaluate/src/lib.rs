@@ -1,9 +1,9 @@
-//! Predictions judged by what others measured.
+//! Compares predictions with published measurements.
 //!
-//! A folder of measurements ([`ground_truth`]) is asked [`questions`]; each makes cases, a case's
-//! prediction is compared with its measurement, and beside it stand the trivial answers to the same
-//! cases ([`trivial`]). A case keeps its measurement to itself ([`case`]): what predicts is made
-//! without it and cannot look.
+//! A folder of measurements ([`ground_truth`]) is evaluated by [`questions`]. Each question creates
+//! cases, compares the prediction of each case with its measurement, and also shows trivial
+//! predictions for the same cases ([`trivial`]). A case keeps its measurement private ([`case`]),
+//! so that the code that predicts cannot see it.
 
 pub mod benchmark_facts;
 pub mod case;

@@ -1,4 +1,4 @@
-//! A model whose operators are to be listed, as the lister is asked for it
+//! A request for the operator list of a model, in the format of the lister
 //! (`gpu/agent/ridgeline_agent/models/list_models.py`).
 
 use serde::Serialize;
@@ -9,53 +9,53 @@ use serde::Serialize;
 pub enum ListRequest {
     /// A model of the `timm` package, under autocast to FP16.
     Timm {
-        /// The package's name for it.
+        /// The model's name in the package.
         model: String,
-        /// Pixels along one side of its images.
+        /// Image size along one side, in pixels.
         size: u32,
-        /// Images.
+        /// Images per step.
         batch: u32,
-        /// Forward, loss, backward and SGD; else forward alone.
+        /// Whether it is forward, loss, backward and SGD rather than only forward.
         train: bool,
-        /// Whether images and weights are in the layout `channels_last`.
+        /// Whether images and weights use the `channels_last` memory format.
         channels_last: bool,
-        /// Whether the torch that was measured had fused attention.
+        /// Whether the measured torch version had fused attention.
         fused_attention: bool,
-        /// Whether its optimizer took lists of parameters.
+        /// Whether its optimizer had a foreach implementation.
         foreach: bool,
-        /// Whether its `zero_grad()` kept the gradients.
+        /// Whether its `zero_grad()` kept the gradients allocated.
         keeps_gradients: bool,
     },
-    /// A transformer by its `config.json`, in FP32 with attention in steps.
+    /// A transformer by its `config.json`, in FP32 with unfused attention.
     Transformer {
         /// The name of the configuration.
         model: String,
         /// The configuration, parsed.
         config: Config,
-        /// Tokens in a sequence.
+        /// Tokens per sequence.
         sequence: u32,
-        /// Sequences.
+        /// Sequences per step.
         batch: u32,
-        /// Forward, loss and backward; else forward alone.
+        /// Whether it is forward, loss and backward rather than only forward.
         train: bool,
     },
-    /// A training step of a model of the tables of `lambda/`.
+    /// A training step of a model in the tables of `lambda/`.
     Benchmark {
-        /// The table's name for it.
+        /// The model's name in the tables.
         model: String,
-        /// Samples.
+        /// Samples per step.
         batch: u32,
-        /// FP16 mixed precision; else FP32.
+        /// Whether it is FP16 mixed precision rather than FP32.
         half: bool,
     },
 }
 
-/// A JSON object, kept as its text so that it can be compared and hashed.
+/// A JSON object, stored as text so that it can be compared and hashed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Config(String);
 
 impl Config {
-    /// `None` where the text is no JSON object.
+    /// Returns `None` if the text is not a JSON object.
     pub fn parse(text: &[u8]) -> Option<Config> {
         let object = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(text);
         Some(Config(serde_json::to_string(&object.ok()?).ok()?))
@@ -70,34 +70,34 @@ impl Serialize for Config {
 }
 
 impl ListRequest {
-    /// A name that a person reads, below a folder of lists: what the fits of coefficients read
-    /// (`infer/resnet50-224-b256.json`). Two requests that differ in more than it says share it.
+    /// Returns a readable file name within a folder of lists, which the fits of coefficients read
+    /// (`infer/resnet50-224-b256.json`). Requests that differ only in other fields share a name.
     pub fn file_name(&self) -> String {
         match self {
             ListRequest::Timm { model, size, batch, train, channels_last, .. } => {
                 let folder = if *train { "train" } else { "infer" };
                 let layout = if *channels_last { "-nhwc" } else { "" };
-                format!("{folder}/{}-{size}-b{batch}{layout}.json", plain(model))
+                format!("{folder}/{}-{size}-b{batch}{layout}.json", sanitized(model))
             }
             ListRequest::Transformer { model, sequence, batch, train, .. } => {
                 let mode = if *train { "train" } else { "inf" };
-                format!("neusight/{}-{mode}-s{sequence}-b{batch}.json", plain(model))
+                format!("neusight/{}-{mode}-s{sequence}-b{batch}.json", sanitized(model))
             }
             ListRequest::Benchmark { model, batch, half } => {
                 let precision = if *half { "fp16" } else { "fp32" };
-                format!("lambda/{}-b{batch}-{precision}.json", plain(model))
+                format!("lambda/{}-b{batch}-{precision}.json", sanitized(model))
             }
         }
     }
 
-    /// Whether the `timm` package is needed to answer it.
+    /// Returns whether the request needs the `timm` package.
     pub fn needs_timm(&self) -> bool {
         matches!(self, ListRequest::Timm { .. })
     }
 }
 
-/// A part of a file's name: the names of models come from files that anybody wrote.
-fn plain(name: &str) -> String {
+/// Sanitizes a part of a file name, because names of models come from untrusted files.
+fn sanitized(name: &str) -> String {
     let allowed = |letter: &char| letter.is_ascii_alphanumeric() || "_.-".contains(*letter);
     name.chars().filter(allowed).take(120).collect()
 }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_what_the_lister_reads() {
+    fn requests_have_the_format_of_the_lister() {
         let config = Config::parse(br#"{"b": 1, "a": [2]}"#).expect("an object");
         let request = ListRequest::Transformer {
             model: "tiny".to_owned(),

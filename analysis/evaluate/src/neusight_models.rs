@@ -1,38 +1,38 @@
-//! The rows of NeuSight's `models.csv`: transformers on data-centre GPUs.
+//! The rows of NeuSight's `models.csv`: transformers on data-center GPUs.
 
 use super::csv_rows::{CsvFile, LeftOut};
 
-const LONGEST_FIELD: usize = 100;
-const LONGEST_SEQUENCE: u32 = 1 << 20;
-const LARGEST_BATCH: u32 = 1 << 16;
+const MAX_FIELD: usize = 100;
+const MAX_SEQUENCE: u32 = 1 << 20;
+const MAX_BATCH: u32 = 1 << 16;
 
 /// One measured transformer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NeusightRow {
-    /// The GPU by its driver's name.
+    /// The GPU's name in the driver.
     pub gpu: String,
-    /// The name of its configuration.
+    /// The name of the configuration.
     pub model: String,
-    /// Forward and backward; else forward alone.
+    /// Whether it is forward and backward rather than only forward.
     pub train: bool,
-    /// Tokens in a sequence.
+    /// Tokens per sequence.
     pub sequence: u32,
-    /// Sequences in a step.
+    /// Sequences per step.
     pub batch: u32,
-    /// Fused or distributed, and how; empty where it is neither.
+    /// How it is fused or distributed; empty if it is neither.
     pub variant: String,
-    /// Forward and backward together.
+    /// Time of forward and backward together.
     pub iteration_milliseconds: f64,
-    /// `None` where it is not told apart.
+    /// Time of forward. `None` if it is not listed separately.
     pub forward_milliseconds: Option<f64>,
-    /// `None` where it is not told apart, or there is none.
+    /// Time of backward. `None` if it is not listed separately, or there is none.
     pub backward_milliseconds: Option<f64>,
 }
 
-/// Reads the rows; what does not parse is counted.
+/// Reads the rows. Those that do not parse are counted.
 ///
 /// # Errors
-/// Where a column is missing, so that no row can be read.
+/// If a column is missing, so that no row can be read.
 pub fn read(bytes: &[u8]) -> Result<(Vec<NeusightRow>, LeftOut), String> {
     let csv = CsvFile::open(bytes)?;
     let (gpu, model, mode) = (csv.needed("gpu")?, csv.needed("model")?, csv.needed("mode")?);
@@ -41,9 +41,9 @@ pub fn read(bytes: &[u8]) -> Result<(Vec<NeusightRow>, LeftOut), String> {
     let (variant, forward, backward) =
         (csv.column("variant"), csv.column("forward_ms"), csv.column("backward_ms"));
     Ok(csv.rows(|fields| {
-        let text = |column| fields.text(column).filter(|text| text.len() <= LONGEST_FIELD);
+        let text = |column| fields.text(column).filter(|text| text.len() <= MAX_FIELD);
         let name = |column| text(column).filter(|text| !text.is_empty()).map(str::to_owned);
-        let whole = |column, largest: u32| {
+        let positive = |column, largest: u32| {
             text(column)?.parse::<u32>().ok().filter(|number| (1..=largest).contains(number))
         };
         Ok(NeusightRow {
@@ -54,8 +54,8 @@ pub fn read(bytes: &[u8]) -> Result<(Vec<NeusightRow>, LeftOut), String> {
                 Some("inf" | "infer" | "inference") => false,
                 _ => return Err("neither training nor inference"),
             },
-            sequence: whole(sequence, LONGEST_SEQUENCE).ok_or("no sequence length")?,
-            batch: whole(batch, LARGEST_BATCH).ok_or("no batch size")?,
+            sequence: positive(sequence, MAX_SEQUENCE).ok_or("no sequence length")?,
+            batch: positive(batch, MAX_BATCH).ok_or("no batch size")?,
             variant: variant.and_then(text).unwrap_or_default().to_owned(),
             iteration_milliseconds: fields.milliseconds(iteration).ok_or("no iteration time")?,
             forward_milliseconds: forward.and_then(|column| fields.milliseconds(column)),

@@ -1,4 +1,4 @@
-//! What an evaluation found: a table for a person, and the same as JSON with every case.
+//! The result of an evaluation: tables as text, and JSON with every case.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,14 +12,15 @@ use super::questions::{Bar, Question};
 use super::trivial::{self, Guess};
 use ridgeline_base::printable::printable;
 
-/// All of it.
+/// The result of an evaluation.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Of this shape.
+    /// The version of the format.
     pub version: u32,
-    /// What lists were made with: `{"torch": "2.4.0", "timm": "1.0.9"}`; null where there were none.
+    /// The versions used for lists: `{"torch": "2.4.0", "timm": "1.0.9"}`; null if there are no
+    /// lists.
     pub lister: Option<BTreeMap<String, Option<String>>>,
-    /// At most so many cases of each question; null where all were taken.
+    /// The sample of cases; null if all were used.
     pub sample: Option<Sample>,
     /// Files and rows that could not be read.
     pub problems: Vec<String>,
@@ -27,87 +28,87 @@ pub struct Report {
     pub questions: Vec<Answer>,
 }
 
-/// Which cases were taken.
+/// The choice of cases.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Sample {
-    /// At most so many of each question.
+    /// The maximum number of cases of each question.
     pub cases: usize,
-    /// What chose them.
+    /// The seed of the choice.
     pub seed: u64,
 }
 
-/// One question.
+/// The result of one question.
 #[derive(Debug, Serialize)]
 pub struct Answer {
-    /// Its short name.
+    /// The short name of the question.
     pub id: &'static str,
-    /// What was asked.
+    /// The question as text.
     pub title: &'static str,
     /// The errors to reach.
     pub bar: Bar,
-    /// Cases that are counted together, and all of them first where there are several.
+    /// Groups of cases; if there are several, the first has all cases.
     pub groups: Vec<Group>,
-    /// Cases without an answer, by reason.
+    /// Cases without a prediction, by reason.
     pub not_answered: Vec<Reason>,
-    /// Rows that make no case, by reason.
+    /// Rows that are not cases, by reason.
     pub passed_over: Vec<Reason>,
     /// Every case.
     pub cases: Vec<CaseRow>,
 }
 
-/// Cases that are counted together.
+/// A group of cases.
 #[derive(Debug, Serialize)]
 pub struct Group {
     /// What they have in common.
     pub name: String,
-    /// How far the predictions are off; null where none was made.
+    /// The errors of our predictions; null if there are none.
     pub ours: Option<ErrorStatistics>,
-    /// The share of measurements that lie in the predicted range.
+    /// The share of measurements in the predicted range.
     pub in_range: Option<f64>,
-    /// The trivial answers to the same cases.
+    /// The trivial predictions for the same cases.
     pub trivial: Vec<Trivial>,
 }
 
-/// A trivial answer.
+/// A trivial prediction.
 #[derive(Debug, Serialize)]
 pub struct Trivial {
-    /// How it is made.
+    /// The method.
     pub name: &'static str,
-    /// How far it is off.
+    /// Its errors.
     pub errors: ErrorStatistics,
 }
 
-/// A reason, and how often.
+/// A reason and its number of cases.
 #[derive(Debug, Serialize)]
 pub struct Reason {
-    /// In words.
+    /// The reason as text.
     pub why: String,
-    /// So many.
+    /// The number of cases or rows.
     pub count: usize,
-    /// Some of them, by name.
+    /// The names of some cases.
     pub examples: Vec<String>,
 }
 
 /// One case, in milliseconds.
 #[derive(Debug, Serialize)]
 pub struct CaseRow {
-    /// What it is.
+    /// The name of the case.
     pub label: String,
-    /// What it is counted with.
+    /// The group of the case.
     pub group: String,
-    /// What was measured.
+    /// The measured time.
     pub measured_ms: f64,
-    /// What was predicted, between which limits; null where nothing was.
+    /// The predicted range; null if there is no prediction.
     pub predicted_ms: Option<ridgeline_operators::range::Range>,
     /// |predicted / measured - 1|.
     pub error: Option<f64>,
 }
 
-/// How many names of cases without an answer are listed for each reason.
-const EXAMPLES: usize = 5;
+/// The maximum number of examples for each reason.
+const MAX_EXAMPLES: usize = 5;
 
 impl Answer {
-    /// Of the judged cases of a question.
+    /// Creates the result of a question from its judged cases.
     pub fn new(
         question: &dyn Question,
         judged: &[Judged],
@@ -123,10 +124,10 @@ impl Answer {
             }
         }
         let mut groups = Vec::new();
-        let whole: Vec<&Judged> =
+        let whole_iterations: Vec<&Judged> =
             judged.iter().filter(|case| !case.group.ends_with(" alone")).collect();
         if by_group.len() > 1 {
-            groups.push(Group::new("all", &whole));
+            groups.push(Group::new("all", &whole_iterations));
         }
         groups.extend(by_group.iter().map(|(name, cases)| Group::new(name, cases)));
         Answer {
@@ -138,7 +139,7 @@ impl Answer {
                 .into_iter()
                 .map(|(why, mut names)| {
                     let count = names.len();
-                    names.truncate(EXAMPLES);
+                    names.truncate(MAX_EXAMPLES);
                     Reason { why, count, examples: names }
                 })
                 .collect(),
@@ -195,7 +196,7 @@ impl CaseRow {
 }
 
 impl Report {
-    /// The report as text. `heading` is the style of headings.
+    /// Formats the report. `heading` is the style of headings.
     pub fn text(&self, heading: Style) -> String {
         let mut text = String::new();
         for problem in &self.problems {

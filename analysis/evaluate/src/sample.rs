@@ -1,11 +1,11 @@
-//! Some of the cases, the same for the same seed.
+//! Draws a deterministic sample of the cases.
 
 use sha2::{Digest as _, Sha256};
 
 use super::case::Case;
 
-/// At most `count` of the cases. Which ones follows from the seed and the labels alone: neither the
-/// order of files nor other cases that come or go decide about a case's place.
+/// Returns at most `count` of the cases. The choice depends only on the seed and the labels:
+/// neither the order of files nor added or removed cases affect the place of a case.
 pub fn sample(question: &str, mut cases: Vec<Case>, count: usize, seed: u64) -> Vec<Case> {
     cases.sort_by_cached_key(|case| place(question, &case.label, seed));
     cases.truncate(count);

@@ -1,21 +1,21 @@
-//! What the name of a `timm` result file says: `infer-amp-nchw-pt240-cu124-rtx3090-dynamo.csv`.
+//! Parses the name of a `timm` result file: `infer-amp-nchw-pt240-cu124-rtx3090-dynamo.csv`.
 
-/// How the models of one file were run.
+/// How the models of a file were run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimmFileName {
-    /// Training steps; else inference.
+    /// Whether it is training rather than inference.
     pub train: bool,
-    /// `amp`, `fp32`, …: the type that was computed in.
+    /// The compute type: `amp`, `fp32`, …
     pub precision: String,
-    /// The layout `channels_last` (`nhwc`).
+    /// Whether it uses the `channels_last` memory format (`nhwc`).
     pub channels_last: bool,
-    /// Under `torch.compile`.
+    /// Whether it uses `torch.compile`.
     pub compiled: bool,
-    /// Of torch; `None` where the name does not say.
+    /// The torch version; `None` if the name does not state it.
     pub torch: Option<Version>,
-    /// Of CUDA.
+    /// The CUDA version; `None` if the name does not state it.
     pub cuda: Option<Version>,
-    /// What is left: the GPU, as whoever measured wrote it.
+    /// The remaining words: the GPU, as written by the author of the measurement.
     pub gpu: String,
 }
 
@@ -30,7 +30,7 @@ impl std::fmt::Display for Version {
 }
 
 impl Version {
-    /// A number that grows by one with each minor release, to tell which of two is nearer.
+    /// Returns a number that grows by one with each minor release, for distances between versions.
     pub fn releases(self) -> f64 {
         // torch went from 1.13 to 2.0; CUDA from 11.8 to 12.0.
         f64::from(self.0) * 10.0 + f64::from(self.1) + f64::from(self.2) / 10.0
@@ -38,11 +38,11 @@ impl Version {
 }
 
 impl TimmFileName {
-    /// Parses a file's name. Words may come in any order; `None` where none of them says whether it
-    /// is inference or training, or none is left for the GPU.
+    /// Parses a file name with words in any order. `None` if no word states inference or training,
+    /// or no word is left for the GPU.
     pub fn parse(name: &str) -> Option<TimmFileName> {
-        const LONGEST: usize = 200;
-        if name.len() > LONGEST {
+        const MAX_LENGTH: usize = 200;
+        if name.len() > MAX_LENGTH {
             return None;
         }
         let stem = name.strip_suffix(".csv")?.to_ascii_lowercase();
@@ -85,7 +85,7 @@ impl TimmFileName {
         (!found.gpu.is_empty()).then_some(found)
     }
 
-    /// Whether the models of both were run in the same way, but for versions and GPU.
+    /// Returns whether the models of both were run in the same way, except for versions and GPU.
     pub fn runs_like(&self, other: &TimmFileName) -> bool {
         self.train == other.train
             && self.precision == other.precision
@@ -93,18 +93,20 @@ impl TimmFileName {
             && self.compiled == other.compiled
     }
 
-    /// How far the versions of both are apart, torch's first. What is not said is far from all.
+    /// Returns the distance between the versions of torch and of CUDA. An unknown version is far
+    /// from all others.
     pub fn versions_apart(&self, other: &TimmFileName) -> (f64, f64) {
-        let apart = |one: Option<Version>, two: Option<Version>| match (one, two) {
+        let distance = |one: Option<Version>, two: Option<Version>| match (one, two) {
             (Some(one), Some(two)) => (one.releases() - two.releases()).abs(),
             (None, None) => 0.0,
             _ => f64::MAX,
         };
-        (apart(self.torch, other.torch), apart(self.cuda, other.cuda))
+        (distance(self.torch, other.torch), distance(self.cuda, other.cuda))
     }
 }
 
-/// `112` is 1.12, `240` is 2.4.0, `2100` is 2.10.0: torch 1 had two digits in its minor number.
+/// Parses a torch version: `112` is 1.12, `240` is 2.4.0, `2100` is 2.10.0, because torch 1 had
+/// two-digit minor versions.
 fn torch_version(digits: &str) -> Option<Version> {
     let parts: Vec<&str> = digits.split('.').collect();
     if parts.len() > 1 {
@@ -123,7 +125,7 @@ fn torch_version(digits: &str) -> Option<Version> {
     Some(Version(major, minor.parse().ok()?, patch.parse().ok()?))
 }
 
-/// `124` is 12.4.
+/// Parses a CUDA version: `124` is 12.4.
 fn cuda_version(digits: &str) -> Option<Version> {
     let digits = digits.replace('.', "");
     if digits.len() != 3 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_today_are_read() {
+    fn current_names_are_parsed() {
         let name = parsed("infer-amp-nchw-pt240-cu124-rtx4090-dynamo.csv");
         assert_eq!(
             name,
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_no_results() {
+    fn other_files_are_not_results() {
         for name in
             ["notes.csv", "infer-amp.csv", "train.txt", "", ".csv", "model_metadata-in1k.csv"]
         {
@@ -192,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_version_and_is_none_belongs_to_the_gpu() {
+    fn invalid_versions_are_part_of_the_gpu_name() {
         assert_eq!(parsed("infer-amp-pt99999-cuda-x.csv").gpu, "pt99999-cuda-x");
     }
 
     #[test]
-    fn the_nearest_version_is_the_nearest_release() {
+    fn version_distance_is_in_releases() {
         let wanted = parsed("infer-amp-nchw-pt291-cu128-5090.csv");
         let near = parsed("infer-amp-nchw-pt291-cu128-4090.csv");
         let far = parsed("infer-amp-nchw-pt240-cu124-rtx4090.csv");

@@ -1,43 +1,43 @@
-//! The rows of a `timm` result file.
+//! Reads a `timm` result file.
 
 use std::collections::HashSet;
 
 use super::csv_rows::{CsvFile, LeftOut};
 use super::timm_file_name::TimmFileName;
 
-/// Longer ones are no model's.
-const LONGEST_NAME: usize = 120;
-const LARGEST_SIZE: u32 = 8_192;
-const LARGEST_BATCH: u32 = 1 << 20;
+/// Maximum length of a model name.
+const MAX_NAME: usize = 120;
+const MAX_SIZE: u32 = 8_192;
+const MAX_BATCH: u32 = 1 << 20;
 
-/// A file of results: how its models were run, and how long each took.
+/// A result file: how the models were run, and their times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimmResults {
-    /// The file's name.
+    /// The name of the file.
     pub file: String,
-    /// What its name says.
+    /// The parsed name.
     pub name: TimmFileName,
-    /// In the file's order.
+    /// The rows in file order.
     pub rows: Vec<TimmRow>,
 }
 
 /// One model at one size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimmRow {
-    /// The package's name for it.
+    /// The model's name in the package.
     pub model: String,
-    /// Pixels along one side of its images.
+    /// Image size along one side, in pixels.
     pub size: u32,
-    /// Images in a step.
+    /// Images per step.
     pub batch: u32,
-    /// What was measured: one step.
+    /// Measured time of one step.
     pub step_milliseconds: f64,
 }
 
-/// Reads the rows; what does not parse is counted.
+/// Reads the rows. Those that do not parse are counted.
 ///
 /// # Errors
-/// Where a column is missing, so that no row can be read.
+/// If a column is missing, so that no row can be read.
 pub fn read(
     file: &str,
     name: TimmFileName,
@@ -61,8 +61,8 @@ pub fn read(
                 .filter(|name| is_model(name))
                 .ok_or("no model's name")?
                 .to_owned(),
-            size: within(fields.text(size), LARGEST_SIZE).ok_or("no image size")?,
-            batch: within(fields.text(batch), LARGEST_BATCH).ok_or("no batch size")?,
+            size: within(fields.text(size), MAX_SIZE).ok_or("no image size")?,
+            batch: within(fields.text(batch), MAX_BATCH).ok_or("no batch size")?,
             step_milliseconds: fields.milliseconds(time).ok_or("no step time")?,
         };
         let is_new = seen.insert((row.model.clone(), row.size));
@@ -71,10 +71,11 @@ pub fn read(
     Ok((TimmResults { file: file.to_owned(), name, rows }, left_out))
 }
 
-/// Names of the package alone: others (`hf-hub:…`, paths) would be fetched from elsewhere.
+/// Returns whether a name is one of the package: others (`hf-hub:…`, paths) would be downloaded
+/// from elsewhere.
 fn is_model(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(plain)
+    !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(plain)
 }
 
 fn within(field: Option<&str>, largest: u32) -> Option<u32> {

@@ -1,44 +1,44 @@
-//! The answers that need no thought, on the same cases: what a prediction has to be better than.
+//! Trivial predictions for the same cases: the baseline that a prediction has to beat.
 
 use super::error_statistics::{ErrorStatistics, error_statistics, relative_error};
 
-/// A trivial answer to one case.
+/// A trivial prediction for one case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guess {
-    /// How it is made: "bandwidth ratio".
+    /// The method: "bandwidth ratio".
     pub name: &'static str,
-    /// In milliseconds, or in proportion to them.
+    /// In milliseconds, or proportional to them.
     pub value: f64,
-    /// Whether `value` is only proportional: the best factor is then fitted *on the answers*, which
-    /// flatters it.
+    /// Whether `value` is only proportional. The best factor is then fitted *on the answers*, which
+    /// makes it look better than it is.
     pub fitted: bool,
 }
 
 impl Guess {
-    /// An answer as it stands.
+    /// Returns a prediction in milliseconds.
     pub fn plain(name: &'static str, milliseconds: f64) -> Guess {
         Guess { name, value: milliseconds, fitted: false }
     }
 
-    /// An answer that wants the best factor.
+    /// Returns a proportional prediction, which gets the best factor.
     pub fn fitted(name: &'static str, value: f64) -> Guess {
         Guess { name, value, fitted: true }
     }
 }
 
-/// How far one trivial answer is off over many cases: pairs of a guess's value and what was
-/// measured.
+/// Returns the errors of a trivial prediction over many cases: pairs of predicted and measured
+/// values.
 pub fn judge(cases: &[(f64, f64)], fitted: bool) -> Option<ErrorStatistics> {
-    let sensible = |(value, _): &&(f64, f64)| value.is_finite() && *value > 0.0;
-    let cases: Vec<(f64, f64)> = cases.iter().filter(sensible).copied().collect();
+    let is_valid = |(value, _): &&(f64, f64)| value.is_finite() && *value > 0.0;
+    let cases: Vec<(f64, f64)> = cases.iter().filter(is_valid).copied().collect();
     let factor = if fitted { best_factor(&cases)? } else { 1.0 };
     let errors: Vec<f64> =
         cases.iter().map(|(value, measured)| relative_error(value * factor, *measured)).collect();
     error_statistics(&errors)
 }
 
-/// The factor with the least mean relative error: sum |f * v / m - 1| is least at the median of
-/// m / v, each weighted by v / m.
+/// Returns the factor with the smallest mean relative error: sum |f * v / m - 1| is minimal at the
+/// median of m / v, weighted by v / m.
 fn best_factor(cases: &[(f64, f64)]) -> Option<f64> {
     let mut ratios: Vec<f64> = cases.iter().map(|(value, measured)| measured / value).collect();
     ratios.sort_by(f64::total_cmp);
@@ -58,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_answer_is_taken_as_it_is() {
+    fn a_plain_prediction_is_used_unchanged() {
         let found = judge(&[(90.0, 100.0), (110.0, 100.0)], false).expect("two cases");
         assert!((found.mean - 0.1).abs() < 1e-12);
     }
 
     #[test]
-    fn a_proportional_answer_gets_the_best_factor() {
+    fn a_proportional_prediction_gets_the_best_factor() {
         let found = judge(&[(1.0, 7.0), (2.0, 14.0), (3.0, 21.0)], true).expect("three cases");
         assert!(found.mean < 1e-12);
     }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_no_time_are_not_counted() {
+    fn invalid_predictions_are_not_counted() {
         let cases = [(0.0, 1.0), (f64::NAN, 1.0), (f64::INFINITY, 1.0), (1.0, 1.0)];
         assert_eq!(judge(&cases, false).map(|found| found.cases), Some(1));
         assert_eq!(judge(&cases[..1], true), None);

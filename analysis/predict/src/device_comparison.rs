@@ -1,4 +1,4 @@
-//! One iteration on every device that is known: time, throughput, memory, price and energy.
+//! One iteration on every known device: time, throughput, memory, price and energy.
 
 use std::collections::BTreeMap;
 
@@ -9,79 +9,79 @@ use ridgeline_operators::op_list::OpList;
 use ridgeline_operators::range::Range;
 use ridgeline_operators::recorded_step::{RecordedStep, WorkKind};
 
-/// What is compared.
+/// The iteration to compare.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
     /// An iteration that ran.
     Recorded(&'a RecordedStep),
-    /// An iteration that was estimated: its operators, and the memory that they would hold.
+    /// An estimated iteration: its operators, and their memory.
     Estimated(&'a OpList),
 }
 
 /// One iteration on many devices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The device that it ran on, where its kernels could be scaled; `None` where the operators'
-    /// costs are all there is.
+    /// The device that it ran on, if its kernels could be scaled; `None` if only operator costs are
+    /// known.
     pub from: Option<String>,
-    /// What the numbers go by.
+    /// The basis of the predictions.
     pub basis: Basis,
-    /// Samples of an iteration.
+    /// Samples per iteration.
     pub batch_size: Option<u64>,
-    /// Samples of an epoch.
+    /// Samples per epoch.
     pub samples_per_epoch: Option<u64>,
     /// Fastest first.
     pub rows: Vec<Row>,
-    /// What the host's time goes by where the GPU waits for it.
+    /// The basis of the host time.
     pub host: Host,
-    /// What a person should know about how far to trust this.
+    /// Notes on the accuracy.
     pub notes: Vec<String>,
 }
 
-/// What the host's time goes by.
+/// The basis of the host time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Host {
-    /// Assumed: so much for each launch, and what the recording waited for data.
+    /// Assumed: a fixed time for each launch, plus the recorded wait for data.
     Assumed {
-        /// Kernels of an iteration.
+        /// Kernels per iteration.
         launches: f64,
-        /// Nanoseconds of waiting for data.
+        /// Wait for data, in nanoseconds per iteration.
         data_ns: f64,
-        /// Nanoseconds of the host for each launch.
+        /// Host time for each launch, in nanoseconds.
         per_launch_ns: Range,
     },
-    /// Recorded on this machine's CPU: so much for each operator beside its computation, so much for
-    /// each launch that a GPU adds, and what the recording waited for data.
+    /// Recorded on this machine's CPU: a time for each operator in addition to its computation, a
+    /// time for each launch on a GPU, and the recorded wait for data.
     Recorded {
-        /// Operators of an iteration.
+        /// Operators per iteration.
         operators: f64,
         /// Nanoseconds of the host for each.
         per_operator_ns: f64,
-        /// Kernels of an iteration.
+        /// Kernels per iteration.
         launches: f64,
         /// Nanoseconds of the host for each.
         per_launch_ns: f64,
-        /// Nanoseconds of waiting for data.
+        /// Wait for data, in nanoseconds per iteration.
         data_ns: f64,
     },
-    /// Measured on this machine, with the share of the iteration, 0 to 1, at which the GPU was busy.
+    /// Measured on this machine.
     Measured {
-        /// That share.
+        /// The share of the iteration, 0 to 1, during which the GPU was busy.
         busy: f64,
     },
 }
 
-/// What predictions go by.
+/// The basis of the predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// Kernels that were measured, scaled.
+    /// Measured kernels, scaled.
     WaveScaling,
-    /// What the operator model says.
+    /// The operator cost model.
     OperatorCosts,
 }
 
 impl Basis {
-    /// In words: `wave scaling`.
+    /// The display name: `wave scaling`.
     pub fn name(self) -> &'static str {
         match self {
             Basis::WaveScaling => "wave scaling",
@@ -95,32 +95,32 @@ impl Basis {
 pub struct Row {
     /// The device.
     pub device: DeviceSpec,
-    /// It ran on this one: its time is measured.
+    /// Whether the iteration ran on this device, so its time is measured.
     pub here: bool,
-    /// Nanoseconds of an iteration.
+    /// Iteration time in nanoseconds.
     pub time_ns: Range,
     /// Whether the GPU waits for the host.
     pub waits_for_host: bool,
-    /// Where the batch is known.
+    /// Throughput, if the batch is known.
     pub samples_per_second: Option<Range>,
-    /// Peak memory over the device's: above 1 it does not fit.
+    /// Peak memory as a share of device memory: above 1 it does not fit.
     pub peak_share: Option<f64>,
-    /// US dollars, where the device has a price and the batch is known.
+    /// US dollars, if the device has a price and the batch is known.
     pub usd_per_million_samples: Option<Range>,
-    /// US dollars, where the epoch's samples are known as well.
+    /// US dollars, if the samples per epoch are also known.
     pub usd_per_epoch: Option<Range>,
-    /// Joules of an iteration.
+    /// Joules per iteration.
     pub joules: Option<Range>,
-    /// Where these come from.
+    /// The source of the energy.
     pub energy_from: Option<EnergyFrom>,
 }
 
-/// Where a number of joules comes from.
+/// The source of an energy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnergyFrom {
     /// The GPU's own counter.
     Measured,
-    /// The board's power and the share of the time at which it is busy.
+    /// The board's power and the predicted utilization.
     Utilization,
 }
 
@@ -135,7 +135,7 @@ impl EnergyFrom {
 }
 
 impl Row {
-    /// What samples cost on a device that costs so much an hour.
+    /// Sets the price of samples from the hourly price of the device.
     fn set_prices(&mut self, batch_size: Option<u64>, samples_per_epoch: Option<u64>) {
         let batch = batch_size.filter(|batch| *batch > 0).map(|batch| batch as f64);
         let usd_per_ns = self.device.price.as_ref().map(|price| price.usd_per_hour / 3.6e12);
@@ -146,32 +146,33 @@ impl Row {
             usd_per_sample.zip(samples_per_epoch).map(|(usd, samples)| usd.times(samples as f64));
     }
 
-    /// What else there is to say of the device.
+    /// A note about the device.
     pub fn note(&self) -> Option<String> {
         let no_room = self.fits() == Some(false);
         no_room.then(|| "Its memory is too small for this batch.".to_owned())
     }
 
-    /// Whether peak memory fits; `None` where it is not known.
+    /// Returns whether peak memory fits; `None` if unknown.
     pub fn fits(&self) -> Option<bool> {
         self.peak_share.map(|share| share <= 1.0)
     }
 }
 
-/// What an idle board draws of its power, and what a busy one draws: boards under training draw
-/// most of their limit, and a quarter of it or less when they wait.
+/// The power of an idle board as a share of its limit: a quarter or less.
 const IDLE_POWER: f64 = 0.2;
+/// The power of a busy board as a share of its limit: boards under training draw most of it.
 const BUSY_POWER: f64 = 0.85;
-/// How far that may be off: a kernel bound by memory draws less than one on tensor cores.
+/// The factor by which that may be off: a bandwidth-bound kernel draws less than one on tensor
+/// cores.
 const POWER_SPREAD: f64 = 1.35;
-/// Below this share of the iteration the GPU waits for the host.
-const MOSTLY_BUSY: f64 = 0.6;
-/// Above this share of unknown operators a note says so.
-const MUCH_UNKNOWN: f64 = 0.1;
+/// A GPU that is busy for less than this share of the iteration waits for the host.
+const MIN_BUSY_SHARE: f64 = 0.6;
+/// Above this share of unknown operators, a note is added.
+const MAX_UNKNOWN_SHARE: f64 = 0.1;
 
 impl Comparison {
-    /// The same with other prices, in US dollars an hour by a device's name. What is no device's is told
-    /// among the notes.
+    /// Returns the comparison with other prices, in US dollars per hour by device name. Unknown
+    /// names are reported in the notes.
     pub fn with_prices(&self, usd_per_hour: &BTreeMap<String, f64>) -> Comparison {
         let mut changed = self.clone();
         let table = DeviceTable::of(self.rows.iter().map(|row| row.device.clone()));
@@ -193,13 +194,13 @@ impl Comparison {
     }
 }
 
-/// The subject on every device of the table. `None` where there are no operators to go by.
+/// Compares the subject on every device of the table. `None` if it has no operators.
 pub fn compare(subject: Subject<'_>, table: &DeviceTable) -> Option<Comparison> {
     compare_with_host(subject, table, None)
 }
 
-/// The same, with what a recording says of this machine's host: its nanoseconds for each operator beside
-/// the computation. It is used where no GPU was recorded.
+/// Like [`compare`], with the recorded host time of this machine for each operator in addition to
+/// the computation, in nanoseconds. It is used if no GPU was recorded.
 pub fn compare_with_host(
     subject: Subject<'_>,
     table: &DeviceTable,
@@ -252,7 +253,7 @@ pub fn compare_with_host(
     let mut most_unknown = 0.0_f64;
     let mut launches = 0.0_f64;
     let waiting = match &step {
-        Step::Measured { step, .. } => busy_share(step) < MOSTLY_BUSY,
+        Step::Measured { step, .. } => busy_share(step) < MIN_BUSY_SHARE,
         Step::Operators(_) => false,
     };
     let mut rows: Vec<Row> = table
@@ -275,7 +276,7 @@ pub fn compare_with_host(
         let by_time = a.time_ns.value.total_cmp(&b.time_ns.value);
         by_time.then(usd(a).total_cmp(&usd(b)))
     });
-    if most_unknown > MUCH_UNKNOWN {
+    if most_unknown > MAX_UNKNOWN_SHARE {
         notes.push(format!(
             "Up to {:.0}% of GPU time is in unknown operators, estimated from their bytes",
             most_unknown * 100.0
@@ -292,7 +293,7 @@ pub fn compare_with_host(
         notes.push("Memory was not recorded: whether it fits is unknown".to_owned());
     }
     if let Step::Measured { step, .. } = &step {
-        notes.extend(on_the_host(step));
+        notes.extend(notes_on_unscaled(step));
     }
     let host = match &step {
         Step::Measured { step, .. } => Host::Measured { busy: busy_share(step) },
@@ -323,23 +324,23 @@ pub fn compare_with_host(
     })
 }
 
-/// At which share of a recorded iteration its GPU was busy.
+/// The share of a recorded iteration during which its GPU was busy.
 fn busy_share(step: &RecordedStep) -> f64 {
     if step.time_ns > 0.0 { step.busy_ns() / step.time_ns } else { 1.0 }
 }
 
-/// What is not the GPU's, and so is kept.
-fn on_the_host(step: &RecordedStep) -> Vec<String> {
+/// Notes on the times that are not scaled.
+fn notes_on_unscaled(step: &RecordedStep) -> Vec<String> {
     let mut notes = Vec::new();
-    let talks = step.activities.iter().any(|work| work.kind == WorkKind::Communication);
-    if talks {
+    let communicates = step.activities.iter().any(|work| work.kind == WorkKind::Communication);
+    if communicates {
         notes.push(
             "Communication between GPUs is assumed to take as long as it did here".to_owned(),
         );
     }
-    let named_alone =
+    let without_shapes =
         step.activities.iter().filter(|work| work.operator.is_none()).map(|work| work.part_ns);
-    if named_alone.sum::<f64>() > MUCH_UNKNOWN * step.busy_ns() {
+    if without_shapes.sum::<f64>() > MAX_UNKNOWN_SHARE * step.busy_ns() {
         notes.push(
             "Many kernels have no recorded shapes: matrix multiplications among them are scaled by \
             kernel name only"
@@ -349,7 +350,7 @@ fn on_the_host(step: &RecordedStep) -> Vec<String> {
     notes
 }
 
-/// What a row needs beside the times.
+/// The inputs of a row other than times.
 struct Facts {
     device_name: String,
     batch_size: Option<u64>,
@@ -386,7 +387,7 @@ fn row(device: &DeviceSpec, here: bool, time_ns: Range, busy_ns: f64, facts: &Fa
     let (joules, energy_from) = match measured {
         Some(joules) => (Some(joules), Some(EnergyFrom::Measured)),
         None => {
-            let joules = device.tdp_w.map(|power| by_utilization(power, time_ns, busy_ns));
+            let joules = device.tdp_w.map(|power| joules_by_utilization(power, time_ns, busy_ns));
             (joules, joules.map(|_| EnergyFrom::Utilization))
         }
     };
@@ -406,15 +407,15 @@ fn row(device: &DeviceSpec, here: bool, time_ns: Range, busy_ns: f64, facts: &Fa
     row
 }
 
-/// Joules of an iteration of a board of so many watts that is busy for so long.
-fn by_utilization(power_w: f64, time_ns: Range, busy_ns: f64) -> Range {
+/// Joules per iteration of a board with this power limit that is busy for `busy_ns`.
+fn joules_by_utilization(power_w: f64, time_ns: Range, busy_ns: f64) -> Range {
     let busy = (busy_ns / time_ns.value).clamp(0.0, 1.0);
     let drawn = power_w * (IDLE_POWER + (BUSY_POWER - IDLE_POWER) * busy);
     let joules = time_ns.times(drawn / 1e9);
     Range { low: joules.low / POWER_SPREAD, value: joules.value, high: joules.high * POWER_SPREAD }
 }
 
-/// `numerator` over a range, whose ends change places.
+/// Divides `numerator` by a range, which swaps its ends.
 fn inverse(range: Range, numerator: f64) -> Range {
     let over = |value: f64| if value > 0.0 { numerator / value } else { 0.0 };
     Range { low: over(range.high), value: over(range.value), high: over(range.low) }

@@ -1,11 +1,11 @@
-//! What an iteration would take with another batch size, on another GPU, or after an edit that has not
-//! run: predictions.
+//! Predictions of an iteration with another batch size, on another GPU, or after an edit that has
+//! not run.
 //!
-//! A prediction is a [`Range`](ridgeline_operators::range::Range), never a number alone.
-//! [`device_comparison`] puts an iteration on every GPU of the table, by [`wave_scaling`] where it ran
-//! on a GPU. [`live`] carries a profile onto the text as it is while someone types.
+//! A prediction is always a [`Range`](ridgeline_operators::range::Range), never a single number.
+//! [`device_comparison`] predicts an iteration on every GPU of the table, by [`wave_scaling`] if it
+//! ran on a GPU. [`live`] updates a profile for the current text while the user types.
 //!
-//! It does not know how a program is made faster (`optimize`), nor how a prediction is shown.
+//! It does not know how to make a program faster (`optimize`), nor how to display a prediction.
 
 pub mod batch_size;
 pub mod device_comparison;

@@ -1,53 +1,57 @@
-//! Which measured rates of a GPU can be believed. A driver that counts time wrongly, a GPU that something
-//! else used meanwhile or a damaged cache file gives numbers that no GPU has; predictions by the datasheet
-//! are better than predictions by those.
+//! Rejects implausible measured rates of a GPU. A driver that counts time wrongly, a GPU that was
+//! in use, or a damaged cache file gives rates that no GPU reaches; datasheet values give better
+//! predictions than those.
 
 use ridgeline_base::units;
 use ridgeline_devices::device_spec::{Ceilings, DeviceSpec, Rates};
 
-/// More of the datasheet's rate than this is a mistake of the measurement: boards are sold with clocks up
-/// to a tenth above the reference.
-const MOST_OF_DATASHEET: f64 = 1.1;
-/// Less than this, and the GPU was busy with something else, or it is another GPU than its name says. A
-/// GPU at a lowered power limit still reaches a quarter.
-const LEAST_OF_DATASHEET: f64 = 0.1;
-/// What rates of a GPU without a datasheet row can be: an integrated GPU of 2010 up to ten times today's
-/// fastest.
+/// The maximum share of the datasheet value. More is a measurement error: boards are sold with
+/// clocks up to 10% above the reference.
+const MAX_OF_DATASHEET: f64 = 1.1;
+/// The minimum share of the datasheet value. With less, the GPU was in use, or its name is wrong. A
+/// GPU with a lowered power limit still reaches a quarter.
+const MIN_OF_DATASHEET: f64 = 0.1;
+/// Plausible bandwidth in bytes per second without a datasheet row: from an integrated GPU of 2010
+/// to ten times today's fastest.
 const BANDWIDTH: (f64, f64) = (1e9, 1e14);
+/// Plausible FLOP/s, with the same limits.
 const FLOPS: (f64, f64) = (1e10, 1e17);
-/// Pageable memory behind PCIe 1.0 x1, up to ten times NVLink-C2C of a Grace Hopper.
+/// Plausible host copy rates in bytes per second: from pageable memory behind PCIe 1.0 x1 to ten
+/// times NVLink-C2C of a Grace Hopper.
 const HOST_COPIES: (f64, f64) = (1e8, 5e12);
-/// A launch takes the host 2 to 10 µs.
+/// Plausible launch latencies in nanoseconds; real ones are 2 to 10 µs.
 const LAUNCH_NS: (f64, f64) = (100.0, 1e6);
 
-/// The ceilings that can be believed, and why each other one is left out: one sentence each, without a full
-/// stop. `device` is the datasheet row of the GPU, where it has one.
+/// Returns the plausible ceilings, and for each rejected one the reason as a sentence without a
+/// full stop. `device` is the datasheet row of the GPU, if it has one.
 pub fn plausible(measured: &Ceilings, device: Option<&DeviceSpec>) -> (Ceilings, Vec<String>) {
-    let mut refused = Vec::new();
-    let mut rate = |name: &str, value: Option<f64>, sold: Option<f64>, limits: (f64, f64), unit| {
-        let value = value?;
-        let sold = sold.filter(|sold| *sold > 0.0);
-        let limits = match sold {
-            Some(sold) => (sold * LEAST_OF_DATASHEET, sold * MOST_OF_DATASHEET),
-            None => limits,
+    let mut rejected = Vec::new();
+    let mut rate =
+        |name: &str, value: Option<f64>, datasheet: Option<f64>, limits: (f64, f64), unit| {
+            let value = value?;
+            let datasheet = datasheet.filter(|datasheet| *datasheet > 0.0);
+            let limits = match datasheet {
+                Some(datasheet) => (datasheet * MIN_OF_DATASHEET, datasheet * MAX_OF_DATASHEET),
+                None => limits,
+            };
+            if (limits.0..=limits.1).contains(&value) {
+                return Some(value);
+            }
+            let shown = units::rate(value, unit);
+            rejected.push(match datasheet {
+                Some(datasheet) => format!(
+                    "{name} of {shown} is ignored: it is {} of the datasheet value ({})",
+                    units::percent(value / datasheet),
+                    units::rate(datasheet, unit)
+                ),
+                None => format!("{name} of {shown} is ignored: no GPU reaches it"),
+            });
+            None
         };
-        if (limits.0..=limits.1).contains(&value) {
-            return Some(value);
-        }
-        let shown = units::rate(value, unit);
-        refused.push(match sold {
-            Some(sold) => format!(
-                "{name} of {shown} is ignored: it is {} of the datasheet value ({})",
-                units::percent(value / sold),
-                units::rate(sold, unit)
-            ),
-            None => format!("{name} of {shown} is ignored: no GPU reaches it"),
-        });
-        None
-    };
     let peaks = device.map(|device| device.peaks).unwrap_or_default();
-    let sold_bandwidth = device.map(|device| device.bandwidth);
-    let bandwidth = rate("a copy bandwidth", measured.bandwidth, sold_bandwidth, BANDWIDTH, "B/s");
+    let datasheet_bandwidth = device.map(|device| device.bandwidth);
+    let bandwidth =
+        rate("a copy bandwidth", measured.bandwidth, datasheet_bandwidth, BANDWIDTH, "B/s");
     let gemm = &measured.gemm;
     let gemm = Rates {
         fp32: rate("an FP32 GEMM rate", gemm.fp32, peaks.fp32, FLOPS, "FLOP/s"),
@@ -64,11 +68,11 @@ pub fn plausible(measured: &Ceilings, device: Option<&DeviceSpec>) -> (Ceilings,
         let is_plausible = (LAUNCH_NS.0..=LAUNCH_NS.1).contains(value);
         if !is_plausible {
             let shown = units::duration(*value);
-            refused.push(format!("a launch latency of {shown} is ignored: no GPU reaches it"));
+            rejected.push(format!("a launch latency of {shown} is ignored: no GPU reaches it"));
         }
         is_plausible
     });
-    let kept = Ceilings {
+    let plausible = Ceilings {
         bandwidth,
         gemm,
         launch_ns,
@@ -76,7 +80,7 @@ pub fn plausible(measured: &Ceilings, device: Option<&DeviceSpec>) -> (Ceilings,
         device_to_host,
         measured_on: measured.measured_on,
     };
-    (kept, refused)
+    (plausible, rejected)
 }
 
 #[cfg(test)]
@@ -100,28 +104,28 @@ mod tests {
     }
 
     #[track_caller]
-    fn refuses(change: impl FnOnce(&mut Ceilings), device: Option<&DeviceSpec>, why: &str) {
+    fn check_rejected(change: impl FnOnce(&mut Ceilings), device: Option<&DeviceSpec>, why: &str) {
         let mut changed = measured();
         change(&mut changed);
-        let (kept, refused) = plausible(&changed, device);
-        assert_eq!(refused, [why]);
+        let (kept, rejected) = plausible(&changed, device);
+        assert_eq!(rejected, [why]);
         assert_eq!(plausible(&kept, device), (kept, Vec::new()));
     }
 
     #[test]
-    fn what_a_gpu_reaches_is_kept_with_its_day() {
+    fn plausible_rates_are_kept_with_their_date() {
         assert_eq!(plausible(&measured(), Some(h200())), (measured(), Vec::new()));
         assert_eq!(plausible(&measured(), None), (measured(), Vec::new()));
     }
 
     #[test]
-    fn rates_beyond_the_datasheet_are_refused() {
-        refuses(
+    fn rates_far_from_the_datasheet_are_rejected() {
+        check_rejected(
             |it| it.bandwidth = Some(6e12),
             Some(h200()),
             "a copy bandwidth of 6.0 TB/s is ignored: it is 125% of the datasheet value (4.8 TB/s)",
         );
-        refuses(
+        check_rejected(
             |it| it.gemm.bf16 = Some(60e12),
             Some(h200()),
             "a BF16 GEMM rate of 60 TFLOP/s is ignored: it is 6% of the datasheet value (989 TFLOP/s)",
@@ -129,21 +133,21 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_no_gpu_has_are_refused_without_a_datasheet() {
-        refuses(
+    fn impossible_rates_are_rejected_without_a_datasheet() {
+        check_rejected(
             |it| it.gemm.fp32 = Some(1.0),
             None,
             "an FP32 GEMM rate of 1.0 FLOP/s is ignored: no GPU reaches it",
         );
-        refuses(
+        check_rejected(
             |it| it.launch_ns = Some(0.0),
             None,
             "a launch latency of 0 ns is ignored: no GPU reaches it",
         );
-        let (kept, refused) = plausible(
+        let (kept, rejected) = plausible(
             &Ceilings { bandwidth: Some(f64::NAN), host_to_device: Some(-3.0), ..measured() },
             Some(h200()),
         );
-        assert_eq!((kept.bandwidth, kept.host_to_device, refused.len()), (None, None, 2));
+        assert_eq!((kept.bandwidth, kept.host_to_device, rejected.len()), (None, None, 2));
     }
 }

@@ -1,12 +1,13 @@
-//! What an iteration takes on a device that it did not run on.
+//! Predicts an iteration on a device that it did not run on.
 //!
-//! From a GPU's recording: each kernel by [`wave_scaling`]; kernels of operators for which libraries
-//! choose other kernels on other GPUs (products, convolutions, attention, recurrent layers) by the
-//! ratio of what [`op_cost`] says of both, so that what it gets wrong on both alike cancels; copies
-//! from and to the host and talk between GPUs as they are. The host's time is kept ([`replay`]).
+//! From a GPU recording: each kernel by [`wave_scaling`]. Libraries choose different kernels for
+//! some operators on different GPUs (GEMMs, convolutions, attention, recurrent layers); those scale
+//! by the ratio of the [`op_cost`] estimates of both GPUs, so that errors common to both cancel.
+//! Copies to and from the host and communication between GPUs stay unchanged. Host time stays
+//! unchanged ([`replay`]).
 //!
-//! From anything else (a recording on a CPU, an estimate's list, a GPU that is not known): the
-//! operators' costs alone.
+//! From anything else (a CPU recording, an estimated operator list, an unknown GPU): by operator
+//! costs only.
 
 use super::replay::Replay;
 use super::wave_scaling::{self, Kernel};
@@ -17,71 +18,71 @@ use ridgeline_operators::product_kernel::ProductType;
 use ridgeline_operators::range::Range;
 use ridgeline_operators::recorded_step::{CountedOperator, GpuWork, RecordedStep, WorkKind};
 
-/// An iteration, in the form that says most about it.
+/// An iteration, in the most informative form available.
 #[derive(Clone, Debug)]
 pub enum Step<'a> {
-    /// A GPU ran it that is known.
+    /// It ran on a known GPU.
     Measured {
-        /// As it ran.
+        /// The recorded step.
         step: &'a RecordedStep,
         /// The GPU.
         from: &'a DeviceSpec,
     },
-    /// Its operators alone are known.
+    /// Only its operators are known.
     Operators(OperatorStep),
 }
 
-/// An iteration of which the operators alone are known.
+/// An iteration of which only the operators are known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OperatorStep {
-    /// The different operators.
+    /// The distinct operators.
     pub operators: Vec<CountedOperator>,
-    /// Nanoseconds of an iteration that the host spends on waiting for data.
+    /// Time that the host waits for data, in nanoseconds per iteration.
     pub data_ns: f64,
-    /// Nanoseconds of the host for each operator beside its computation, where that was recorded on
+    /// Host time for each operator in addition to its computation, in nanoseconds, if recorded on
     /// this machine's CPU.
     pub host_ns_per_operator: Option<f64>,
 }
 
-/// What an iteration takes on a device.
+/// The predicted iteration on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prediction {
-    /// Nanoseconds of one iteration.
+    /// Iteration time in nanoseconds.
     pub time_ns: Range,
-    /// Nanoseconds of it at which the GPU is busy.
+    /// GPU busy time in nanoseconds.
     pub busy_ns: f64,
-    /// Whether the GPU waits for the host rather than the host for the GPU, as far as it is known.
+    /// Whether the GPU waits for the host rather than the host for the GPU, if known.
     pub waits_for_host: bool,
-    /// Kernels that the host launches, where its time is assumed by their number.
+    /// The number of kernel launches, if host time is based on it.
     pub launches: f64,
-    /// The share, 0 to 1, of the GPU's time that operators take which are not known, and so are
-    /// costed by their bytes. 0 where every kernel was measured.
+    /// The share of GPU time, 0 to 1, in unknown operators, whose cost is based on their bytes. 0
+    /// if every kernel was measured.
     pub unknown_share: f64,
 }
 
-/// A ratio of two modelled times errs less than either, since it errs alike on both: of the
-/// model's own spread this power is left.
+/// A ratio of two modelled times has a smaller error than either, because errors common to both
+/// cancel. The error factor of a ratio is that of the model to this power.
 const RATIO_POWER: f64 = 0.7;
-/// A product without shapes is bound by arithmetic or by memory, and nothing says by which.
+/// The error factor of a GEMM without shapes, which may be compute- or bandwidth-bound.
 const PRODUCT_SPREAD: f64 = 1.6;
-/// What another machine's host may be faster or slower.
+/// The factor by which the host of another machine may be faster or slower.
 const HOST_SPREAD: f64 = 1.15;
 
-/// The same where the host was recorded running the operators on its own CPU: a GPU's operators take
-/// another path through the dispatcher, and single-thread speeds of the CPUs in GPU machines differ by
-/// as much.
+/// The same if the host was recorded running the operators on its CPU: GPU operators take another
+/// path through the dispatcher, and the single-thread speed of CPUs in GPU machines varies by as
+/// much.
 const RECORDED_HOST_SPREAD: f64 = 1.6;
-/// What a launch adds to an operator that only ran on a CPU, in nanoseconds: `cudaLaunchKernel` takes 3
-/// to 7 µs in the sample traces.
+/// The host time that a launch adds to an operator recorded on a CPU, in nanoseconds:
+/// `cudaLaunchKernel` takes 3 to 7 µs in the sample traces.
 pub const LAUNCH_NS: f64 = 5_000.0;
 
-/// What the host takes for each launch of an eager program, in nanoseconds: Python, the dispatcher,
-/// autograd and the launch itself. Nothing was fitted here: inference of few, large modules is at the
-/// lower end, training through many small ones at the upper.
+/// Host time for each launch of an eager program, in nanoseconds: Python, the dispatcher, autograd
+/// and the launch itself. This is not fitted: inference of few large modules is at the lower end,
+/// training through many small ones at the upper.
 pub const HOST_NS_PER_LAUNCH: Range = Range { low: 7_000.0, value: 15_000.0, high: 35_000.0 };
 
 impl Step<'_> {
-    /// What the iteration takes on a device.
+    /// Predicts the iteration on a device.
     pub fn on(&self, to: &DeviceSpec) -> Prediction {
         match self {
             Step::Measured { step, from } => scaled(step, from, to),
@@ -120,23 +121,26 @@ impl From<&OpList> for OperatorStep {
 }
 
 impl OperatorStep {
-    /// Operators of an iteration.
+    /// Returns the number of operators per iteration.
     pub fn calls(&self) -> f64 {
         self.operators.iter().map(|counted| counted.calls).sum()
     }
 
-    /// Nanoseconds of the host for an iteration with so many launches, each of which takes it
-    /// `launch_ns` at the least.
+    /// Returns the host time of an iteration with this many launches, in nanoseconds. Each launch
+    /// takes at least `launch_ns`.
     fn host_ns(&self, launches: f64, launch_ns: f64) -> Range {
         let work = match self.host_ns_per_operator {
             Some(per_operator) => {
-                let launching = launches * launch_ns.max(LAUNCH_NS);
-                Range::within_factor(self.calls() * per_operator + launching, RECORDED_HOST_SPREAD)
+                let launching_ns = launches * launch_ns.max(LAUNCH_NS);
+                Range::within_factor(
+                    self.calls() * per_operator + launching_ns,
+                    RECORDED_HOST_SPREAD,
+                )
             }
             None => {
-                let of = |per_launch: f64| launches * per_launch.max(launch_ns);
+                let total = |per_launch: f64| launches * per_launch.max(launch_ns);
                 let Range { low, value, high } = HOST_NS_PER_LAUNCH;
-                Range { low: of(low), value: of(value), high: of(high) }
+                Range { low: total(low), value: total(value), high: total(high) }
             }
         };
         work.plus(Range::exact(self.data_ns))
@@ -154,10 +158,10 @@ impl OperatorStep {
                 unknown_ns += cost.time_ns.value * calls;
             }
         }
-        // A launch itself takes the host no less than an empty kernel's.
+        // A launch takes at least as long as that of an empty kernel.
         let launch_ns = to.ceilings.and_then(|ceilings| ceilings.launch_ns).unwrap_or(0.0);
         let host = self.host_ns(launches, launch_ns);
-        // The host runs ahead of the GPU, so the slower of the two is what an iteration takes.
+        // The host runs ahead of the GPU, so the slower of the two determines the iteration time.
         let time_ns = Range {
             low: device.low.max(host.low),
             value: device.value.max(host.value),
@@ -200,10 +204,9 @@ fn scaled(step: &RecordedStep, from: &DeviceSpec, to: &DeviceSpec) -> Prediction
 /// How the kernels of one operator scale.
 #[derive(Clone, Copy, Debug, Default)]
 struct Model {
-    /// Of operators whose kernels differ between GPUs: what its time is multiplied by, and the
-    /// factor by which that may be off.
+    /// For operators whose kernels differ between GPUs: the ratio of times, and its error factor.
     ratio: Option<(f64, f64)>,
-    /// The factor by which wave scaling may be off.
+    /// The error factor of wave scaling.
     wave_spread: f64,
     flops: Option<f64>,
     bytes: Option<f64>,
@@ -226,7 +229,7 @@ impl Model {
         let is_usable =
             |(ratio, spread): &(f64, f64)| ratio.is_finite() && *ratio > 0.0 && spread.is_finite();
         let by_rows = matches!(work.family, Family::Softmax | Family::Norm | Family::Reduction);
-        let wave_spread = if by_rows { wave_scaling::SPREAD_OF_ROWS } else { wave_scaling::SPREAD };
+        let wave_spread = if by_rows { wave_scaling::ROW_SPREAD } else { wave_scaling::SPREAD };
         let (flops, bytes) = (Some(work.flops), work.bytes);
         Model { ratio: ratio.filter(is_usable), wave_spread, flops, bytes }
     }
@@ -236,7 +239,7 @@ fn scaled_work(work: &GpuWork, model: Option<&Model>, from: &DeviceSpec, to: &De
     if matches!(work.kind, WorkKind::Communication | WorkKind::HostCopy) || work.time_ns <= 0.0 {
         return Range::exact(work.part_ns);
     }
-    // Of kernels that ran beside others each counts with its part, and scales as a whole.
+    // A kernel that ran concurrently with others scales as a whole but counts only with its share.
     let share = work.part_ns / work.time_ns;
     let floor = wave_scaling::FLOOR_NS.min(work.time_ns);
     let ratio = model.and_then(|model| model.ratio);
@@ -245,7 +248,7 @@ fn scaled_work(work: &GpuWork, model: Option<&Model>, from: &DeviceSpec, to: &De
             Range::within_factor((work.time_ns * ratio).max(floor) * share, spread)
         }
         (WorkKind::Product(product), None) => {
-            let ratio = of_product(product, from, to);
+            let ratio = gemm_ratio(product, from, to);
             Range::within_factor((work.time_ns * ratio).max(floor) * share, PRODUCT_SPREAD)
         }
         _ => {
@@ -257,13 +260,14 @@ fn scaled_work(work: &GpuWork, model: Option<&Model>, from: &DeviceSpec, to: &De
             };
             let scaled = wave_scaling::scaled_ns(&kernel, from, to) * share;
             let spread = model.map(|model| model.wave_spread).filter(|spread| *spread > 1.0);
-            Range::within_factor(scaled, spread.unwrap_or(wave_scaling::SPREAD_OF_ROWS))
+            Range::within_factor(scaled, spread.unwrap_or(wave_scaling::ROW_SPREAD))
         }
     }
 }
 
-/// Of a product without shapes: as if it were at the ridge, where arithmetic and memory count alike.
-fn of_product(product: ProductType, from: &DeviceSpec, to: &DeviceSpec) -> f64 {
+/// The ratio for a GEMM without shapes: as if at the ridge point, where compute and bandwidth count
+/// equally.
+fn gemm_ratio(product: ProductType, from: &DeviceSpec, to: &DeviceSpec) -> f64 {
     let bandwidth = from.bandwidth_over(to);
     let rate = match (product.peak(&from.peaks), product.peak(&to.peaks)) {
         (Some(from), Some(to)) => from / to,

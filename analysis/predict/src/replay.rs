@@ -1,38 +1,38 @@
-//! How long an iteration takes when its GPU is another: the host's calls as they were recorded, the
-//! GPU's work as long as it is said to be.
+//! Predicts the iteration time with a different GPU: host calls as recorded, GPU work with the
+//! given durations.
 //!
-//! The GPU does what it was asked for in order, each work when it was launched and the one before is
-//! done; the host goes on at once, except where it waits. So an iteration whose host was slower than
-//! its GPU stays as long on a faster one, and one that was bound by the GPU becomes shorter until
-//! the host is what it waits for: the idea is Daydream's (Zhu et al., USENIX ATC 2020), with the
-//! host's tasks kept and the GPU's exchanged.
+//! The GPU runs its work in order, each item once it is launched and the previous one is finished.
+//! The host continues immediately, except where it waits. So an iteration whose host was slower
+//! than its GPU takes as long on a faster GPU, and a GPU-bound one becomes shorter until it is
+//! host-bound. The idea is from Daydream (Zhu et al., USENIX ATC 2020), with the host's tasks kept
+//! and the GPU's replaced.
 
 use ridgeline_operators::recorded_step::{HostEvent, HostEventKind, RecordedStep};
 
-/// From the end of a launch call to the start of its kernel on an idle GPU, in nanoseconds. The
-/// sample traces have 1 to 4 µs beyond the call.
+/// Delay from the end of a launch call to the start of its kernel on an idle GPU, in nanoseconds.
+/// In the sample traces it is 1 to 4 µs.
 const LAUNCH_DELAY_NS: f64 = 2_000.0;
-/// Launches that wait in the driver's queue before the next one blocks. CUDA's holds 1,024.
+/// The maximum number of queued launches before the next one blocks. CUDA's queue holds 1,024.
 const QUEUE_LENGTH: usize = 1_024;
-/// A launch call that took longer than this was blocked by a full queue, in nanoseconds: the time
-/// beyond is waiting, which replaying finds anew.
-const LONGEST_LAUNCH_NS: f64 = 100_000.0;
-/// Iterations until one follows the other as in a long run.
+/// A launch call longer than this was blocked by a full queue, in nanoseconds. The rest is waiting,
+/// which the replay computes itself.
+const MAX_LAUNCH_NS: f64 = 100_000.0;
+/// The number of iterations until the replay is in a steady state.
 const WARM_UP: usize = 2;
 
-/// Replays an iteration again and again.
+/// Replays an iteration repeatedly.
 #[derive(Clone, Debug)]
 pub struct Replay<'a> {
     step: &'a RecordedStep,
-    /// What the host's times are multiplied by: recording slowed it down.
+    /// The factor of host times: recording slowed the host down.
     host_factor: f64,
-    /// What the GPU's times are multiplied by.
+    /// The factor of GPU times.
     gpu_factor: f64,
 }
 
 impl<'a> Replay<'a> {
-    /// A replay that gives the iteration the time that it takes without a profiler, where its GPU's
-    /// work takes what was recorded.
+    /// Returns a replay calibrated to reproduce the iteration time without a profiler from the
+    /// recorded GPU work.
     pub fn calibrated(step: &'a RecordedStep) -> Replay<'a> {
         let recorded: Vec<f64> = step.activities.iter().map(|work| work.part_ns).collect();
         let mut replay = Replay { step, host_factor: 1.0, gpu_factor: 1.0 };
@@ -41,14 +41,14 @@ impl<'a> Replay<'a> {
         }
         let time_with =
             |host_factor: f64| Replay { step, host_factor, gpu_factor: 1.0 }.time_ns(&recorded);
-        // The iteration grows with the host's time. Where even a host without any leaves it too
-        // long, the GPU's work was slowed down; where it is bound by the GPU, every host up to some
-        // factor fits, and the slowest of these promises least.
-        let (mut low, mut high) = (0.0, MOST_HOST);
+        // The iteration grows with host time. If it is too long even without any host time,
+        // recording slowed the GPU down. If it is GPU-bound, every host factor up to some value
+        // fits; the largest of these gives the most conservative predictions.
+        let (mut low, mut high) = (0.0, MAX_HOST_FACTOR);
         if time_with(high) <= step.time_ns {
             low = high;
         }
-        for _ in 0..HALVINGS {
+        for _ in 0..BISECTION_STEPS {
             let middle = 0.5 * (low + high);
             if time_with(middle) <= step.time_ns * (1.0 + 1e-9) {
                 low = middle;
@@ -56,7 +56,7 @@ impl<'a> Replay<'a> {
                 high = middle;
             }
         }
-        // The host of the profiled iteration was no faster than it is without a profiler.
+        // The host was not faster with the profiler than without it.
         replay.host_factor = low.min(1.0);
         let found = replay.time_ns(&recorded);
         if found > 0.0 && low == 0.0 {
@@ -65,17 +65,17 @@ impl<'a> Replay<'a> {
         replay
     }
 
-    /// The same with a host that takes `factor` of the time.
+    /// Returns a replay whose host times are multiplied by `factor`.
     pub fn with_host(&self, factor: f64) -> Replay<'a> {
         Replay { host_factor: self.host_factor * factor, ..self.clone() }
     }
 
-    /// Nanoseconds of one of many iterations, where the works of the GPU take `durations_ns`, in
-    /// the order of [`RecordedStep::activities`].
+    /// Returns the steady-state iteration time in nanoseconds if the GPU work takes `durations_ns`,
+    /// in the order of [`RecordedStep::activities`].
     pub fn time_ns(&self, durations_ns: &[f64]) -> f64 {
         let step = self.step;
         if step.host.is_empty() {
-            // Nothing is known of the host but how long the GPU was idle.
+            // Only the idle time of the GPU is known about the host.
             let idle = (step.time_ns - step.busy_ns()).max(0.0);
             return durations_ns.iter().sum::<f64>() * self.gpu_factor + idle;
         }
@@ -83,14 +83,14 @@ impl<'a> Replay<'a> {
         let mut gpu = 0.0_f64;
         let mut ends: Vec<f64> = vec![0.0; QUEUE_LENGTH];
         let mut launches = 0_usize;
-        let mut before = 0.0;
+        let mut steady_start = 0.0;
         for iteration in 0..=WARM_UP {
-            before = if iteration == WARM_UP { host.max(gpu) } else { before };
+            steady_start = if iteration == WARM_UP { host.max(gpu) } else { steady_start };
             for HostEvent { before_ns, call_ns, kind } in &step.host {
                 host += before_ns * self.host_factor;
                 match kind {
                     HostEventKind::Launch(work) => {
-                        host += call_ns.min(LONGEST_LAUNCH_NS) * self.host_factor;
+                        host += call_ns.min(MAX_LAUNCH_NS) * self.host_factor;
                         let slot = launches % QUEUE_LENGTH;
                         let room_at = ends.get(slot).copied().unwrap_or(0.0);
                         host = host.max(room_at);
@@ -106,14 +106,14 @@ impl<'a> Replay<'a> {
             }
             host += step.host_after_ns * self.host_factor;
         }
-        host.max(gpu) - before
+        host.max(gpu) - steady_start
     }
 }
 
-/// A host that is slower than the recorded one by more has something else to do.
-const MOST_HOST: f64 = 4.0;
-/// Until the host's factor is known to a ten thousandth.
-const HALVINGS: u32 = 16;
+/// The maximum host factor. A host slower than that has another cause.
+const MAX_HOST_FACTOR: f64 = 4.0;
+/// The number of bisection steps, which determine the host factor to 1/10,000.
+const BISECTION_STEPS: u32 = 16;
 
 #[cfg(test)]
 mod tests {
@@ -121,7 +121,8 @@ mod tests {
     use ridgeline_devices::occupancy::Launch;
     use ridgeline_operators::recorded_step::{GpuWork, WorkKind};
 
-    /// Launches of kernels as `(host before, kernel)` in microseconds; 0 for a kernel is a wait.
+    /// Builds a step from launches `(host time before, kernel time)` in microseconds; a kernel time
+    /// of 0 is a wait.
     fn step(time_us: f64, events: &[(f64, f64)]) -> RecordedStep {
         let mut step = RecordedStep { time_ns: time_us * 1e3, ..RecordedStep::default() };
         for (before, kernel) in events {
@@ -145,9 +146,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(step: &RecordedStep, gpu_takes: f64, expected_us: f64) {
+    fn check(step: &RecordedStep, gpu_factor: f64, expected_us: f64) {
         let durations: Vec<f64> =
-            step.activities.iter().map(|work| work.part_ns * gpu_takes).collect();
+            step.activities.iter().map(|work| work.part_ns * gpu_factor).collect();
         let found = Replay::calibrated(step).time_ns(&durations) / 1e3;
         assert!((found / expected_us - 1.0).abs() < 0.02, "{found} rather than {expected_us}");
     }
@@ -157,18 +158,18 @@ mod tests {
         check(&step(1000.0, &[(100.0, 400.0), (100.0, 600.0)]), 1.0, 1000.0);
         check(&step(1000.0, &[(500.0, 40.0), (500.0, 60.0)]), 1.0, 1000.0);
         check(&step(1100.0, &[(100.0, 1000.0), (0.0, 0.0)]), 1.0, 1100.0);
-        // It was slower with the profiler: the host alone, or the GPU as well.
+        // It was slower with the profiler: only the host, or the GPU as well.
         check(&step(700.0, &[(500.0, 40.0), (500.0, 60.0)]), 1.0, 700.0);
         check(&step(800.0, &[(100.0, 400.0), (100.0, 600.0)]), 1.0, 800.0);
     }
 
     #[test]
-    fn an_iteration_that_is_bound_by_the_host_stays_as_long() {
+    fn a_host_bound_iteration_does_not_change() {
         check(&step(1000.0, &[(500.0, 40.0), (500.0, 60.0)]), 0.1, 1000.0);
     }
 
     #[test]
-    fn one_that_is_bound_by_the_gpu_becomes_shorter_until_the_host_is_what_it_waits_for() {
+    fn a_gpu_bound_iteration_becomes_shorter_until_it_is_host_bound() {
         let step = step(1000.0, &[(100.0, 400.0), (100.0, 600.0)]);
         check(&step, 0.5, 500.0);
         check(&step, 2.0, 2000.0);
@@ -176,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn waiting_adds_what_the_gpu_takes_to_what_the_host_takes() {
+    fn synchronization_adds_gpu_time_to_host_time() {
         let step = step(1102.0, &[(100.0, 1000.0), (0.0, 0.0)]);
         check(&step, 0.5, 602.0);
         check(&step, 0.01, 112.0);
     }
 
     #[test]
-    fn a_full_queue_keeps_the_host_back() {
+    fn a_full_queue_blocks_the_host() {
         let many: Vec<(f64, f64)> = (0..5000).map(|_| (1.0, 10.0)).collect();
         check(&step(50_000.0, &many), 1.0, 50_000.0);
         check(&step(50_000.0, &many), 0.01, 5_000.0);
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_no_time() {
+    fn an_empty_step_takes_no_time() {
         let step = RecordedStep::default();
         assert_eq!(Replay::calibrated(&step).time_ns(&[]), 0.0);
     }

@@ -1,4 +1,4 @@
-//! The bottleneck of an iteration, in words and as JSON has it.
+//! The bottleneck of an iteration, as text and as JSON.
 
 use serde::Serialize;
 
@@ -9,19 +9,19 @@ use ridgeline_base::units;
 use ridgeline_profile::bottleneck::{Bottleneck, Cause, Saving, Verdict};
 use ridgeline_profile::{FileId, Profile};
 
-/// A saving below this share is not shown.
-const LEAST: f64 = 0.01;
-/// The next largest saving is named beside the largest from this part of it on, ...
-const BESIDE: f64 = 0.4;
+/// Savings below this share of the iteration are not shown.
+const MIN_SHARE: f64 = 0.01;
+/// Other savings are listed from this fraction of the largest saving on, ...
+const OTHER_MIN_OF_LARGEST: f64 = 0.4;
 /// ... or from this share of the iteration on.
-const BESIDE_SHARE: f64 = 0.1;
-/// A line that has this part of a saving stands for it.
-const STANDS_FOR: f64 = 0.3;
+const OTHER_MIN_SHARE: f64 = 0.1;
+/// A line that accounts for this fraction of a saving is named in the verdict.
+const MAIN_LINE_MIN: f64 = 0.3;
 
-/// What the savings are.
-pub const ABOUT: &str = "upper bounds on savings, one cause at a time; savings overlap";
+/// What the savings mean.
+pub const SAVINGS_NOTE: &str = "upper bounds on savings, one cause at a time; savings overlap";
 
-/// The name of a cause.
+/// The label of a cause.
 pub fn label(cause: Cause, on_gpu: bool) -> &'static str {
     match (cause, on_gpu) {
         (Cause::Compute, true) => "compute-bound kernels",
@@ -42,7 +42,7 @@ pub fn label(cause: Cause, on_gpu: bool) -> &'static str {
     }
 }
 
-/// What would have to change on a GPU: `Removing launch overhead`.
+/// The change on a GPU that would give the saving: `Removing launch overhead`.
 fn change(cause: Cause) -> &'static str {
     match cause {
         Cause::Compute => "Faster compute-bound kernels",
@@ -59,9 +59,9 @@ fn change(cause: Cause) -> &'static str {
     }
 }
 
-/// What a CPU spends a share of its time on: `Python-bound: 62% in Python between ops`. One thread does
-/// one thing after another, so that each part of its time is what it would save.
-fn spent(cause: Cause, share: &str) -> String {
+/// The verdict on a CPU: `Python-bound: 62% in Python between ops`. One thread does one thing at a
+/// time, so the time spent on a cause is the time that removing it would save.
+fn cpu_verdict(cause: Cause, share: &str) -> String {
     match cause {
         Cause::Compute => format!("Compute-bound: {share} in ops limited by compute"),
         Cause::MemoryBandwidth => {
@@ -99,25 +99,25 @@ pub fn verdict(bottleneck: &Bottleneck, profile: &Profile) -> String {
     let share = units::percent(saving.share);
     let mut text = match bottleneck.gpu_busy {
         Some(_) => format!("{busy}{} would save at most {share}", change(saving.cause)),
-        None => spent(saving.cause, &share),
+        None => cpu_verdict(saving.cause, &share),
     };
     match saving.cause {
         Cause::Kernels => text += "; whether compute- or bandwidth-bound is unknown",
         Cause::Host => {
             let parts = bottleneck.savings.iter().filter(|part| part.cause.is_of_host());
-            let most = parts.map(|part| part.share).fold(0.0, f64::max);
-            text += &format!(", no single part more than {}", units::percent(most));
+            let largest = parts.map(|part| part.share).fold(0.0, f64::max);
+            text += &format!(", no single part more than {}", units::percent(largest));
         }
         _ => {}
     }
-    if let Some(place) = stands_for(saving, profile) {
+    if let Some(place) = main_line(saving, profile) {
         text += &format!(", mostly in {place}");
     }
     text
 }
 
-/// The other savings that are worth a word: `launch overhead 20% · data loading 12%`. Those far behind
-/// the largest are left out.
+/// The other savings worth showing: `launch overhead 20% · data loading 12%`. Leaves out those far
+/// below the largest.
 pub fn others(bottleneck: &Bottleneck) -> String {
     let on_gpu = bottleneck.gpu_busy.is_some();
     let named = match bottleneck.verdict() {
@@ -127,27 +127,27 @@ pub fn others(bottleneck: &Bottleneck) -> String {
     let largest = bottleneck.savings.first().map_or(0.0, |saving| saving.share);
     let worth: Vec<String> = shown(bottleneck)
         .filter(|saving| Some(saving.cause) != named && saving.cause != Cause::Host)
-        .filter(|saving| saving.share >= (BESIDE * largest).min(BESIDE_SHARE))
+        .filter(|saving| saving.share >= (OTHER_MIN_OF_LARGEST * largest).min(OTHER_MIN_SHARE))
         .map(|saving| format!("{} {}", label(saving.cause, on_gpu), units::percent(saving.share)))
         .collect();
     worth.join(" · ")
 }
 
-/// The savings that are worth a row: that of the host as a whole only where it is more than that of
-/// each of its parts.
+/// The savings worth a row. The saving for the whole host is included only if it exceeds the saving
+/// for each of its parts.
 pub fn shown(bottleneck: &Bottleneck) -> impl Iterator<Item = &Saving> {
-    let of_host = bottleneck.savings.iter().filter(|saving| saving.cause.is_of_host());
-    let largest_of_host = of_host.map(|saving| saving.share).fold(0.0, f64::max);
+    let host_savings = bottleneck.savings.iter().filter(|saving| saving.cause.is_of_host());
+    let largest_host_share = host_savings.map(|saving| saving.share).fold(0.0, f64::max);
     bottleneck.savings.iter().filter(move |saving| {
-        let adds = saving.cause != Cause::Host || saving.share >= largest_of_host + LEAST;
-        saving.share >= LEAST && adds
+        let adds = saving.cause != Cause::Host || saving.share >= largest_host_share + MIN_SHARE;
+        saving.share >= MIN_SHARE && adds
     })
 }
 
-/// The line that has most of a saving, where one does: `train.py:31`.
-fn stands_for(saving: &Saving, profile: &Profile) -> Option<String> {
+/// The line that accounts for most of a saving, if there is one: `train.py:31`.
+fn main_line(saving: &Saving, profile: &Profile) -> Option<String> {
     let ((file, line), time_ns) = saving.lines.first()?;
-    let is_most = *time_ns >= STANDS_FOR * saving.time_ns;
+    let is_most = *time_ns >= MAIN_LINE_MIN * saving.time_ns;
     is_most.then(|| place(profile, *file, *line)).flatten()
 }
 
@@ -156,7 +156,7 @@ fn place(profile: &Profile, file: FileId, line: u32) -> Option<String> {
     Some(format!("{}:{line}", shorten(&clean(&file.path), 60)))
 }
 
-/// Where a saving comes from: lines, else operators.
+/// Where a saving comes from: lines, or operators if no lines are known.
 pub fn evidence(saving: &Saving, profile: &Profile) -> String {
     let part = |time_ns: f64| units::percent(share_of(time_ns, saving.time_ns));
     let worth = |time_ns: f64| time_ns >= 0.05 * saving.time_ns;
@@ -178,7 +178,7 @@ pub fn evidence(saving: &Saving, profile: &Profile) -> String {
     operators.join(" · ")
 }
 
-/// The key of the verdict's cause; nothing where none dominates, or it is unknown.
+/// The key of the verdict's cause. `None` if no cause dominates or the bottleneck is unknown.
 pub fn verdict_key(bottleneck: &Bottleneck) -> Option<&'static str> {
     match bottleneck.verdict() {
         Verdict::Cause(saving) => Some(saving.cause.key()),
@@ -186,29 +186,29 @@ pub fn verdict_key(bottleneck: &Bottleneck) -> Option<&'static str> {
     }
 }
 
-/// The bottleneck as JSON has it.
+/// The bottleneck in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BottleneckEntry {
-    /// The share, 0 to 1, in which a GPU was busy; null on a CPU.
+    /// The share of the iteration, 0 to 1, during which the GPU was busy; null on a CPU.
     pub gpu_busy: Option<f64>,
-    /// The cause whose removal saves most; null where none dominates, or it is unknown.
+    /// The cause whose removal saves most; null if none dominates or the bottleneck is unknown.
     pub verdict: Option<&'static str>,
-    /// The verdict in words.
+    /// The verdict as text.
     pub text: String,
-    /// The largest first, that of the whole host last. They overlap.
+    /// Largest first, with the saving for the whole host last. They overlap.
     pub savings: Vec<SavingEntry>,
 }
 
-/// What one cause would save.
+/// The saving from removing one cause.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SavingEntry {
     /// `compute`, `memory_bandwidth`, `launch_overhead` and so on.
     pub cause: &'static str,
-    /// What to call it.
+    /// The display name of the cause.
     pub label: &'static str,
-    /// Of the iteration, 0 to 1.
+    /// Upper bound as a share of the iteration, 0 to 1.
     pub at_most_share: f64,
-    /// Milliseconds of the iteration.
+    /// Upper bound in milliseconds per iteration.
     pub at_most_ms: f64,
     /// The lines that account for most of it.
     pub lines: Vec<LineEntry>,
@@ -221,9 +221,8 @@ pub struct SavingEntry {
 pub struct LineEntry {
     /// Relative to the project's root.
     pub file: String,
-    /// From 1.
+    /// Counted from 1.
     pub line: u32,
-    /// Milliseconds.
     pub ms: f64,
 }
 
@@ -232,7 +231,6 @@ pub struct LineEntry {
 pub struct OperatorEntry {
     /// `aten::mm`.
     pub name: String,
-    /// Milliseconds.
     pub ms: f64,
 }
 
@@ -278,8 +276,8 @@ mod tests {
         Saving { cause, share, time_ns, lines, operators: vec![("aten::mm".to_owned(), time_ns)] }
     }
 
-    /// The verdict and the other savings.
-    fn words(gpu_busy: Option<f64>, savings: Vec<Saving>) -> (String, String) {
+    /// Returns the verdict and the other savings as text.
+    fn texts(gpu_busy: Option<f64>, savings: Vec<Saving>) -> (String, String) {
         let bottleneck = Bottleneck { iteration_ns: 100e6, gpu_busy, savings, untrusted: None };
         (verdict(&bottleneck, &profile(TRAIN).1), others(&bottleneck))
     }
@@ -288,14 +286,14 @@ mod tests {
     fn verdicts_on_a_gpu() {
         let launches = saving(Cause::Launches, 0.14, Some(18));
         let compute = saving(Cause::Compute, 0.11, None);
-        let (text, beside) = words(Some(0.84), vec![launches.clone(), compute]);
+        let (text, other) = texts(Some(0.84), vec![launches.clone(), compute]);
         assert_eq!(
             text,
             "GPU busy 84%. Removing launch overhead would save at most 14%, mostly in train.py:18"
         );
-        assert_eq!(beside, "compute-bound kernels 11%");
+        assert_eq!(other, "compute-bound kernels 11%");
         let kernels = saving(Cause::Kernels, 0.7, None);
-        let (text, _) = words(Some(0.84), vec![kernels, launches]);
+        let (text, _) = texts(Some(0.84), vec![kernels, launches]);
         assert_eq!(
             text,
             "GPU busy 84%. Faster kernels would save at most 70%; whether compute- or \
@@ -304,21 +302,21 @@ mod tests {
     }
 
     #[test]
-    fn a_host_whose_parts_hide_behind_one_another() {
+    fn host_saving_is_the_verdict_if_it_exceeds_each_part() {
         let parts = [(Cause::Compute, 0.4), (Cause::Launches, 0.12), (Cause::HostCode, 0.09)];
         let mut savings: Vec<Saving> =
             parts.into_iter().map(|(cause, share)| saving(cause, share, None)).collect();
         savings.push(saving(Cause::Host, 0.55, None));
-        let (text, beside) = words(Some(0.41), savings.clone());
+        let (text, other) = texts(Some(0.41), savings.clone());
         assert_eq!(
             text,
             "GPU busy 41%. Removing all CPU overhead would save at most 55%, no single part \
              more than 12%"
         );
-        assert_eq!(beside, "compute-bound kernels 40% · launch overhead 12%");
-        // One part is enough of the host to be named.
+        assert_eq!(other, "compute-bound kernels 40% · launch overhead 12%");
+        // One part now accounts for enough of the host saving to be named.
         savings.push(saving(Cause::Synchronization, 0.3, None));
-        let (text, _) = words(Some(0.41), savings);
+        let (text, _) = texts(Some(0.41), savings);
         assert_eq!(text, "GPU busy 41%. Faster compute-bound kernels would save at most 40%");
     }
 
@@ -326,21 +324,21 @@ mod tests {
     fn verdicts_on_a_cpu() {
         let python = saving(Cause::HostCode, 0.62, Some(18));
         let loading = saving(Cause::DataLoading, 0.3, None);
-        let (text, beside) = words(None, vec![python, loading.clone()]);
+        let (text, other) = texts(None, vec![python, loading.clone()]);
         assert_eq!(text, "Python-bound: 62% in Python between ops, mostly in train.py:18");
-        assert_eq!(beside, "data loading 30%");
-        let (text, _) = words(None, vec![loading]);
+        assert_eq!(other, "data loading 30%");
+        let (text, _) = texts(None, vec![loading]);
         assert_eq!(text, "Input-bound: 30% waiting for data");
     }
 
     #[test]
     fn no_verdict_without_a_cause() {
-        let (text, beside) = words(Some(0.99), vec![saving(Cause::Compute, 0.04, None)]);
+        let (text, other) = texts(Some(0.99), vec![saving(Cause::Compute, 0.04, None)]);
         assert_eq!(
             text,
             "GPU busy 99%. No single bottleneck: no single cause accounts for more than 4%"
         );
-        assert_eq!(beside, "compute-bound kernels 4%");
+        assert_eq!(other, "compute-bound kernels 4%");
         let unknown = Bottleneck { untrusted: Some(0.23), ..Bottleneck::default() };
         let entry = entry(&unknown, &profile(TRAIN).1);
         assert_eq!((entry.verdict, entry.gpu_busy), (None, None));

@@ -10,31 +10,31 @@ use ridgeline_base::units::difference;
 use ridgeline_compare::change::{Measure, Verdict};
 use ridgeline_compare::{Comparison, LineRow, ModuleRow};
 
-/// The version of the document.
+/// The version of the JSON document.
 pub const SCHEMA: u32 = 1;
 
-/// Rows of lines and modules that a terminal shows.
-const TOP: usize = 12;
-/// Characters of a name in a table.
-const NAME: usize = 56;
+/// The maximum number of lines, and of modules, shown in the terminal.
+const MAX_ROWS: usize = 12;
+/// Maximum length of a name in a table, in characters.
+const MAX_NAME: usize = 56;
 
-/// A run, as a person names it.
+/// The identity of a run, for display.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Named {
-    /// As it was asked for: a path, a commit, `last`.
+    /// As given on the command line: a path, a commit, `last`.
     pub name: String,
-    /// When it was, in milliseconds since 1970.
+    /// The time of the run, in milliseconds since 1970.
     pub when_unix_ms: Option<u64>,
-    /// git's HEAD when it ran.
+    /// Git's HEAD at the time of the run.
     pub commit: Option<String>,
-    /// The text that ran was that commit's.
+    /// Whether the source that ran was unmodified from that commit.
     pub clean: bool,
 }
 
 impl Named {
-    /// `HEAD~1 (a1b2c3d, with changes)`.
-    fn told(&self) -> String {
-        let name = clean(&shorten(&self.name, NAME));
+    /// `HEAD~1 (a1b2c3d with changes)`.
+    fn title(&self) -> String {
+        let name = clean(&shorten(&self.name, MAX_NAME));
         let commit: String = self.commit.iter().flat_map(|commit| commit.chars()).take(7).collect();
         match (commit.as_str(), self.clean) {
             ("", _) => name,
@@ -44,7 +44,7 @@ impl Named {
     }
 }
 
-/// The document.
+/// The document of `compare --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Document<'a> {
     schema: u32,
@@ -53,12 +53,12 @@ pub struct Document<'a> {
     comparison: &'a Comparison,
 }
 
-/// What `compare --json` writes.
+/// Returns the document of `compare --json`.
 pub fn document<'a>(comparison: &'a Comparison, runs: [&'a Named; 2]) -> Document<'a> {
     Document { schema: SCHEMA, runs, comparison }
 }
 
-/// The page of a terminal.
+/// Formats a comparison for the terminal.
 pub fn page(comparison: &Comparison, runs: [&Named; 2], style: Style) -> String {
     let mut page = String::new();
     let mut say = |text: &str| {
@@ -66,17 +66,17 @@ pub fn page(comparison: &Comparison, runs: [&Named; 2], style: Style) -> String 
         page.push('\n');
     };
     let [before, after] = runs;
-    say(&format!("{} → {}", before.told(), after.told()));
+    say(&format!("{} → {}", before.title(), after.title()));
     say(&style.faint(&sides(comparison)));
     say("");
     for row in table(&headline(comparison), style) {
         say(&row);
     }
-    let of_lines = comparison.lines.iter().map(|row| &row.own);
-    let of_modules = comparison.modules.iter().map(|row| &row.own);
+    let line_measures = comparison.lines.iter().map(|row| &row.own);
+    let module_measures = comparison.modules.iter().map(|row| &row.own);
     let tables = [
-        ("lines", lines(comparison), nothing("lines", of_lines)),
-        ("modules", modules(comparison), nothing("modules", of_modules)),
+        ("lines", lines(comparison), no_rows("lines", line_measures)),
+        ("modules", modules(comparison), no_rows("modules", module_measures)),
     ];
     for (title, rows, nothing) in tables {
         say("");
@@ -85,11 +85,11 @@ pub fn page(comparison: &Comparison, runs: [&Named; 2], style: Style) -> String 
             continue;
         }
         say(&style.faint(&format!("{title}, by self time or memory")));
-        for row in table(rows.get(..TOP).unwrap_or(&rows), style) {
+        for row in table(rows.get(..MAX_ROWS).unwrap_or(&rows), style) {
             say(&row);
         }
-        if rows.len() > TOP {
-            say(&style.faint(&format!("and {} more", rows.len() - TOP)));
+        if rows.len() > MAX_ROWS {
+            say(&style.faint(&format!("and {} more", rows.len() - MAX_ROWS)));
         }
     }
     say("");
@@ -99,24 +99,24 @@ pub fn page(comparison: &Comparison, runs: [&Named; 2], style: Style) -> String 
     page
 }
 
-/// What to say where no row is worth one: that there is no change, or that nobody can know.
-fn nothing<'a>(title: &str, own: impl Iterator<Item = &'a Measure>) -> String {
-    let (mut judged, mut unknown) = (0, 0);
+/// The text for a table without rows: nothing changed, or changes are unknown.
+fn no_rows<'a>(title: &str, measures: impl Iterator<Item = &'a Measure>) -> String {
+    let (mut known, mut unknown) = (0, 0);
     let is_time = |time: Option<f64>| time.is_some_and(|time| time > 0.0);
-    // What takes no time of its own in either run is equal without being judged.
-    for measure in own.filter(|own| is_time(own.before) || is_time(own.after)) {
-        *(if measure.verdict == Verdict::Unknown { &mut unknown } else { &mut judged }) += 1;
+    // Rows with no self time in either run are equal and need no test.
+    for measure in measures.filter(|row| is_time(row.before) || is_time(row.after)) {
+        *(if measure.verdict == Verdict::Unknown { &mut unknown } else { &mut known }) += 1;
     }
-    match (judged, unknown) {
+    match (known, unknown) {
         (_, 0) => format!("No significant change in {title}."),
         (0, _) => format!("Changes in {title} are unknown: too few measurements."),
         _ => format!("No significant change in {title}; unknown for {unknown} of them."),
     }
 }
 
-/// `cpu, batch of 32, 7 iterations → cpu, batch of 32, 3 iterations`.
+/// `cpu, batch size 32, 7 timed iterations → cpu, batch size 32, 3 timed iterations`.
 fn sides(comparison: &Comparison) -> String {
-    let told = [&comparison.before, &comparison.after].map(|side| {
+    let texts = [&comparison.before, &comparison.after].map(|side| {
         let batch =
             side.batch_size.map(|batch| format!(", batch size {batch}")).unwrap_or_default();
         let ranks = side.world_size.filter(|ranks| *ranks > 1);
@@ -124,15 +124,14 @@ fn sides(comparison: &Comparison) -> String {
         let device = if side.device.is_empty() { "unknown device" } else { &side.device };
         format!(
             "{}{ranks}{batch}, {} timed iterations",
-            clean(&shorten(device, NAME)),
+            clean(&shorten(device, MAX_NAME)),
             side.timed_iterations
         )
     });
-    let [before, after] = told;
+    let [before, after] = texts;
     if before == after { before } else { format!("{before} → {after}") }
 }
 
-/// A row of a table.
 struct Row {
     name: String,
     before: String,
@@ -142,11 +141,11 @@ struct Row {
 }
 
 fn row(name: impl Into<String>, measure: &Measure, unit: fn(f64) -> String) -> Row {
-    let told = |value: Option<f64>| value.map_or("-".to_owned(), unit);
+    let format_value = |value: Option<f64>| value.map_or("-".to_owned(), unit);
     Row {
         name: name.into(),
-        before: told(measure.before),
-        after: told(measure.after),
+        before: format_value(measure.before),
+        after: format_value(measure.after),
         change: measure.ratio.map(difference).unwrap_or_default(),
         verdict: measure.verdict,
     }
@@ -179,7 +178,7 @@ fn lines(comparison: &Comparison) -> Vec<Row> {
     };
     let mut rows = Vec::new();
     for line in &comparison.lines {
-        told(&mut rows, place(line), &line.own, &line.memory);
+        push_changes(&mut rows, place(line), &line.own, &line.memory);
     }
     rows
 }
@@ -187,17 +186,17 @@ fn lines(comparison: &Comparison) -> Vec<Row> {
 fn modules(comparison: &Comparison) -> Vec<Row> {
     let name = |row: &ModuleRow| {
         let path = if row.path.is_empty() { "(model)" } else { &row.path };
-        clean(&shorten(&format!("{path} {}", row.type_name), NAME))
+        clean(&shorten(&format!("{path} {}", row.type_name), MAX_NAME))
     };
     let mut rows = Vec::new();
     for module in &comparison.modules {
-        told(&mut rows, name(module), &module.own, &module.memory);
+        push_changes(&mut rows, name(module), &module.own, &module.memory);
     }
     rows
 }
 
-/// Adds the rows of a thing whose time or memory is not what it was.
-fn told(rows: &mut Vec<Row>, name: String, own: &Measure, memory: &Measure) {
+/// Adds a row for the self time and one for the memory, if they changed.
+fn push_changes(rows: &mut Vec<Row>, name: String, own: &Measure, memory: &Measure) {
     if own.verdict.is_change() && own.difference() != 0.0 {
         rows.push(row(name.clone(), own, units::duration));
     }
@@ -233,11 +232,12 @@ fn table(rows: &[Row], style: Style) -> Vec<String> {
         .collect()
 }
 
-/// How it was judged, in sentences.
+/// Sentences about how changes were tested.
 fn about(comparison: &Comparison) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut sentences = Vec::new();
     if let Some(why) = &comparison.unlike {
-        told.push(format!("Times and memory cannot be compared: {}.", clean(&shorten(why, 200))));
+        sentences
+            .push(format!("Times and memory cannot be compared: {}.", clean(&shorten(why, 200))));
     }
     if let Some(test) = &comparison.test {
         let (way, p) = match comparison.time.ratio {
@@ -245,23 +245,23 @@ fn about(comparison: &Comparison) -> Vec<String> {
             _ => ("slower", test.p_slower),
         };
         let few = if test.can_tell() { "" } else { "; too few to be significant" };
-        told.push(format!(
+        sentences.push(format!(
             "Iteration time: {} over {} and {} iterations, p = {p:.3} for {way}{few}.",
             test.name, comparison.before.timed_iterations, comparison.after.timed_iterations
         ));
     }
     if comparison.unlike.is_none() {
-        told.push(
+        sentences.push(
             "Lines, modules and phases: the profiler covers only a few iterations, so changes are \
             reported only above 10% with non-overlapping ranges, or above their own spread if that \
             is larger."
                 .to_owned(),
         );
     }
-    told.extend(
+    sentences.extend(
         comparison.notes.iter().map(|note| format!("Note: {}.", clean(&shorten(note, 200)))),
     );
-    told
+    sentences
 }
 
 #[cfg(test)]
@@ -327,33 +327,33 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_tell() {
+    fn pages_without_changes() {
         let (before, _) = runs();
         let found = compare(&before, &before);
         let style = Style { color: false, width: 100 };
         let shown = page(&found, [&Named::default(), &Named::default()], style);
         assert!(shown.contains("No significant change in lines."), "{shown}");
         assert!(shown.contains("both runs used the same code"), "{shown}");
-        // Neither on another device nor of one timed iteration is anything known.
-        let elsewhere = Run { device: "cpu".to_owned(), ..before.clone() };
+        // Changes are unknown between different devices, and from a single timed iteration.
+        let other_device = Run { device: "cpu".to_owned(), ..before.clone() };
         let once = |ns: u64| {
             let mut run = Run { timed_ns: vec![100e6], ..before.clone() };
             run.lines.iter_mut().for_each(|line| line.own_ns += ns);
             run
         };
-        for (then, now) in [(before.clone(), elsewhere), (once(0), once(1_000_000))] {
+        for (then, now) in [(before.clone(), other_device), (once(0), once(1_000_000))] {
             let found = compare(&then, &now);
             let shown = page(&found, [&Named::default(), &Named::default()], style);
-            let told = "\nChanges in lines are unknown: too few measurements.\n";
-            assert!(shown.contains(told) && !shown.contains("No lines"), "{shown}");
+            let expected = "\nChanges in lines are unknown: too few measurements.\n";
+            assert!(shown.contains(expected) && !shown.contains("No lines"), "{shown}");
         }
-        // The profiler watched an iteration in which one of the lines did not run.
+        // One of the lines did not run in the profiled iterations.
         let mut less = before.clone();
         less.lines.retain(|line| line.line != 19);
         let found = compare(&before, &less);
         let shown = page(&found, [&Named::default(), &Named::default()], style);
-        let told = "No significant change in lines; unknown for 1 of them.";
-        assert!(shown.contains(told) && !shown.contains("gone"), "{shown}");
+        let expected = "No significant change in lines; unknown for 1 of them.";
+        assert!(shown.contains(expected) && !shown.contains("gone"), "{shown}");
         let empty = compare(&Run::default(), &Run::default());
         page(&empty, [&Named::default(), &Named::default()], style);
     }

@@ -1,4 +1,4 @@
-//! The iteration on other GPUs, for people: a table for the terminal, and a few lines for a hover.
+//! The predicted iteration on other GPUs: a table for the terminal, and a few lines for a hover.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -9,12 +9,13 @@ use ridgeline_base::units;
 use ridgeline_operators::range::Range;
 use ridgeline_predict::device_comparison::{Basis, Comparison, EnergyFrom, Host, Row};
 
-/// How many of the cheapest a hover names.
+/// The number of cheapest GPUs listed in a hover.
 const CHEAPEST: usize = 3;
-/// Characters of a GPU's name in a table.
-const NAME: usize = 32;
+/// Maximum length of a GPU name in a table, in characters.
+const MAX_NAME: usize = 32;
 
-/// `$312`, `$12.5`, `$3.00`, `$0.31`, `$0.0042`: cents, and two digits of what is less.
+/// Formats a price: `$312`, `$12.5`, `$3.00`, `$0.31`, `$0.0042`. Cents from 10 cents to $10, two
+/// significant digits below.
 pub fn dollars(usd: f64) -> String {
     if usd <= 0.0 || usd >= 9.995 {
         return format!("${}", units::significant(usd.max(0.0)));
@@ -26,7 +27,7 @@ pub fn dollars(usd: f64) -> String {
     format!("${usd:.places$}")
 }
 
-/// `420 mJ`, `36 J`, `1.2 kJ`.
+/// Formats an energy: `420 mJ`, `36 J`, `1.2 kJ`.
 pub fn energy(joules: f64) -> String {
     let (value, unit) = match joules {
         joules if joules < 0.9995 => (joules * 1e3, "mJ"),
@@ -36,17 +37,17 @@ pub fn energy(joules: f64) -> String {
     format!("{} {unit}", units::significant(value))
 }
 
-/// Where the host holds the iteration up, and on which GPUs: all of these times are then the host's, which a faster
-/// GPU does not change.
+/// If the CPU is the bottleneck on some GPUs, a text that names the reason. A faster GPU does not
+/// reduce these times.
 pub fn overhead(comparison: &Comparison) -> Option<String> {
     let waiting = comparison.rows.iter().filter(|row| row.waits_for_host).count();
-    let where_ = match (waiting, comparison.rows.len()) {
+    let bound = match (waiting, comparison.rows.len()) {
         (0, _) => return None,
         (1, 1) => "Overhead-bound".to_owned(),
         (waiting, all) if waiting == all => "Overhead-bound on all of these GPUs".to_owned(),
         (waiting, all) => format!("Overhead-bound on {waiting} of {all} GPUs"),
     };
-    let (launching, data_ns) = match comparison.host {
+    let (launching_ns, data_ns) = match comparison.host {
         Host::Assumed { launches, data_ns, per_launch_ns } => {
             (launches * per_launch_ns.value, data_ns)
         }
@@ -55,9 +56,9 @@ pub fn overhead(comparison: &Comparison) -> Option<String> {
         }
         Host::Measured { .. } => (0.0, 0.0),
     };
-    if data_ns > launching {
+    if data_ns > launching_ns {
         return Some(format!(
-            "{where_}: the iteration waits for data ({}, as on this machine). A faster GPU does not help; speed up data \
+            "{bound}: the iteration waits for data ({}, as on this machine). A faster GPU does not help; speed up data \
              loading, then predict again.",
             units::duration(data_ns)
         ));
@@ -69,7 +70,7 @@ pub fn overhead(comparison: &Comparison) -> Option<String> {
     };
     let text = match comparison.host {
         Host::Assumed { launches, per_launch_ns, .. } => format!(
-            "{where_}: launching the {} kernels of an iteration takes longer than running them. Assumes {} of CPU time \
+            "{bound}: launching the {} kernels of an iteration takes longer than running them. Assumes {} of CPU time \
              per launch ({} to {}){data}. A faster GPU does not help; a larger batch, fewer kernels (`torch.compile`) \
              or CUDA graphs do.",
             units::significant(launches),
@@ -78,7 +79,7 @@ pub fn overhead(comparison: &Comparison) -> Option<String> {
             units::duration(per_launch_ns.high),
         ),
         Host::Recorded { operators, per_operator_ns, launches, per_launch_ns, .. } => format!(
-            "{where_}: launching the {} kernels of an iteration takes longer than running them. Assumes a CPU as fast as \
+            "{bound}: launching the {} kernels of an iteration takes longer than running them. Assumes a CPU as fast as \
              this one: {} per operator ({} operators, as recorded here) and {} per launch{data}. This time scales with the \
              CPU's single-thread speed: a CPU half as fast takes twice as long. A faster GPU does not help; a larger batch, \
              fewer kernels (`torch.compile`) or CUDA graphs do.",
@@ -88,7 +89,7 @@ pub fn overhead(comparison: &Comparison) -> Option<String> {
             units::duration(per_launch_ns),
         ),
         Host::Measured { busy } => format!(
-            "{where_}: the GPU was busy for {} of the iteration and waited for the CPU otherwise. \
+            "{bound}: the GPU was busy for {} of the iteration and waited for the CPU otherwise. \
             Assumes a CPU as fast as this one: a faster GPU helps little.",
             units::percent(busy)
         ),
@@ -96,7 +97,7 @@ pub fn overhead(comparison: &Comparison) -> Option<String> {
     Some(text)
 }
 
-/// The table, and below it what it rests on.
+/// Formats the table, followed by the assumptions behind it.
 pub fn table(comparison: &Comparison, style: Style) -> String {
     let columns = columns(comparison, style.width);
     let mut cells: Vec<Vec<String>> =
@@ -113,7 +114,7 @@ pub fn table(comparison: &Comparison, style: Style) -> String {
         let mut line = String::new();
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let gap = " ".repeat(width.saturating_sub(cell.width()));
-            // Names begin on the left, numbers end on the right.
+            // Names are left-aligned, numbers right-aligned.
             line += &if at == 0 { format!("{cell}{gap}") } else { format!("  {gap}{cell}") };
         }
         let shown = line.trim_end();
@@ -131,23 +132,23 @@ pub fn table(comparison: &Comparison, style: Style) -> String {
 struct Column {
     heading: String,
     cell: fn(&Row) -> String,
-    /// Columns that go first where the terminal is narrow have more.
-    weight: u32,
+    /// Columns with a higher weight are dropped first on a narrow terminal.
+    drop_order: u32,
     width: usize,
 }
 
 fn columns(comparison: &Comparison, width: usize) -> Vec<Column> {
     let any = |is_there: fn(&Row) -> bool| comparison.rows.iter().any(is_there);
-    let column = |heading: &str, weight, width, cell: fn(&Row) -> String| Column {
+    let column = |heading: &str, drop_order, width, cell: fn(&Row) -> String| Column {
         heading: heading.to_owned(),
         cell,
-        weight,
+        drop_order,
         width,
     };
     let mut columns = vec![
         column("GPU", 0, 28, |row| {
             let mark = if row.here { " (here)" } else { "" };
-            format!("{}{mark}", clean(&shorten(&row.device.name, NAME)))
+            format!("{}{mark}", clean(&shorten(&row.device.name, MAX_NAME)))
         }),
         column("iteration", 0, 11, |row| estimated(row, units::duration(row.time_ns.value))),
         column("range", 5, 20, |row| {
@@ -184,9 +185,9 @@ fn columns(comparison: &Comparison, width: usize) -> Vec<Column> {
         }));
     }
     while columns.iter().map(|column| column.width).sum::<usize>() > width.max(60) {
-        let heaviest = columns.iter().enumerate().max_by_key(|(_, column)| column.weight);
+        let heaviest = columns.iter().enumerate().max_by_key(|(_, column)| column.drop_order);
         match heaviest {
-            Some((at, column)) if column.weight > 0 => columns.remove(at),
+            Some((at, column)) if column.drop_order > 0 => columns.remove(at),
             _ => break,
         };
     }
@@ -205,23 +206,23 @@ fn price(usd: Option<Range>) -> String {
     usd.map_or_else(|| "unknown".to_owned(), |usd| format!("~{}", dollars(usd.value)))
 }
 
-/// What was measured has no mark.
-fn estimated(row: &Row, told: String) -> String {
-    if row.here { told } else { format!("~{told}") }
+/// Prefixes estimates with `~`. The measured row has no mark.
+fn estimated(row: &Row, value: String) -> String {
+    if row.here { value } else { format!("~{value}") }
 }
 
-/// What the numbers rest on, in sentences.
+/// Sentences about the assumptions behind the numbers.
 fn about(comparison: &Comparison) -> Vec<String> {
     let batch = comparison
         .batch_size
         .map_or_else(|| "batch size unknown".to_owned(), |batch| format!("batch size {batch}"));
-    let rests = match (comparison.basis, &comparison.from) {
+    let basis = match (comparison.basis, &comparison.from) {
         (Basis::WaveScaling, Some(from)) => {
             format!("scaled from the kernels measured on {}", clean(from))
         }
         _ => "from operator costs only, because no GPU was measured".to_owned(),
     };
-    let mut lines = vec![format!("~ = predicted, {rests}; {batch}. Ranges are 80% intervals.")];
+    let mut lines = vec![format!("~ = predicted, {basis}; {batch}. Ranges are 80% intervals.")];
     if comparison.rows.iter().any(|row| row.energy_from == Some(EnergyFrom::Utilization)) {
         lines.push("Energy per iteration, from board power and predicted utilization.".to_owned());
     }
@@ -229,7 +230,7 @@ fn about(comparison: &Comparison) -> Vec<String> {
     lines
 }
 
-/// The cheapest few, the fastest, and this one: the lines of a hover.
+/// Adds the measured GPU, the fastest and the cheapest ones to a hover.
 pub(super) fn in_hover(page: &mut Page, comparison: &Comparison) {
     let chosen = chosen(comparison);
     if chosen.is_empty() {
@@ -241,8 +242,8 @@ pub(super) fn in_hover(page: &mut Page, comparison: &Comparison) {
     for (row, why) in chosen {
         let mut parts = vec![estimated(row, units::duration(row.time_ns.value))];
         if let Some(rate) = row.samples_per_second {
-            let told = format!("{} samples/s", units::significant(rate.value));
-            parts.push(estimated(row, told));
+            let rate = format!("{} samples/s", units::significant(rate.value));
+            parts.push(estimated(row, rate));
         }
         parts.extend(row.peak_share.map(|_| format!("{} of its memory", memory(row))));
         if let Some(usd) = row.usd_per_million_samples {
@@ -250,12 +251,13 @@ pub(super) fn in_hover(page: &mut Page, comparison: &Comparison) {
             let date = date.map(|date| format!(", price of {date}")).unwrap_or_default();
             parts.push(format!("~{} per million samples{date}", dollars(usd.value)));
         }
-        let name = shorten(&row.device.name, NAME);
+        let name = shorten(&row.device.name, MAX_NAME);
         page.item(0, &[text(format!("{name} ({why}): {}", parts.join(" · ")))]);
     }
 }
 
-/// Rows with why they are told. What does not fit is not told, but for the one that it ran on.
+/// The rows for a hover, each with the reason. GPUs without enough memory are left out, except the
+/// measured one.
 fn chosen(comparison: &Comparison) -> Vec<(&Row, &'static str)> {
     let fitting = || comparison.rows.iter().filter(|row| row.fits() != Some(false) && !row.here);
     let mut priced: Vec<(&Row, f64)> =
@@ -266,8 +268,8 @@ fn chosen(comparison: &Comparison) -> Vec<(&Row, &'static str)> {
     let is_both = cheapest.is_some() && cheapest == fastest.map(|row| row.device.name.as_str());
     let mut chosen: Vec<(&Row, &'static str)> = Vec::new();
     chosen.extend(comparison.rows.iter().find(|row| row.here).map(|row| (row, "this one")));
-    let told = if is_both { "fastest and cheapest" } else { "fastest" };
-    chosen.extend(fastest.map(|row| (row, told)));
+    let reason = if is_both { "fastest and cheapest" } else { "fastest" };
+    chosen.extend(fastest.map(|row| (row, reason)));
     for (at, (row, _)) in priced.into_iter().take(CHEAPEST).enumerate() {
         if chosen.iter().all(|(other, _)| other.device.name != row.device.name) {
             chosen.push((row, if at == 0 { "cheapest" } else { "cheap" }));
@@ -286,22 +288,22 @@ mod tests {
     use ridgeline_operators::recorded_step::{CountedOperator, RecordedStep};
     use ridgeline_predict::device_comparison::{Subject, compare, compare_with_host};
 
-    /// A step of one large product on a CPU, on three GPUs.
+    /// A CPU step of one large matrix multiplication, predicted for three GPUs.
     fn comparison() -> Comparison {
         let tensor = Tensor::new(ElementType::Float32, &[4096, 4096]);
         let arg = || Arg::Tensor(tensor.clone());
-        let product = Operator::new("aten::mm", vec![arg(), arg()], vec![tensor.clone()]);
+        let matmul = Operator::new("aten::mm", vec![arg(), arg()], vec![tensor.clone()]);
         let step = RecordedStep {
-            operators: vec![CountedOperator { operator: product, calls: 100.0 }],
+            operators: vec![CountedOperator { operator: matmul, calls: 100.0 }],
             batch_size: Some(32),
             peak_bytes: Some(20_000_000_000),
             ..RecordedStep::default()
         };
         let mut comparison =
             compare(Subject::Recorded(&step), DeviceTable::shipped()).expect("operators");
-        let kept = ["T4", "RTX3090", "H100-SXM5-80GB"];
-        comparison.rows.retain(|row| kept.contains(&row.device.name.as_str()));
-        // The model may become better: what is shown of it stays.
+        let names = ["T4", "RTX3090", "H100-SXM5-80GB"];
+        comparison.rows.retain(|row| names.contains(&row.device.name.as_str()));
+        // Fixed values, so that changes of the prediction model do not change the expected output.
         for (row, milliseconds) in comparison.rows.iter_mut().zip([300.0, 700.0, 2100.0]) {
             row.time_ns = Range::within_factor(milliseconds * 1e6, 1.5);
             row.samples_per_second = Some(Range::exact(32e3 / milliseconds));
@@ -311,9 +313,10 @@ mod tests {
         comparison
     }
 
-    /// An iteration of many small operators takes as long on every GPU, and that stands before the table.
+    /// An iteration of many small operators takes equally long on every GPU. The reason is shown
+    /// above the table.
     #[test]
-    fn an_iteration_that_the_host_holds_up() {
+    fn an_overhead_bound_iteration() {
         let tensor = Tensor::new(ElementType::Float32, &[8]);
         let arg = || Arg::Tensor(tensor.clone());
         let sum = Operator::new("aten::add.Tensor", vec![arg(), arg()], vec![tensor.clone()]);
@@ -333,7 +336,7 @@ mod tests {
         small.rows[1].waits_for_host = false;
         let some = overhead(&small).expect("said");
         assert!(some.starts_with("Overhead-bound on 1 of 2 GPUs: launching"), "{some}");
-        // Large products keep every GPU busy.
+        // Large matrix multiplications keep every GPU busy.
         assert_eq!(overhead(&comparison()), None);
         step.data_ns = 5e6;
         let waits = overhead(&compared(&step)).expect("said");
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_of_a_recording_on_a_cpu_is_shown_with_how_it_scales() {
+    fn the_recorded_cpu_overhead_is_shown_with_its_scaling() {
         let tensor = Tensor::new(ElementType::Float32, &[8]);
         let arg = || Arg::Tensor(tensor.clone());
         let sum = Operator::new("aten::add.Tensor", vec![arg(), arg()], vec![tensor.clone()]);
@@ -356,9 +359,9 @@ mod tests {
         let compared = compare_with_host(subject, DeviceTable::shipped(), Some(20e3));
         let compared = compared.expect("operators");
         expect!["Overhead-bound on all of these GPUs: launching the 240 kernels of an iteration takes longer than running them. Assumes a CPU as fast as this one: 20 µs per operator (240 operators, as recorded here) and 5.0 µs per launch. This time scales with the CPU's single-thread speed: a CPU half as fast takes twice as long. A faster GPU does not help; a larger batch, fewer kernels (`torch.compile`) or CUDA graphs do."].assert_eq(&overhead(&compared).expect("said"));
-        // 240 times 20 and 5 µs.
+        // 240 × (20 µs + 5 µs).
         assert_eq!(compared.rows[0].time_ns.value, 6e6);
-        // Nothing sensible was recorded.
+        // An invalid recorded time falls back to the assumed host.
         let without = compare_with_host(subject, DeviceTable::shipped(), Some(f64::NAN));
         assert_eq!(without, compare(subject, DeviceTable::shipped()));
     }
@@ -403,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hover_names_the_fastest_and_the_cheapest() {
+    fn a_hover_lists_the_fastest_and_the_cheapest() {
         let mut page = Page::default();
         in_hover(&mut page, &comparison());
         let (_, plain) = page.finish();
@@ -414,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_energies() {
+    fn prices_and_energies() {
         assert_eq!(
             [0.0, 0.0042, 0.31, 1.5, 312.4].map(dollars),
             ["$0", "$0.0042", "$0.31", "$1.50", "$312"]

@@ -1,4 +1,4 @@
-//! What an edit is predicted to gain, as the title of its action tells it.
+//! The predicted gain of an edit, for the title of its code action.
 
 use ridgeline_base::units;
 use ridgeline_optimize::rewrite::EditKind;
@@ -6,16 +6,17 @@ use ridgeline_optimize::study::{Study, WORTH_TELLING};
 
 use crate::what_ifs::speedup;
 
-/// What an edit is predicted to gain. The default is an unknown gain.
+/// The predicted gain of an edit. The default is an unknown gain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gain {
-    /// The time of an iteration before the edit by that after it; 0 where it is unknown.
+    /// Iteration time before the edit divided by the time after it; 0 if unknown.
     pub speedup: f64,
-    /// Behind the edit's title: `: ~1.2×, −26% memory`.
+    /// The suffix of the edit's title: `: ~1.2×, −26% memory`.
     pub text: String,
 }
 
-/// Nothing where the optimization does not apply, or gains neither time nor memory.
+/// Returns the predicted gain. `None` if the optimization does not apply, or saves neither time nor
+/// memory.
 pub fn predicted_gain(study: &Study, kind: EditKind) -> Option<Gain> {
     let name = kind.name();
     if study.what_ifs.refusals.iter().any(|refused| refused.name == name) {

@@ -1,4 +1,4 @@
-//! What an iteration gets out of its device, in words and as JSON has it.
+//! How well an iteration uses its device, as text and as JSON.
 
 use serde::Serialize;
 
@@ -8,12 +8,12 @@ use ridgeline_base::units;
 use ridgeline_profile::utilization::{Copied, Utilization};
 use ridgeline_profile::{ModuleCost, Phase, Profile, Roof};
 
-/// A share below this is not worth a word.
-const LEAST: f64 = 0.01;
-/// What is below this part of the iteration or of the peak is not worth a word.
+/// Parts below this share of the iteration, or of peak memory, are not described.
+const MIN_PART_SHARE: f64 = 0.01;
+/// Facts below this share are not shown.
 pub(super) const WORTH_TELLING: f64 = 0.005;
 
-/// Whether the products of a part ran on tensor cores: nothing where it has none, or nobody knows.
+/// Whether the GEMMs of a part ran on tensor cores. `None` if there are none, or it is unknown.
 fn tensor_cores(part: &Utilization) -> Option<String> {
     let share = part.tensor_cores()?;
     Some(match share {
@@ -23,12 +23,12 @@ fn tensor_cores(part: &Utilization) -> Option<String> {
     })
 }
 
-/// What the operators of a part reach: `FP16 34% of the peak · bandwidth 41% of the peak · tensor cores
-/// used`.
+/// The utilization that the operators of a part reach: `FP16 34% of the peak · bandwidth 41% of the
+/// peak · tensor cores used`.
 fn reached(part: &Utilization, roof: Option<&Roof>) -> Vec<String> {
     let mut facts = Vec::new();
     for (name, of_peak) in part.of_peaks(roof) {
-        // What lies below is the arithmetic of element-wise kernels, which memory limits.
+        // Lower values are the arithmetic of element-wise kernels, which are bandwidth-bound.
         if let Some(share) = of_peak.filter(|share| *share >= 0.02) {
             facts.push(format!("{name} {} of the peak", units::percent(share)));
         }
@@ -40,7 +40,7 @@ fn reached(part: &Utilization, roof: Option<&Roof>) -> Vec<String> {
     facts
 }
 
-/// What a person should know of a part that took so long: at most a few short texts.
+/// Short facts about a part of the iteration that took `elapsed_ns`.
 pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: bool) -> Vec<String> {
     let share = |time_ns: f64| share_of(time_ns, elapsed_ns);
     if !on_gpu {
@@ -62,12 +62,12 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
     if share(part.busy_ns) > 0.0 {
         facts.push(format!("GPU busy {}", units::percent(share(part.busy_ns))));
     }
-    // What a GPU reaches that has next to nothing to do says nothing of the program.
-    let works = share(part.busy_ns) >= WORTH_TELLING;
-    if works {
+    // The utilization of an almost idle GPU says nothing about the program.
+    let is_busy = share(part.busy_ns) >= WORTH_TELLING;
+    if is_busy {
         facts.extend(reached(part, profile.device.roof.as_ref()));
     }
-    if let Some(occupancy) = part.occupancy().filter(|_| works) {
+    if let Some(occupancy) = part.occupancy().filter(|_| is_busy) {
         facts.push(format!("occupancy {}", units::percent(occupancy)));
     }
     if part.launches > 0.0 {
@@ -89,23 +89,23 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
     facts
 }
 
-/// The facts of a phase, which took so long. A moment of it is not worth a word.
+/// Facts about a phase. Empty if the phase takes a negligible share of the iteration.
 pub fn of_phase(phase: Phase, profile: &Profile) -> Vec<String> {
     let part = profile.metrics.as_ref().and_then(|metrics| metrics.phases.get(phase as usize));
     of_part(part, profile.iteration.phases.get(phase), profile)
 }
 
-/// The facts of a phase, or of what a line does itself, which took so long: nothing where it is a moment
-/// of the iteration, or nothing is known of it.
+/// Facts about a phase, or about the self time of a line. Empty if it takes a negligible share of
+/// the iteration, or nothing is known.
 pub fn of_part(part: Option<&Utilization>, elapsed_ns: f64, profile: &Profile) -> Vec<String> {
     let Some((part, metrics)) = part.zip(profile.metrics.as_ref()) else { return Vec::new() };
-    if share_of_whole(elapsed_ns, profile) < LEAST {
+    if share_of_whole(elapsed_ns, profile) < MIN_PART_SHARE {
         return Vec::new();
     }
     facts(part, elapsed_ns, profile, metrics.on_gpu)
 }
 
-/// The facts of modules together: of their forward and backward passes.
+/// Facts about the forward and backward passes of several modules together.
 pub fn of_modules<'a>(
     modules: impl Iterator<Item = &'a ModuleCost>,
     profile: &Profile,
@@ -120,56 +120,56 @@ pub fn of_modules<'a>(
     of_part(all.as_ref(), passes_ns, profile)
 }
 
-/// `before the iteration 18 MB · forward 90 MB`: when what is alive at the peak was made. Nothing where
-/// that is not known; what is hardly any is left out.
-pub fn made(profile: &Profile) -> Option<String> {
-    let of = |phase: Option<Phase>| (phase, profile.memory.made.get(phase));
-    let all = std::iter::once(None).chain(Phase::ALL.map(Some)).map(of);
-    let told: Vec<String> = all
-        .filter(|(_, bytes)| share_of_peak(*bytes, profile) >= LEAST)
+/// Returns when the memory alive at the peak was allocated: `before the step 18 MB · forward 90
+/// MB`. Leaves out negligible amounts. `None` if this is not known.
+pub fn allocation_phases(profile: &Profile) -> Option<String> {
+    let bytes_of = |phase: Option<Phase>| (phase, profile.memory.made.get(phase));
+    let all = std::iter::once(None).chain(Phase::ALL.map(Some)).map(bytes_of);
+    let parts: Vec<String> = all
+        .filter(|(_, bytes)| share_of_peak(*bytes, profile) >= MIN_PART_SHARE)
         .map(|(phase, bytes)| {
             let when = phase.map_or("before the step", Phase::name);
             format!("{when} {}", units::bytes(bytes as f64))
         })
         .collect();
-    (!told.is_empty()).then(|| told.join(" · "))
+    (!parts.is_empty()).then(|| parts.join(" · "))
 }
 
-/// What a part of the iteration gets out of its device, as JSON has it: shares from 0 to 1, null where
-/// unknown or where there is none.
+/// The utilization of a part of the iteration in JSON. Shares are from 0 to 1, and null if unknown
+/// or not applicable.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct UtilizationEntry {
-    /// The GPU was busy, of the part's time.
+    /// Share of the part's time with the GPU busy.
     pub gpu_busy: Option<f64>,
-    /// The host was in operators, of the part's time.
+    /// Share of the part's time that the host spent in operators.
     pub in_operators: Option<f64>,
-    /// Of the device's peak, while operators of the type ran.
+    /// FP32 throughput as a share of the peak, while FP32 operators ran.
     pub fp32_of_peak: Option<f64>,
-    /// The same in TF32.
+    /// The same for TF32.
     pub tf32_of_peak: Option<f64>,
-    /// The same in FP16 and BF16.
+    /// The same for FP16 and BF16.
     pub fp16_of_peak: Option<f64>,
-    /// Of the memory's bandwidth, while operators ran.
+    /// Bandwidth as a share of the memory's peak, while operators ran.
     pub bandwidth_of_peak: Option<f64>,
-    /// Of the time of products.
+    /// Share of GEMM time on tensor cores.
     pub tensor_cores: Option<f64>,
-    /// The mean over kernels' time.
+    /// Occupancy, averaged over kernel time.
     pub occupancy: Option<f64>,
     /// Floating-point operations.
     pub flops: f64,
-    /// Kernels, copies and fills.
+    /// Launches of kernels, copies and fills.
     pub launches: f64,
-    /// The host within the calls that start them, as recorded, in milliseconds.
+    /// CPU time in the launch calls, as recorded, in milliseconds.
     pub launch_ms: f64,
-    /// Kernels that compute, in milliseconds.
+    /// Time of compute kernels, in milliseconds.
     pub kernel_ms: f64,
     /// Copies from host to GPU.
     pub to_device: CopyEntry,
     /// Copies from GPU to host.
     pub to_host: CopyEntry,
-    /// Kernels that communicate, in milliseconds; on a processor, exchanges with other ranks.
+    /// Time of communication kernels, in milliseconds; on a CPU, of exchanges with other ranks.
     pub communication_ms: f64,
-    /// Of that, while nothing computed.
+    /// The part of it during which nothing computed.
     pub exposed_communication_ms: f64,
 }
 
@@ -181,7 +181,7 @@ pub struct CopyEntry {
     ms: f64,
 }
 
-/// The entry of a part that took so long.
+/// Returns the entry of a part that took `elapsed_ns`.
 pub fn utilization_entry(
     part: &Utilization,
     elapsed_ns: f64,
@@ -220,7 +220,7 @@ pub(super) fn milliseconds(nanoseconds: f64) -> f64 {
     finite(nanoseconds / 1e6)
 }
 
-/// Six decimals; what is no number is 0, because JSON has no other.
+/// Rounds to six decimals. Values that are not finite become 0, because JSON cannot represent them.
 pub(super) fn finite(value: f64) -> f64 {
     if value.is_finite() { (value * 1e6).round() / 1e6 } else { 0.0 }
 }
@@ -235,13 +235,13 @@ mod tests {
     use ridgeline_profile::utilization::{Done, Metrics};
 
     #[test]
-    fn memory_is_told_by_when_it_was_made() {
+    fn peak_memory_is_split_by_time_of_allocation() {
         let mut profile = profile(TRAIN).1;
-        assert_eq!(made(&profile), None);
+        assert_eq!(allocation_phases(&profile), None);
         profile.memory.made =
             MemoryByAge { before: 18_000_000, phases: [0, 90_000_000, 11_000_000, 1_000_000, 0] };
         let expected = "before the step 18 MB · forward 90 MB · backward 11 MB";
-        assert_eq!(made(&profile).as_deref(), Some(expected));
+        assert_eq!(allocation_phases(&profile).as_deref(), Some(expected));
     }
 
     #[test]
@@ -273,17 +273,17 @@ mod tests {
         assert_eq!(facts(&part, 100e6, &profile, true), expected);
         let on_cpu = Utilization { operator_ns: 80e6, ..Utilization::default() };
         assert_eq!(facts(&on_cpu, 100e6, &profile, false), ["80% in PyTorch ops"]);
-        let of_ranks = Utilization { exposed_communication_ns: 15e6, ..on_cpu };
+        let multi_rank = Utilization { exposed_communication_ns: 15e6, ..on_cpu };
         assert_eq!(
-            facts(&of_ranks, 100e6, &profile, false),
+            facts(&multi_rank, 100e6, &profile, false),
             ["80% in PyTorch ops", "15% waiting for other ranks"]
         );
-        let hidden = Utilization { communication_ns: 40e6, ..of_ranks };
+        let hidden = Utilization { communication_ns: 40e6, ..multi_rank };
         assert_eq!(
             facts(&hidden, 100e6, &profile, false)[1..],
             ["15% waiting for other ranks", "25% communication overlapped"]
         );
-        // Nothing is known of what was not replayed, and nothing is said of what is nothing.
+        // Without metrics there are no facts, and neither are there facts about zero values.
         assert_eq!(of_part(Some(&part), 100e6, &profile), [""; 0]);
         assert_eq!(facts(&Utilization::default(), 100e6, &profile, true), [""; 0]);
         profile.metrics = Some(Arc::new(Metrics { on_gpu: true, ..Metrics::default() }));

@@ -1,5 +1,5 @@
-//! A run that failed, as a person reads it: where it stopped in their code, what was raised, the last lines of
-//! what it printed, and the likely cause with what to do.
+//! The report of a failed run: where it stopped in the user's code, the exception, the last lines
+//! of output, and the likely cause with a fix.
 
 pub mod advice;
 mod ended;
@@ -8,28 +8,28 @@ pub mod run;
 use serde::Serialize;
 
 use self::advice::{Advice, advice};
-pub(super) use self::ended::is_ended;
+pub(super) use self::ended::ended_without_exception;
 use self::run::{Reader, RunFacts};
 use super::out_of_memory::OutOfMemory;
 use ridgeline_base::units;
 
-/// Why a run failed, with paths as the profile has them.
+/// Why a run failed. Paths are as in the profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFailure {
     /// `RuntimeError`.
     pub error_type: String,
-    /// The exception's own text.
+    /// The message of the exception.
     pub message: String,
-    /// `exception`, `syntax`, `exit` or `memory`; of a run that raised nothing `timeout`, `memory_limit`, `crash`,
-    /// `short` or `exited`.
+    /// `exception`, `syntax`, `exit` or `memory`; for runs that ended without an exception
+    /// `timeout`, `memory_limit`, `crash`, `short` or `exited`.
     pub kind: String,
     /// The user's frames, outermost first.
     pub frames: Vec<FailureFrame>,
-    /// For out of memory: bytes that were asked for.
+    /// For out of memory: the size of the failed allocation, in bytes.
     pub requested_bytes: Option<u64>,
-    /// For out of memory on a GPU: what held it.
+    /// For out of memory on a GPU: what the memory was used for.
     pub memory: Option<Box<OutOfMemory>>,
-    /// What is known of the run.
+    /// Facts about the run.
     pub run: Box<RunFacts>,
 }
 
@@ -44,43 +44,43 @@ pub struct FailureFrame {
     pub name: String,
 }
 
-/// What is shown at the line that failed.
+/// The text shown at the line that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailureReport {
-    /// Where: the innermost user frame; nothing where no frame is known.
+    /// The innermost user frame. `None` if no frame is known.
     pub at: Option<FailureFrame>,
     /// `RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x10 and 20x5)`.
     pub message: String,
-    /// The frames around it, innermost first, each with what to say: `called from train`.
+    /// The calling frames, innermost first, each with its label: `called from train`.
     pub related: Vec<(FailureFrame, String)>,
-    /// The likely cause, where one is sure; `message` has its text.
+    /// The likely cause, if a rule is sure; `message` includes its text.
     pub advice: Option<Advice>,
 }
 
-/// The same as a page of the terminal.
+/// The report for the terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailurePage {
     /// What happened, and where.
     pub what: String,
-    /// The last lines of what the program printed, and what to do; may be empty.
+    /// The last lines of output, and what to do. May be empty.
     pub next: String,
 }
 
-/// A message is cut after this many characters.
+/// The maximum length of a message, in characters.
 const MAX_MESSAGE: usize = 1_000;
-/// Deep recursion is told by its innermost frames.
+/// The maximum number of calling frames. For deep recursion these are the innermost ones.
 const MAX_RELATED: usize = 20;
 
-/// Frames around the innermost one on a page of the terminal.
-const MOST_CALLERS: usize = 4;
-/// Lines of output on one.
-const MOST_OUTPUT: usize = 6;
+/// The maximum number of calling frames in the terminal.
+const MAX_CALLERS: usize = 4;
+/// The maximum number of lines of program output in the terminal.
+const MAX_OUTPUT_LINES: usize = 6;
 
-/// How a failure is told at its line.
+/// Builds the report that is shown at the line that failed.
 pub fn report(failure: &RunFailure, reader: Reader) -> FailureReport {
     let mut frames = failure.frames.iter().rev().filter(|frame| frame.line > 0).cloned();
     let at = frames.next();
-    let held = failure.memory.iter().flat_map(|memory| memory.places());
+    let memory_places = failure.memory.iter().flat_map(|memory| memory.places());
     let related = frames
         .take(MAX_RELATED)
         .map(|frame| {
@@ -90,11 +90,11 @@ pub fn report(failure: &RunFailure, reader: Reader) -> FailureReport {
             };
             (frame, text)
         })
-        .chain(held)
+        .chain(memory_places)
         .collect();
     let advice = advice(failure, reader);
     let mut message = message(failure, reader);
-    let is_silent = ended::is_ended(failure) || failure.kind == "exit";
+    let is_silent = ended::ended_without_exception(failure) || failure.kind == "exit";
     if is_silent
         && let Some(last) = own_output(failure, 1).last().filter(|line| !message.ends_with(*line))
     {
@@ -111,35 +111,35 @@ pub fn report(failure: &RunFailure, reader: Reader) -> FailureReport {
     FailureReport { at, message, related, advice }
 }
 
-/// How it is told in the terminal. `place` says how a file of the project is named.
+/// Builds the report for the terminal. `place` returns the displayed path of a project file.
 pub fn page(failure: &RunFailure, place: impl Fn(&str) -> String) -> FailurePage {
     let reader = Reader::Terminal;
     let mut what = String::new();
     let mut frames = failure.frames.iter().rev();
-    if let Some(frame) = frames.next().filter(|_| !ended::is_ended(failure)) {
+    if let Some(frame) = frames.next().filter(|_| !ended::ended_without_exception(failure)) {
         what.push_str(&format!("{}:{}: ", place(&frame.path), frame.line));
     }
     what.push_str(&message(failure, reader).replace('\n', "\n  "));
-    if !ended::is_ended(failure) {
+    if !ended::ended_without_exception(failure) {
         let callers: Vec<&FailureFrame> = frames.collect();
-        for frame in callers.iter().take(MOST_CALLERS) {
+        for frame in callers.iter().take(MAX_CALLERS) {
             let name = shorten(&frame.name, 100);
             what.push_str(&format!("\n  called from {}:{} in {name}", frame.path, frame.line));
         }
-        if callers.len() > MOST_CALLERS {
-            what.push_str(&format!("\n  and {} more callers", callers.len() - MOST_CALLERS));
+        if callers.len() > MAX_CALLERS {
+            what.push_str(&format!("\n  and {} more callers", callers.len() - MAX_CALLERS));
         }
     }
-    let mut so_far = how_far(failure);
-    let output = own_output(failure, MOST_OUTPUT);
+    let mut progress = progress_before_exit(failure);
+    let output = own_output(failure, MAX_OUTPUT_LINES);
     if !output.is_empty() {
-        let whose = match so_far.is_empty() {
+        let label = match progress.is_empty() {
             true => "Last output of the program:",
             false => "Last output:",
         };
-        so_far = format!("{so_far} {whose}").trim_start().to_owned();
+        progress = format!("{progress} {label}").trim_start().to_owned();
     }
-    let mut next = vec![so_far];
+    let mut next = vec![progress];
     next.extend(output.iter().map(|line| format!("  | {line}")));
     match advice(failure, reader) {
         Some(advice) => next.push(advice.text),
@@ -149,58 +149,59 @@ pub fn page(failure: &RunFailure, place: impl Fn(&str) -> String) -> FailurePage
     FailurePage { what, next: next.join("\n") }
 }
 
-/// The last lines that say something new: an exception's own text, and those behind it, are told already.
-pub(super) fn own_output(failure: &RunFailure, most: usize) -> Vec<String> {
-    let told = told_already(failure);
-    let is_told = |line: &str| {
-        let whole = line.trim_end_matches('…');
-        // A long line was cut.
-        let is_cut = whole.len() < line.len() && whole.len() > 100;
-        told.iter().any(|text| line.ends_with(text) || is_cut && text.starts_with(whole))
+/// Returns the last lines of output, without the traceback's final lines, which repeat the
+/// exceptions that the report already shows.
+pub(super) fn own_output(failure: &RunFailure, limit: usize) -> Vec<String> {
+    let reported = reported_lines(failure);
+    let is_reported = |line: &str| {
+        let uncut = line.trim_end_matches('…');
+        // A long line was truncated.
+        let is_cut = uncut.len() < line.len() && uncut.len() > 100;
+        reported.iter().any(|text| line.ends_with(text) || is_cut && text.starts_with(uncut))
     };
-    let of_worker = format!("{}: Caught ", failure.error_type);
+    let worker_prefix = format!("{}: Caught ", failure.error_type);
     let mut lines: Vec<&String> = failure.run.output.iter().collect();
-    // What the traceback ends with, and the further lines of its message.
+    // Drop the end of the traceback and the remaining lines of its message.
     if failure.kind == "syntax" {
         let at = lines.iter().rposition(|line| line.starts_with("  File \""));
         lines.truncate(at.unwrap_or(lines.len()));
     } else if failure.kind != "exit"
         && let Some(at) =
-            lines.iter().position(|line| is_told(line) || line.starts_with(&of_worker))
+            lines.iter().position(|line| is_reported(line) || line.starts_with(&worker_prefix))
     {
         lines.truncate(at);
     }
-    let from = lines.len().saturating_sub(most);
+    let from = lines.len().saturating_sub(limit);
     lines.iter().skip(from).map(|line| shorten(line, 200)).collect()
 }
 
-/// The lines that a traceback ends with: of the exception and of those behind it.
-fn told_already(failure: &RunFailure) -> Vec<String> {
+/// The final lines of the traceback: the exception and its causes.
+fn reported_lines(failure: &RunFailure) -> Vec<String> {
     if failure.error_type.is_empty() {
         return Vec::new();
     }
-    let mut told: Vec<String> = (failure.message.lines())
+    let mut reported: Vec<String> = (failure.message.lines())
         .filter_map(|line| line.strip_prefix("caused by "))
         .map(str::to_owned)
         .collect();
     let first = failure.message.lines().next().unwrap_or_default();
-    // The text of a worker's exception is told with where that was.
-    told.push(match first.split(" (in ").next().unwrap_or_default().trim_end() {
+    // The message of a worker's exception ends with its location.
+    reported.push(match first.split(" (in ").next().unwrap_or_default().trim_end() {
         "" => failure.error_type.clone(),
         own => format!("{}: {own}", failure.error_type),
     });
-    told
+    reported
 }
 
-/// How far the program came.
-fn how_far(failure: &RunFailure) -> String {
+/// How many iterations the program ran, as a sentence.
+fn progress_before_exit(failure: &RunFailure) -> String {
     let program = match failure.run.program.as_str() {
         "" => "The program",
         program => program,
     };
     match (failure.kind.as_str(), failure.run.iterations) {
         ("syntax", _) | (_, None) => String::new(),
-        _ if ended::is_ended(failure) => String::new(),
+        _ if ended::ended_without_exception(failure) => String::new(),
         (_, Some(0)) => format!("{program} exited before its first iteration."),
         (_, Some(1)) => format!("{program} exited after one iteration."),
         (_, Some(seen)) => format!("{program} exited after {seen} iterations."),
@@ -208,59 +209,60 @@ fn how_far(failure: &RunFailure) -> String {
 }
 
 fn message(failure: &RunFailure, reader: Reader) -> String {
-    if ended::is_ended(failure) {
+    if ended::ended_without_exception(failure) {
         return ended::what(failure, reader);
     }
-    let own = shorten(failure.message.trim(), MAX_MESSAGE);
-    let named = match (failure.error_type.as_str(), own.as_str()) {
+    let text = shorten(failure.message.trim(), MAX_MESSAGE);
+    let named = match (failure.error_type.as_str(), text.as_str()) {
         ("", "") => "The run failed without an error message".to_owned(),
-        ("", own) => own.to_owned(),
+        ("", text) => text.to_owned(),
         (error, "") => error.to_owned(),
-        (error, own) => format!("{error}: {own}"),
+        (error, text) => format!("{error}: {text}"),
     };
     match failure.kind.as_str() {
         "memory" if failure.memory.is_some() => memory_report(failure),
         "memory" => {
-            let asked = failure.requested_bytes.map_or_else(
+            let headline = failure.requested_bytes.map_or_else(
                 || "Out of memory at this line".to_owned(),
                 |bytes| {
                     format!("Out of memory: tried to allocate {} at this line", binary_bytes(bytes))
                 },
             );
-            format!("{asked}\n{named}")
+            format!("{headline}\n{named}")
         }
         "exit" => exit_message(failure),
         _ => named,
     }
 }
 
-/// What a program that exits by itself said, where that is known.
+/// The message of a program that exited by itself, with the error of its argument parser if known.
 fn exit_message(failure: &RunFailure) -> String {
-    let own = shorten(failure.message.trim(), MAX_MESSAGE);
+    let text = shorten(failure.message.trim(), MAX_MESSAGE);
     match advice::usage_error(&failure.run.output) {
-        // What the parser raised within says the same.
-        Some(said) => {
-            let exit = own.lines().next().unwrap_or_default();
-            format!("{exit}: {}", shorten(said, MAX_MESSAGE))
+        // The exception inside the parser repeats this text.
+        Some(usage_error) => {
+            let exit = text.lines().next().unwrap_or_default();
+            format!("{exit}: {}", shorten(usage_error, MAX_MESSAGE))
         }
-        None => own,
+        None => text,
     }
 }
 
-/// What held the memory, in place of the allocator's own message. Another exception that was raised
-/// from it keeps its text.
+/// What the memory was used for, instead of the allocator's message. Another exception raised from
+/// it keeps its text.
 fn memory_report(failure: &RunFailure) -> String {
     let Some(memory) = &failure.memory else { return String::new() };
     let mut lines = vec![memory.headline()];
     if !failure.error_type.ends_with("OutOfMemoryError") {
-        let own = failure.message.split("\ncaused by ").next().unwrap_or_default().trim();
-        lines.push(shorten(&format!("{}: {own}", failure.error_type), MAX_MESSAGE));
+        let text = failure.message.split("\ncaused by ").next().unwrap_or_default().trim();
+        lines.push(shorten(&format!("{}: {text}", failure.error_type), MAX_MESSAGE));
     }
     lines.extend(memory.details());
     lines.join("\n")
 }
 
-/// PyTorch's own messages count in GiB, so that this text does not contradict the one below it.
+/// Formats bytes in GiB as PyTorch's messages do, so that this text agrees with the message below
+/// it.
 fn binary_bytes(bytes: u64) -> String {
     let bytes = bytes as f64;
     let (value, unit) = match bytes {
@@ -272,12 +274,12 @@ fn binary_bytes(bytes: u64) -> String {
     format!("{} {unit}", units::significant(value))
 }
 
-/// As it is written in a sentence: `train.csv`.
+/// Quotes a name within a sentence: `train.csv`.
 fn quoted(text: &str) -> String {
     format!("`{}`", shorten(text, 200).replace('`', "'"))
 }
 
-/// At most `limit` characters.
+/// Truncates to `limit` characters.
 fn shorten(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -308,10 +310,10 @@ mod tests {
             requested_bytes: requested,
             ..RunFailure::default()
         };
-        let told = report(&failure, Reader::Terminal);
-        let mut text = format!("{}: {}\n", told.at.map_or(0, |at| at.line), told.message);
-        for (frame, said) in told.related {
-            text += &format!("{}: {said}\n", frame.line);
+        let reported = report(&failure, Reader::Terminal);
+        let mut text = format!("{}: {}\n", reported.at.map_or(0, |at| at.line), reported.message);
+        for (frame, label) in reported.related {
+            text += &format!("{}: {label}\n", frame.line);
         }
         expected.assert_eq(&text);
     }
@@ -375,8 +377,8 @@ mod tests {
     }
 
     #[test]
-    fn a_script_of_a_package_is_run_as_a_module() {
-        let told = |path: &str| {
+    fn a_script_of_a_package_must_run_as_a_module() {
+        let message_for = |path: &str| {
             let frame = FailureFrame { path: path.into(), line: 2, ..FailureFrame::default() };
             let failure = RunFailure {
                 error_type: "ImportError".into(),
@@ -390,13 +392,13 @@ mod tests {
         expect![[r#"
             ImportError: attempted relative import with no known parent package
             This file must run as part of its package: set `module = "zoo.nets.train"` in ridgeline.toml to run it like `python -m zoo.nets.train`."#]]
-        .assert_eq(&told("zoo/nets/train.py"));
+        .assert_eq(&message_for("zoo/nets/train.py"));
         for path in ["train.py", "/zoo/train.py", "../train.py", "zoo/train"] {
-            assert_eq!(told(path).lines().count(), 1, "{path}");
+            assert_eq!(message_for(path).lines().count(), 1, "{path}");
         }
     }
 
-    /// A page of the terminal is a paragraph, a few lines of output, and what to do.
+    /// The terminal report has a paragraph, a few lines of output, and what to do.
     #[test]
     fn a_page() {
         let frame = |line| FailureFrame { path: "a.py".into(), line, name: format!("f{line}") };
@@ -435,14 +437,14 @@ mod tests {
     }
 
     #[test]
-    fn deep_recursion_and_long_messages_are_cut() {
+    fn deep_recursion_and_long_messages_are_truncated() {
         let frame = FailureFrame { path: "é".into(), line: 1, name: "é".repeat(9_000) };
         let failure = RunFailure {
             message: "漢".repeat(9_000),
             frames: vec![frame; 9_000],
             ..RunFailure::default()
         };
-        let told = report(&failure, Reader::Terminal);
-        assert_eq!((told.related.len(), told.message.chars().count()), (20, 1_001));
+        let reported = report(&failure, Reader::Terminal);
+        assert_eq!((reported.related.len(), reported.message.chars().count()), (20, 1_001));
     }
 }

@@ -1,18 +1,18 @@
-//! What `ridgeline profile --json` writes where the program failed.
+//! The JSON document that `ridgeline profile --json` writes if the program fails.
 //! `docs/schema/failure.schema.json` describes it.
 
 use serde::Serialize;
 
 use super::failure::advice::{Advice, advice};
 use super::failure::run::Reader;
-use super::failure::{FailureFrame, RunFailure, is_ended, own_output};
+use super::failure::{FailureFrame, RunFailure, ended_without_exception, own_output};
 use super::out_of_memory::OutOfMemory;
 
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
 
-/// Lines of the program's output.
-const MOST_OUTPUT: usize = 20;
+/// The maximum number of lines of program output.
+const MAX_OUTPUT_LINES: usize = 20;
 
 /// A failed run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -37,12 +37,13 @@ struct Entry {
     advice: Option<Advice>,
 }
 
-/// The document of a failed run.
+/// Returns the document of a failed run.
 pub fn document(failure: &RunFailure) -> Document {
     let advice = advice(failure, Reader::Terminal);
-    let output = own_output(failure, MOST_OUTPUT);
-    // Of a program that raised, it is the agent's own.
-    let exit_code = failure.run.end.code.filter(|_| is_ended(failure)).map(i64::from);
+    let output = own_output(failure, MAX_OUTPUT_LINES);
+    // After an exception, the exit code of the process is that of the agent.
+    let exit_code =
+        failure.run.end.code.filter(|_| ended_without_exception(failure)).map(i64::from);
     let RunFailure { error_type, message, kind, frames, requested_bytes, memory, run } =
         failure.clone();
     Document {

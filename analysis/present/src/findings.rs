@@ -1,4 +1,4 @@
-//! Findings as a person reads them: in a terminal, a hover, a diagnostic; and as JSON.
+//! Findings in the terminal, in a hover, in a diagnostic, and as JSON.
 
 use serde::Serialize;
 
@@ -11,16 +11,16 @@ use ridgeline_diagnose::finding::{Cost, Finding, Place};
 use ridgeline_diagnose::severity::{Severity, severity, weight};
 use ridgeline_profile::Profile;
 
-/// So many causes the summary of a run shows.
-const IN_SUMMARY: usize = 3;
-/// So many a terminal shows where all are asked for.
-const IN_TERMINAL: usize = 50;
-/// So many places that belong to one finding are told.
-const RELATED: usize = 4;
-/// So many findings of a line a hover tells.
-const IN_HOVER: usize = 2;
+/// The maximum number of groups in the summary of a run.
+const MAX_IN_SUMMARY: usize = 3;
+/// The maximum number of groups in the terminal if all are requested.
+const MAX_IN_TERMINAL: usize = 50;
+/// The maximum number of related places shown for a finding.
+const MAX_RELATED: usize = 4;
+/// The maximum number of findings in a hover.
+const MAX_IN_HOVER: usize = 2;
 
-/// A finding as JSON has it. Unknown is `null`.
+/// A finding in JSON. Unknown values are `null`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entry {
     rule: String,
@@ -44,10 +44,10 @@ struct RelatedPlace {
 }
 
 impl Entry {
-    /// One finding of a measured iteration.
+    /// Returns the entry of a finding in a measured iteration.
     pub fn of(finding: &Finding, profile: &Profile) -> Entry {
-        let cost = finding.cost.map(sound);
-        // What costs time costs bytes only where it says so.
+        let cost = finding.cost.map(finite);
+        // A cost with neither time nor bytes is reported as zero time.
         let time_ns = cost.filter(|cost| cost.time_ns > 0.0 || cost.bytes == 0.0);
         let bytes = cost.filter(|cost| cost.bytes > 0.0);
         Entry {
@@ -65,7 +65,7 @@ impl Entry {
         }
     }
 
-    /// All of them, in their order.
+    /// Returns the entries of all findings, in the same order.
     pub fn all(findings: &[Finding], profile: &Profile) -> Vec<Entry> {
         findings.iter().map(|finding| Entry::of(finding, profile)).collect()
     }
@@ -75,16 +75,16 @@ fn related((place, message): &(Place, String)) -> RelatedPlace {
     RelatedPlace { file: place.path.clone(), line: place.line, message: message.clone() }
 }
 
-/// A cost whose numbers are numbers.
-fn sound(cost: Cost) -> Cost {
-    let sound = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
-    Cost { time_ns: sound(cost.time_ns), bytes: sound(cost.bytes), ..cost }
+/// Replaces invalid numbers in a cost by 0.
+fn finite(cost: Cost) -> Cost {
+    let finite = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
+    Cost { time_ns: finite(cost.time_ns), bytes: finite(cost.bytes), ..cost }
 }
 
-/// `1.2 ms of an iteration (12%)`, `~340 MB at the peak (4%)`, or both; nothing where it was not
+/// `1.2 ms per iteration (12%)`, `~340 MB of peak memory (4%)`, or both. `None` if the cost was not
 /// measured.
 pub fn cost(finding: &Finding, profile: &Profile) -> Option<String> {
-    let cost = sound(finding.cost?);
+    let cost = finite(finding.cost?);
     let mark = if cost.is_predicted { "~" } else { "" };
     let mut parts = Vec::new();
     if cost.time_ns > 0.0 {
@@ -98,8 +98,8 @@ pub fn cost(finding: &Finding, profile: &Profile) -> Option<String> {
     Some(if parts.is_empty() { "no time saved".to_owned() } else { parts.join(", ") })
 }
 
-/// A finding in plain text: what it is and what it costs, and in a line of its own why. Without a
-/// measurement it says so.
+/// Formats a finding as plain text: the problem with its cost, and the reason on a second line.
+/// Says so if nothing was measured.
 pub fn told(finding: &Finding, profile: Option<&Profile>) -> String {
     let why = clean(&finding.why);
     let gap = if why.is_empty() { "" } else { "\n" };
@@ -110,23 +110,23 @@ fn heading(finding: &Finding, profile: Option<&Profile>) -> String {
     let message = clean(&finding.message);
     match profile.and_then(|profile| cost(finding, profile)) {
         Some(cost) => format!("{message}: {cost}"),
-        None => format!("{message} ({})", unknown(finding)),
+        None => format!("{message} ({})", no_cost(finding)),
     }
 }
 
-/// What stands where a cost would.
-fn unknown(finding: &Finding) -> &'static str {
+/// The text in place of an unknown cost.
+fn no_cost(finding: &Finding) -> &'static str {
     if finding.is_measured { "cost unknown" } else { "not measured" }
 }
 
-/// Findings in a hover, the line's other numbers below.
+/// Adds findings to a hover.
 pub(super) fn in_hover(page: &mut Page, findings: &[(&Finding, Option<&Profile>)]) {
-    for (finding, profile) in findings.iter().take(IN_HOVER) {
+    for (finding, profile) in findings.iter().take(MAX_IN_HOVER) {
         page.line(&[strong(heading(finding, *profile)), text(" · "), name(finding.rule)]);
         if !finding.why.is_empty() {
             page.line(&with_code(&finding.why));
         }
-        let related = finding.related.iter().take(RELATED);
+        let related = finding.related.iter().take(MAX_RELATED);
         let related: Vec<String> =
             related.map(|(place, what)| format!("{}:{} {what}", place.path, place.line)).collect();
         if !related.is_empty() {
@@ -136,12 +136,12 @@ pub(super) fn in_hover(page: &mut Page, findings: &[(&Finding, Option<&Profile>)
             page.line(&[text(format!("Fix available as a code action: {}", fix.title()))]);
         }
     }
-    if let Some(more) = findings.len().checked_sub(IN_HOVER).filter(|more| *more > 0) {
+    if let Some(more) = findings.len().checked_sub(MAX_IN_HOVER).filter(|more| *more > 0) {
         page.line(&[text(format!("and {more} more in the panel"))]);
     }
 }
 
-/// What stands before a finding in a terminal.
+/// The mark before a finding in the terminal.
 fn mark(severity: Severity) -> &'static str {
     match severity {
         Severity::Warning => "!!",
@@ -150,7 +150,7 @@ fn mark(severity: Severity) -> &'static str {
     }
 }
 
-/// Findings of one cause: those of one rule, known in the same way.
+/// Findings of one rule, either all measured or all predicted.
 struct Group<'a> {
     findings: Vec<&'a Finding>,
     is_predicted: bool,
@@ -159,7 +159,8 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// The costliest first: of equal severity what was measured comes before what was predicted.
+    /// Groups findings, most severe first. Of equal severity, measured groups come first, then the
+    /// most expensive.
     fn all(findings: &'a [Finding], profile: &Profile) -> Vec<Group<'a>> {
         let mut groups: Vec<Group<'a>> = Vec::new();
         for finding in findings {
@@ -190,23 +191,23 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The terminal's page; empty where nothing was found. `all` shows more than the first few.
+/// Formats findings for the terminal; empty if there are none. `all` shows more than the first few.
 pub fn page(findings: &[Finding], profile: &Profile, style: Style, all: bool) -> String {
     let groups = Group::all(findings, profile);
-    let shown = groups.get(..if all { IN_TERMINAL } else { IN_SUMMARY }).unwrap_or(&groups);
+    let shown = groups.get(..if all { MAX_IN_TERMINAL } else { MAX_IN_SUMMARY }).unwrap_or(&groups);
     let mut page = String::new();
     for (title, is_predicted) in [("Findings", false), ("Findings (~ = predicted savings)", true)] {
-        let mut of_kind =
+        let mut groups_of_kind =
             shown.iter().filter(|group| group.is_predicted == is_predicted).peekable();
-        if of_kind.peek().is_some() {
+        if groups_of_kind.peek().is_some() {
             page += &format!("\n{}\n", style.bold(title));
         }
-        of_kind.for_each(|group| page += &in_terminal(group, profile, style));
+        groups_of_kind.for_each(|group| page += &in_terminal(group, profile, style));
     }
     let more: usize = groups.iter().skip(shown.len()).map(|group| group.findings.len()).sum();
     if more > 0 {
-        let how = if all { "--json has" } else { "--findings shows" };
-        page += &format!("   {}\n", style.faint(&format!("and {more} more: {how} all of them")));
+        let hint = if all { "--json has" } else { "--findings shows" };
+        page += &format!("   {}\n", style.faint(&format!("and {more} more: {hint} all of them")));
     }
     page
 }
@@ -215,26 +216,26 @@ fn in_terminal(group: &Group<'_>, profile: &Profile, style: Style) -> String {
     let Some((first, others)) = group.findings.split_first() else { return String::new() };
     let Place { path, line } = &first.at;
     let cost = cost(first, profile);
-    let cost = cost.map_or_else(|| format!(" ({})", unknown(first)), |cost| format!(" · {cost}"));
+    let cost = cost.map_or_else(|| format!(" ({})", no_cost(first)), |cost| format!(" · {cost}"));
     let mark = mark(group.severity);
     let message = clean(&first.message);
     let mut text = format!("{mark} {}:{line}  {message}{cost}\n", clean(path));
-    let mut about = first.rule.to_owned();
+    let mut details = first.rule.to_owned();
     if let Some(fix) = first.fix {
-        about += &format!(" · fix: {}", fix.name());
+        details += &format!(" · fix: {}", fix.name());
     }
     if !others.is_empty() {
         let places: Vec<String> = others
             .iter()
-            .take(RELATED)
+            .take(MAX_RELATED)
             .map(|other| format!("{}:{}", clean(&other.at.path), other.at.line))
             .collect();
-        about += &format!(" · also at {}", places.join(", "));
-        if let Some(more) = others.len().checked_sub(RELATED).filter(|more| *more > 0) {
-            about += &format!(" and {more} more");
+        details += &format!(" · also at {}", places.join(", "));
+        if let Some(more) = others.len().checked_sub(MAX_RELATED).filter(|more| *more > 0) {
+            details += &format!(" and {more} more");
         }
     }
-    text += &format!("   {}\n", style.faint(&about));
+    text += &format!("   {}\n", style.faint(&details));
     text
 }
 
@@ -319,7 +320,8 @@ mod tests {
 
     #[test]
     fn as_json() {
-        let of = |cost| serde_json::to_value(Entry::of(&finding(cost), &profile())).expect("JSON");
+        let entry_of =
+            |cost| serde_json::to_value(Entry::of(&finding(cost), &profile())).expect("JSON");
         expect![[r#"
             {
               "bytes": null,
@@ -340,14 +342,16 @@ mod tests {
               "time_ms": 1.2,
               "why": "Python stands still until the GPU is done."
             }"#]]
-        .assert_eq(&serde_json::to_string_pretty(&of(Some(Cost::time(1.2e6)))).expect("JSON"));
-        let of_memory = of(Some(Cost::bytes(5e6).predicted()));
-        assert_eq!((&of_memory["time_ms"], &of_memory["bytes"]), (&().into(), &5e6.into()));
-        assert_eq!(of_memory["is_predicted"], true);
-        let unmeasured = of(None);
+        .assert_eq(
+            &serde_json::to_string_pretty(&entry_of(Some(Cost::time(1.2e6)))).expect("JSON"),
+        );
+        let memory_cost = entry_of(Some(Cost::bytes(5e6).predicted()));
+        assert_eq!((&memory_cost["time_ms"], &memory_cost["bytes"]), (&().into(), &5e6.into()));
+        assert_eq!(memory_cost["is_predicted"], true);
+        let unmeasured = entry_of(None);
         assert_eq!((&unmeasured["time_ms"], &unmeasured["bytes"]), (&().into(), &().into()));
         assert_eq!(unmeasured["severity"], "hint");
-        let broken = of(Some(Cost { time_ns: f64::NAN, bytes: -1.0, is_predicted: false }));
+        let broken = entry_of(Some(Cost { time_ns: f64::NAN, bytes: -1.0, is_predicted: false }));
         assert_eq!((&broken["time_ms"], &broken["bytes"]), (&0.0.into(), &().into()));
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests of this crate present.
+//! Fixtures for the tests of this crate.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use ridgeline_python::SourceIndex;
 
 use crate::cost_map::CostMap;
 
-/// Says what the device is used for: by the iteration, its forward and backward pass, the costliest lines,
-/// the model and its costliest layer.
-pub(crate) fn used(profile: &mut Profile, on_gpu: bool) {
+/// Adds utilization to a profile: of the iteration, its forward and backward pass, the most
+/// expensive lines, the model and its most expensive layer.
+pub(crate) fn add_utilization(profile: &mut Profile, on_gpu: bool) {
     let part = |busy_ns: f64| match on_gpu {
         false => Utilization { operator_ns: 0.8 * busy_ns, ..Utilization::default() },
         true => Utilization {
@@ -40,7 +40,7 @@ pub(crate) fn used(profile: &mut Profile, on_gpu: bool) {
     }
 }
 
-/// The profile of `marked`, on `today` or on the same text.
+/// Builds the profile of `marked` and maps it to `today`, or to the text that ran.
 pub(crate) fn costs(marked: &str, today: Option<&str>) -> (Profile, CostMap, SourceIndex) {
     let (text, profile) = profile(marked);
     let index = SourceIndex::new(today.unwrap_or(&text));

@@ -1,6 +1,6 @@
-//! Heat: in which statements an iteration's time is spent, for a strip of colour beside the text.
+//! Heat: the statements in which an iteration's time is spent, for a color strip next to the text.
 //!
-//! It is the time that the statement's hint shows, so that the two agree.
+//! It uses the time of the statement's hint, so that the two agree.
 
 use std::ops::Range;
 
@@ -9,31 +9,31 @@ use super::share::share_of_whole;
 use crate::cost_map::CostMap;
 use ridgeline_profile::{Profile, Provenance};
 
-/// A strip with more marks than this shows no place in particular.
+/// The maximum number of marks. With more, the strip would not point anywhere in particular.
 pub const MAX_STATEMENTS: usize = 64;
 
-/// Statements under this share of the iteration are cold.
-const LEAST_SHARE: f64 = 0.002;
+/// Statements below this share of the iteration get no mark.
+const MIN_SHARE: f64 = 0.002;
 
-/// A statement that is hot.
+/// A statement that takes a relevant share of the iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotStatement {
-    /// Bytes of the statement; of a compound statement, its header.
+    /// Byte range of the statement, or of its header if it is a compound statement.
     pub span: Range<usize>,
-    /// Of the iteration's time, with what the statement calls: 0 to 1.
+    /// Share of the iteration's time, 0 to 1, including calls.
     pub share: f64,
-    /// Where the number comes from.
+    /// The origin of the number.
     pub provenance: Provenance,
 }
 
-/// The hottest statements of one file, hottest first.
+/// Returns the hottest statements of one file, hottest first.
 pub fn heat(profile: &Profile, costs: &CostMap) -> Vec<HotStatement> {
     let hot = costs.statements.iter().filter_map(|cost| {
         let share = share_of_whole(shown_ns(profile, costs, cost)?, profile);
         Some(HotStatement { span: cost.span.clone(), share, provenance: cost.provenance })
     });
-    let mut hot: Vec<HotStatement> = hot.filter(|found| found.share >= LEAST_SHARE).collect();
-    // The sort is stable: of equals, the upper one comes first.
+    let mut hot: Vec<HotStatement> = hot.filter(|found| found.share >= MIN_SHARE).collect();
+    // The sort is stable: equal statements stay in source order.
     hot.sort_by(|a, b| b.share.total_cmp(&a.share));
     hot.truncate(MAX_STATEMENTS);
     hot
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_statement_says_so() {
+    fn a_changed_statement_is_stale() {
         let (text, _) = ridgeline_compare::fixture::profile(TRAIN);
         let today = text.replace("torch.relu", "torch.tanh");
         let (profile, costs, index) = costs(TRAIN, Some(&today));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_can_be_told_apart() {
+    fn the_number_of_marks_is_limited() {
         let marked: String =
             (0..200).map(|line| format!("f({line})  #= f{}\n", 1 + line % 7)).collect();
         let (profile, costs, _) = costs(&marked, None);

@@ -1,18 +1,18 @@
 //! Inlay hints: the time of a statement at the end of its line.
 //!
 //! A hint on every line would be noise, so these have none:
-//! - what takes little of the iteration, or little time at all;
-//! - lines that everything runs below, such as `main()`: 100% there tells nothing. Within the
-//!   training loop they stay, because that is where a person looks;
-//! - the `for` of the training loop, but for its wait for data: the iteration's time is in the lens
-//!   above it.
+//! - statements that take a small share of the iteration, or little time;
+//! - lines that enclose everything, such as `main()`: 100% there is no information. Within the
+//!   training loop they have hints, because that is where users look;
+//! - the `for` of the training loop, except for its wait for data: the lens above it has the
+//!   iteration time.
 //!
-//! A line that runs a forward pass and so has a part in the backward pass shows the two apart, `fwd 93 · bwd 94
-//! ms`: its backward time is in that of `loss.backward()`, too, and shares of both would add up to more than
-//! the iteration.
+//! A line with both forward and backward time shows them separately, `fwd 93 · bwd 94 ms`: its
+//! backward time is also part of `loss.backward()`, so shares that include both would add up to
+//! more than the iteration.
 //!
-//! A hint says what changed since an earlier run where a person wants that and it can be told from
-//! noise: `4.2 ms · 8% ▲0.6`, in the unit of the time.
+//! Optionally, a hint shows the change since an earlier run if it exceeds noise, in the unit of the
+//! time: `4.2 ms · 8% ▲0.6`.
 
 use std::ops::Range;
 
@@ -23,46 +23,46 @@ use ridgeline_base::units;
 use ridgeline_profile::{Phase, PhaseTimes, Profile, Provenance};
 use ridgeline_python::SourceIndex;
 
-/// A hint is shorter than this, in characters.
+/// Hints are shorter than this, in characters.
 pub const MAX_CHARACTERS: usize = 24;
 
 /// A text at the end of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// Where it stands: after the last character of the statement's last line.
+    /// Byte offset after the last character of the statement's last line.
     pub offset: usize,
-    /// The line that it stands on, counted from 1.
+    /// The line of the hint, counted from 1.
     pub line: u32,
     /// `4.2 ms · 8%`.
     pub label: String,
-    /// Where the number comes from; stale ones are to be shown faded.
+    /// The origin of the number; stale hints should be faded.
     pub provenance: Provenance,
 }
 
-/// What is shown.
+/// Settings of hints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HintOptions {
-    /// Statements under this share of the iteration, 0 to 1, have no hint.
+    /// Statements below this share of the iteration, 0 to 1, have no hint.
     pub min_share: f64,
-    /// Statements under this time, in nanoseconds, have no hint.
+    /// Statements below this time, in nanoseconds, have no hint.
     pub min_duration_ns: f64,
-    /// Lines that made modules show what those modules cost.
+    /// Whether lines that create modules show the cost of those modules.
     pub definitions: bool,
-    /// The loop's line says how long an iteration takes, for editors that show no lenses.
+    /// Whether the loop's line shows the iteration time, for editors without lenses.
     pub headline: bool,
-    /// What changed is shown since this run.
+    /// The run that changes are shown against.
     pub change: Since,
 }
 
-/// The run that changes are counted from.
+/// The run that changes are shown against.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Since {
     /// No changes are shown.
     #[default]
     Off,
-    /// The run before.
+    /// The previous run.
     LastRun,
-    /// The newest run of the commit that HEAD was.
+    /// The latest run of the commit at HEAD.
     Head,
 }
 
@@ -78,7 +78,8 @@ impl Default for HintOptions {
     }
 }
 
-/// The hints of one file within `range` (bytes of today's text), by place, one a line.
+/// Returns the hints of one file within `range` (bytes of the current text), in source order, at
+/// most one for each line.
 pub fn hints(
     profile: &Profile,
     costs: &CostMap,
@@ -115,13 +116,14 @@ pub fn hints(
             add(&cost.span, cost.last_line, label, cost.provenance);
         }
     }
-    // The first of a line stays: the loop's, then the statement's own, then what it made.
+    // Keep the first hint of each line: the loop, then the statement, then the modules created
+    // there.
     found.sort_by_key(|hint| hint.line);
     found.dedup_by_key(|hint| hint.line);
     found
 }
 
-/// Those that may touch `range`; spans are sorted and do not overlap.
+/// Returns the costs that may touch `range`; spans are sorted and do not overlap.
 fn in_range<'a, T>(
     costs: &'a [T],
     range: &Range<usize>,
@@ -146,7 +148,7 @@ fn statement_label(
     }
     let split = (!is_loop).then(|| split_label(&cost.total_time, cost.provenance)).flatten();
     let label = split.unwrap_or_else(|| label(time, share, cost.provenance));
-    // A loop's time is its wait alone, and what changed is all that runs in it.
+    // The time of a loop's hint is only its wait for data, but its change covers the whole body.
     let changed = changed(profile, costs, cost, options.change).filter(|_| !is_loop);
     if let Some(changed) = changed.filter(|_| cost.provenance == Provenance::Measured) {
         return Some(with_change(time, &label, changed));
@@ -161,16 +163,16 @@ fn is_training_loop(costs: &CostMap, cost: &StatementCost) -> bool {
     costs.training_loop.as_ref().is_some_and(|found| found.header == cost.span)
 }
 
-/// The nanoseconds of an iteration that a statement's hint and its heat stand for: with everything that it
-/// calls, and of the training loop its wait for data. Nothing where the statement only leads to the loop.
+/// Returns the time that a statement's hint and heat show, in nanoseconds: including calls, or only
+/// the wait for data if it is the training loop. `None` if the statement only encloses the loop.
 pub(super) fn shown_ns(profile: &Profile, costs: &CostMap, cost: &StatementCost) -> Option<f64> {
     if is_training_loop(costs, cost) {
         return Some(cost.self_time.data);
     }
-    (!encloses_everything(profile, costs, cost)).then(|| cost.total_time.total())
+    (!encloses_all_phases(profile, costs, cost)).then(|| cost.total_time.total())
 }
 
-/// `fwd 93 · bwd 94 ms`, for a line whose time is that of both passes.
+/// `fwd 93 · bwd 94 ms`, for a line with time in both passes.
 fn split_label(time: &PhaseTimes, provenance: Provenance) -> Option<String> {
     let (forward, backward) = (time.forward, time.backward);
     let is_both = forward > 0.0 && backward > 0.0;
@@ -188,22 +190,22 @@ fn split_label(time: &PhaseTimes, provenance: Provenance) -> Option<String> {
     (label.chars().count() < MAX_CHARACTERS).then_some(label)
 }
 
-/// By how many nanoseconds the statement takes longer than in the run that changes are counted from;
-/// nothing where that cannot be told from noise.
+/// Returns the increase in time since the reference run, in nanoseconds. `None` if it does not
+/// exceed noise.
 fn changed(profile: &Profile, costs: &CostMap, cost: &StatementCost, since: Since) -> Option<f64> {
-    let kept = profile.since.as_ref()?;
+    let stored = profile.since.as_ref()?;
     let changes = match since {
         Since::Off => None,
-        Since::LastRun => kept.last.as_ref(),
-        Since::Head => kept.head.as_ref(),
+        Since::LastRun => stored.last.as_ref(),
+        Since::Head => stored.head.as_ref(),
     }?;
     let file = costs.file?;
     let lines = costs.recorded_lines(profile, cost);
-    let told = lines.filter_map(|line| changes.line(file, line.line));
-    told.reduce(|sum, line| sum + line).filter(|sum| *sum != 0.0)
+    let line_changes = lines.filter_map(|line| changes.line(file, line.line));
+    line_changes.reduce(|sum, line| sum + line).filter(|sum| *sum != 0.0)
 }
 
-/// `4.2 ms · 8% ▲0.6`; without the share where that is too long.
+/// `4.2 ms · 8% ▲0.6`; without the share if that is too long.
 fn with_change(time_ns: f64, label: &str, changed_ns: f64) -> String {
     let time = units::duration(time_ns);
     let (_, unit) = units::scale(time_ns);
@@ -219,9 +221,9 @@ fn with_change(time_ns: f64, label: &str, changed_ns: f64) -> String {
     shown.into_iter().find(is_short).unwrap_or_else(|| label.to_owned())
 }
 
-/// Whether the statement only leads to the loop: all phases run below it, hardly any in it, and it
-/// is not in the loop.
-pub(super) fn encloses_everything(
+/// Returns whether the statement only encloses the loop: it is outside the loop, all phases run
+/// below it, and its self time is negligible.
+pub(super) fn encloses_all_phases(
     profile: &Profile,
     costs: &CostMap,
     cost: &StatementCost,
@@ -230,18 +232,20 @@ pub(super) fn encloses_everything(
         found.span.start <= cost.span.start && cost.span.end <= found.span.end
     });
     let phases = profile.iteration.phases;
-    let whole = phases.total();
-    // What is in no phase is mostly in no line either, so it is not asked for.
-    let told = || {
+    let iteration_ns = phases.total();
+    // Time outside any phase is mostly outside any line too, so `Other` is ignored.
+    let relevant_phases = || {
         Phase::ALL
             .into_iter()
-            .filter(|phase| *phase != Phase::Other && phases.get(*phase) > 0.02 * whole)
+            .filter(|phase| *phase != Phase::Other && phases.get(*phase) > 0.02 * iteration_ns)
     };
-    let all_phases = told().all(|phase| cost.total_time.get(phase) > 0.9 * phases.get(phase));
-    // With forward work alone, as in an inference loop, every layer's line would seem to lead there.
-    let several = told().count() > 1;
-    let own = cost.self_time.total() < 0.05 * cost.total_time.total();
-    !is_in_loop && several && all_phases && own && whole > 0.0
+    let all_phases =
+        relevant_phases().all(|phase| cost.total_time.get(phase) > 0.9 * phases.get(phase));
+    // With only a forward phase, as in an inference loop, every layer's line would seem to enclose
+    // everything.
+    let several = relevant_phases().count() > 1;
+    let is_caller = cost.self_time.total() < 0.05 * cost.total_time.total();
+    !is_in_loop && several && all_phases && is_caller && iteration_ns > 0.0
 }
 
 fn label(time_ns: f64, share: f64, provenance: Provenance) -> String {
@@ -263,7 +267,7 @@ fn headline(profile: &Profile, provenance: Provenance) -> Option<String> {
     (time_ns > 0.0).then(|| short_headline(profile, provenance, MAX_CHARACTERS, short))
 }
 
-/// A recording may say that a line took centuries.
+/// A damaged recording may contain times of centuries.
 fn short(duration: String) -> String {
     if duration.chars().count() <= 9 { duration } else { "> 1 day".to_owned() }
 }
@@ -277,7 +281,7 @@ mod tests {
     use crate::fixture::costs;
     use ridgeline_compare::fixture::{TRAIN, profile};
 
-    /// The text with its hints at the line ends, those lines alone.
+    /// Formats the lines that have hints, with the hint at the end.
     fn check(today: impl Fn(String) -> String, options: &HintOptions, expected: Expect) {
         let today = today(profile(TRAIN).0);
         let (profile, costs, index) = costs(TRAIN, Some(&today));
@@ -292,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn costly_lines_and_no_others() {
+    fn only_expensive_lines_have_hints() {
         check(
             |text| text,
             &HintOptions::default(),
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headline_where_no_lens_shows_it() {
+    fn headline_hint_for_editors_without_lenses() {
         let options = HintOptions { headline: true, min_share: 0.2, ..HintOptions::default() };
         check(
             |text| text,
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_statement_fades_and_a_deleted_one_is_gone() {
+    fn a_changed_statement_is_stale_and_a_deleted_one_has_no_hint() {
         let edit = |text: String| {
             text.replace("torch.relu", "torch.tanh")
                 .replace("        optimizer.step()\n", "")
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn both_passes_are_apart() {
+    fn forward_and_backward_are_separate() {
         let shown = |forward: f64, backward: f64, optimizer: f64| {
             let time = PhaseTimes { forward, backward, optimizer, ..PhaseTimes::default() };
             split_label(&time, Provenance::Measured)
@@ -396,14 +400,14 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_in_the_range() {
+    fn only_hints_in_the_range() {
         let (profile, costs, index) = costs(TRAIN, None);
         let line = index.lines().trimmed(index.text(), 8);
         let found = hints(&profile, &costs, &index, line, &HintOptions::default());
         assert_eq!(found.iter().map(|hint| hint.line).collect::<Vec<_>>(), [8]);
     }
 
-    /// The labels with line 8 so many milliseconds longer than in the run before.
+    /// Returns the hint of line 8 if it takes `longer_ms` more than in the previous run.
     fn labels_since(longer_ms: f64, change: Since) -> Vec<String> {
         let (mut profile, costs, index) = costs(TRAIN, None);
         let mut before = ridgeline_compare::run::Run::of(&profile);
@@ -419,17 +423,17 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_since_the_last_run() {
+    fn changes_since_the_last_run() {
         assert_eq!(labels_since(12.0, Since::LastRun), ["fwd 20 · bwd 30 ms ▲12"]);
         assert_eq!(labels_since(-25.0, Since::LastRun), ["fwd 20 · bwd 30 ms ▼25"]);
-        // Within noise, against a run that is not known, and where nobody wants it.
+        // Within noise, without the reference run, and with changes turned off.
         assert_eq!(labels_since(2.0, Since::LastRun), ["fwd 20 · bwd 30 ms"]);
         assert_eq!(labels_since(12.0, Since::Head), ["fwd 20 · bwd 30 ms"]);
         assert_eq!(labels_since(12.0, Since::Off), ["fwd 20 · bwd 30 ms"]);
     }
 
     #[test]
-    fn a_change_is_told_in_the_unit_of_its_time() {
+    fn a_change_has_the_unit_of_its_time() {
         assert_eq!(with_change(4.2e6, "4.2 ms · 8%", 0.6e6), "4.2 ms · 8% ▲0.6");
         assert_eq!(with_change(830e3, "830 µs · 0.4%", -120e3), "830 µs · 0.4% ▼120");
         assert_eq!(with_change(830e3, "830 µs · <0.1%", -1120e3), "830 µs · <0.1% ▼1120");

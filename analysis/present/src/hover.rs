@@ -1,21 +1,22 @@
-//! The hover: everything that is known of a statement, function, class or loop, for a person who
-//! knows PyTorch and need not know GPUs. What a hint or a lens says of a line is in its hover too.
+//! The hover: the details of a statement, function, class or loop, for readers who know PyTorch and
+//! need not know GPUs. It also repeats what the line's hint or lens shows.
 
+mod modules;
 mod operator_table;
 
 use std::cell::Cell;
 use std::ops::Range;
 
 use super::explained::WORTH_TELLING;
-use super::headline::told;
+use super::headline::with_provenance;
 use super::headline::{headline, moment_of_peak, peak};
 use super::lenses::kinds;
-use super::page::{Page, Piece, count, name, ordinal, quantity, strong, text};
+use super::page::{Page, Piece, count, name, ordinal, strong, text};
 use super::share::{gpu_busy, rank, share_of_peak, share_of_whole};
 use super::what_ifs;
 use super::{bottleneck, explained, iteration_times};
 use super::{devices, findings};
-use crate::cost_map::{CostMap, DefinitionCost, ScopeCost, StatementCost};
+use crate::cost_map::{CostMap, ScopeCost, StatementCost};
 use ridgeline_base::units;
 use ridgeline_diagnose::finding::Finding;
 use ridgeline_optimize::rewrite::EditKind;
@@ -23,45 +24,45 @@ use ridgeline_optimize::study::Study;
 use ridgeline_predict::device_comparison::Comparison;
 use ridgeline_profile::utilization::Utilization;
 use ridgeline_profile::{
-    Estimate, MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, Phase, PhaseTimes, Profile,
-    Provenance,
+    Estimate, MODULES_PER_LINE, MemoryByKind, ModuleId, Phase, PhaseTimes, Profile, Provenance,
 };
 use ridgeline_python::{SourceIndex, character_at};
 
-/// A text about a span, twice: editors that show no markdown get the plain one.
+/// A text about a span, also as plain text for editors without Markdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hover {
-    /// Bytes that it is about.
+    /// The byte range that the hover is about.
     pub span: Range<usize>,
-    /// As markdown.
+    /// The text as Markdown.
     pub markdown: String,
     /// The same without markup.
     pub plain: String,
 }
 
-/// A hover has at most so many lines, those between paragraphs not counted. The panel tells the rest.
-const LINES: usize = 12;
-/// So many of each are listed.
-const MODULES: usize = 3;
-const NOTES: usize = 2;
+/// The maximum number of lines, not counting blank ones. The panel shows the rest.
+const MAX_LINES: usize = 12;
+/// The maximum number of layers listed.
+const MAX_MODULES: usize = 3;
+/// The maximum number of notes, and of parts that are not attributed.
+const MAX_NOTES: usize = 2;
 
-/// What was worked out beside the profile.
+/// Results other than the profile that a hover includes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Beside<'a> {
-    /// The profile's own comparison with other devices, with the prices that a person set.
+    /// The comparison of this profile with other devices, with the user's prices.
     pub elsewhere: Option<&'a Comparison>,
-    /// What optimizations would bring.
+    /// The estimated speedups of optimizations.
     pub what_ifs: Option<&'a Study>,
-    /// What was found at the line, and the measurement that shows it.
+    /// The findings at the line, each with the measurement it is based on.
     pub findings: &'a [(&'a Finding, Option<&'a Profile>)],
-    /// Addresses that make an edit at a click, for editors that follow them.
+    /// URLs that apply an edit when clicked, for editors that follow them.
     pub links: &'a [(EditKind, String)],
 }
 
-/// What is known at `offset`. Nothing where nothing was measured there.
+/// Returns the hover at `offset`. `None` if nothing was measured or found there.
 pub fn hover(
     profile: &Profile,
-    beside: Beside<'_>,
+    context: Beside<'_>,
     costs: &CostMap,
     index: &SourceIndex,
     offset: usize,
@@ -69,21 +70,21 @@ pub fn hover(
     let line = index.lines().line_of(offset);
     let writer = Writer {
         profile,
-        beside,
+        context,
         costs,
         word: word_at(index.text(), offset),
-        findings: Cell::new(beside.findings),
+        findings: Cell::new(context.findings),
     };
-    // The last line says what measured it.
-    let mut page = Page::with_room(LINES - 1);
-    let found = !beside.findings.is_empty();
+    // The last line is reserved for the device and PyTorch version.
+    let mut page = Page::with_room(MAX_LINES - 1);
+    let found = !context.findings.is_empty();
     let mut span = found.then(|| index.lines().trimmed(index.text(), line));
 
-    let of_loop = costs
+    let training_loop = costs
         .training_loop
         .as_ref()
         .filter(|found| (found.first_line..=found.last_line).contains(&line));
-    if let Some(training) = of_loop {
+    if let Some(training) = training_loop {
         page.gap();
         writer.headline(&mut page, training.provenance);
         span.get_or_insert(training.header.clone());
@@ -98,11 +99,11 @@ pub fn hover(
         writer.definition(&mut page, cost);
         span.get_or_insert(cost.span.clone());
     }
-    let costs_something =
+    let has_cost =
         |cost: &&StatementCost| cost.total_time.total() > 0.0 || cost.total_memory.total() > 0;
-    if let Some(cost) = costs.statement_on_line(line).filter(costs_something) {
+    if let Some(cost) = costs.statement_on_line(line).filter(has_cost) {
         page.gap();
-        writer.statement(&mut page, cost, of_loop.is_some());
+        writer.statement(&mut page, cost, training_loop.is_some());
         span.get_or_insert(cost.span.clone());
     }
     writer.causes(&mut page);
@@ -114,30 +115,30 @@ pub fn hover(
     Some(Hover { span, markdown, plain })
 }
 
-/// The hover of a line of which nothing is known but what was found there.
+/// Returns the hover of a line without measurements, for its findings.
 pub fn of_findings(
     found: &[(&Finding, Option<&Profile>)],
     index: &SourceIndex,
     offset: usize,
 ) -> Option<Hover> {
-    let mut page = Page::with_room(LINES);
+    let mut page = Page::with_room(MAX_LINES);
     findings::in_hover(&mut page, found);
     let span = index.lines().trimmed(index.text(), index.lines().line_of(offset));
     let (markdown, plain) = page.finish();
     (!plain.is_empty()).then_some(Hover { span, markdown, plain })
 }
 
-/// The function or class whose `def` or `class` stands on a line, its decorators included.
+/// Returns the function or class whose `def`, `class` or decorator is on a line.
 fn scope_on_line<'a>(costs: &'a CostMap, index: &SourceIndex, line: u32) -> Option<&'a ScopeCost> {
     let statement = index.statement_on_line(line);
-    let opened = index
+    let scope = index
         .scopes()
         .iter()
         .position(|scope| scope.statement.is_some() && scope.statement == statement)?;
-    costs.scopes.iter().find(|cost| cost.scope == opened)
+    costs.scopes.iter().find(|cost| cost.scope == scope)
 }
 
-/// The name under the cursor: `conv1` of `self.conv1(x)`. Empty where there is none.
+/// Returns the name under the cursor: `conv1` of `self.conv1(x)`. Empty if there is none.
 fn word_at(text: &str, offset: usize) -> &str {
     let offset = character_at(text, offset);
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
@@ -158,16 +159,16 @@ fn word_at(text: &str, offset: usize) -> &str {
 
 struct Writer<'a> {
     profile: &'a Profile,
-    beside: Beside<'a>,
+    context: Beside<'a>,
     costs: &'a CostMap,
     /// The name under the cursor.
     word: &'a str,
-    /// What was found at the line and is not written yet.
+    /// The findings at the line that are not written yet.
     findings: Cell<&'a [(&'a Finding, Option<&'a Profile>)]>,
 }
 
 impl Writer<'_> {
-    /// Why the line costs what it does, and what to do: right below the first cost.
+    /// Writes the findings, which explain the cost and suggest a fix: right below the first cost.
     fn causes(&self, page: &mut Page) {
         findings::in_hover(page, self.findings.take());
     }
@@ -177,8 +178,8 @@ impl Writer<'_> {
         let iteration = &profile.iteration;
         page.line(&[strong(headline(profile, provenance))]);
         if let Some(before) = profile.estimate.as_ref().and_then(|estimate| estimate.before) {
-            let of = |rate| format!("{} samples/s · ", units::significant(rate));
-            let rate = before.samples_per_second().map(of).unwrap_or_default();
+            let format_rate = |rate| format!("{} samples/s · ", units::significant(rate));
+            let rate = before.samples_per_second().map(format_rate).unwrap_or_default();
             let (time, peak) = (before.time_ns, before.peak_bytes as f64);
             page.line(&[text(format!(
                 "before this edit: {rate}{} · peak {}",
@@ -194,8 +195,8 @@ impl Writer<'_> {
         }
         self.bottleneck(page);
         self.causes(page);
-        if let Some(what_ifs) = self.beside.what_ifs {
-            what_ifs::in_hover(page, what_ifs, self.beside.links);
+        if let Some(what_ifs) = self.context.what_ifs {
+            what_ifs::in_hover(page, what_ifs, self.context.links);
         }
         page.gap();
         let phases = Phase::ALL.map(|phase| (phase.name(), iteration.phases.get(phase)));
@@ -203,7 +204,7 @@ impl Writer<'_> {
             phases.into_iter().filter(|(_, time)| share_of_whole(*time, profile) >= WORTH_TELLING);
         let mut parts: Vec<String> =
             phases.map(|(name, time)| format!("{name} {}", self.time(time))).collect();
-        for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(NOTES) {
+        for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(MAX_NOTES) {
             parts.push(format!("not attributed: {} {}", part.name, self.time(part.time_ns)));
         }
         if !parts.is_empty() {
@@ -222,19 +223,19 @@ impl Writer<'_> {
             let kinds = self.memory_kinds(&profile.memory.at_peak);
             let kinds = if kinds.is_empty() { kinds } else { format!(" {kinds}") };
             page.line(&[strong(format!("Peak memory {peak}{moment}:")), text(kinds)]);
-            if let Some(made) = explained::made(profile) {
-                page.line(&[text(format!("allocated: {made}"))]);
+            if let Some(allocated) = explained::allocation_phases(profile) {
+                page.line(&[text(format!("allocated: {allocated}"))]);
             }
         }
-        for note in profile.notes.iter().take(NOTES) {
+        for note in profile.notes.iter().take(MAX_NOTES) {
             page.line(&[text(note.clone())]);
         }
-        if let Some(elsewhere) = self.beside.elsewhere {
-            devices::in_hover(page, elsewhere);
+        if let Some(comparison) = self.context.elsewhere {
+            devices::in_hover(page, comparison);
         }
     }
 
-    /// The verdict, and the other savings that are worth a word.
+    /// Writes the bottleneck and the other relevant savings.
     fn bottleneck(&self, page: &mut Page) {
         let Some(found) = &self.profile.bottleneck else { return };
         page.line(&[strong(bottleneck::verdict(found, self.profile))]);
@@ -244,28 +245,28 @@ impl Writer<'_> {
         }
     }
 
-    /// What statements' own work gets out of the device, and how long that work takes.
+    /// Returns the utilization of the statements' self time, and that time in nanoseconds.
     fn own_facts<'b>(
         &self,
         statements: impl Iterator<Item = &'b StatementCost>,
     ) -> (Vec<String>, f64) {
-        let (mut own, mut own_ns): (Option<Utilization>, f64) = (None, 0.0);
+        let (mut self_part, mut self_ns): (Option<Utilization>, f64) = (None, 0.0);
         for cost in statements {
-            own_ns += cost.self_time.total();
+            self_ns += cost.self_time.total();
             let lines = self.costs.recorded_lines(self.profile, cost);
             for part in lines.filter_map(|line| line.utilization.as_ref()) {
-                own.get_or_insert_default().add(part);
+                self_part.get_or_insert_default().add(part);
             }
         }
-        (explained::of_part(own.as_ref(), own_ns, self.profile), own_ns)
+        (explained::of_part(self_part.as_ref(), self_ns, self.profile), self_ns)
     }
 
     fn scope(&self, page: &mut Page, cost: &ScopeCost, index: &SourceIndex) {
         let total = cost.total_time.total();
-        let title = told(self.time_of(total), cost.provenance);
-        let called = index.scope_name(cost.scope);
+        let title = with_provenance(self.time_of(total), cost.provenance);
+        let name_of_scope = index.scope_name(cost.scope);
         let kind = if cost.is_class { "class" } else { "function" };
-        page.line(&[strong(title), text(format!(" in the {kind} ")), name(&called)]);
+        page.line(&[strong(title), text(format!(" in the {kind} ")), name(&name_of_scope)]);
         self.stale(page, cost.provenance, kind);
         self.causes(page);
         self.phases(page, &cost.total_time);
@@ -274,8 +275,8 @@ impl Writer<'_> {
                 cost.span.start <= statement.span.start && statement.span.end <= cost.span.end
             };
             let (facts, own_ns) = self.own_facts(self.costs.statements.iter().filter(is_inside));
-            let whose = if calls_others(own_ns, total) { "own lines: " } else { "" };
-            self.facts(page, whose, &facts);
+            let prefix = if calls_others(own_ns, total) { "own lines: " } else { "" };
+            self.facts(page, prefix, &facts);
         } else {
             let modules = self.modules(&cost.modules);
             self.facts(page, "", &explained::of_modules(modules, self.profile));
@@ -283,46 +284,22 @@ impl Writer<'_> {
         self.memory(page, &cost.total_memory);
     }
 
-    fn facts(&self, page: &mut Page, whose: &str, facts: &[String]) {
+    fn facts(&self, page: &mut Page, prefix: &str, facts: &[String]) {
         if !facts.is_empty() {
-            page.line(&[text(format!("{whose}{}", facts.join(" · ")))]);
+            page.line(&[text(format!("{prefix}{}", facts.join(" · ")))]);
         }
-    }
-
-    fn definition(&self, page: &mut Page, cost: &DefinitionCost) {
-        let total = cost.total_time.total();
-        let title = told(self.time_of(total), cost.provenance);
-        let made = match cost.modules.as_slice() {
-            [_] => "the module created here".to_owned(),
-            modules => format!("the {} modules created here", modules.len()),
-        };
-        page.line(&[strong(title), text(format!(" in {made}"))]);
-        self.stale(page, cost.provenance, "line");
-        self.causes(page);
-        self.phases(page, &cost.total_time);
-        let facts = explained::of_modules(self.modules(&cost.modules), self.profile);
-        self.facts(page, "", &facts);
-        self.memory(page, &cost.memory);
-        let parameters = self
-            .modules(&cost.modules)
-            .fold(0_u64, |sum, module| sum.saturating_add(module.parameters));
-        // A layer alone tells its own.
-        if parameters > 0 && cost.modules.len() > 1 {
-            page.line(&[text(format!("{} parameters", quantity(parameters)))]);
-        }
-        self.module_list(page, &cost.modules, !facts.is_empty());
     }
 
     fn statement(&self, page: &mut Page, cost: &StatementCost, is_loop: bool) {
         let total = cost.total_time.total();
-        let mut title = vec![strong(told(self.time_of(total), cost.provenance))];
+        let mut title = vec![strong(with_provenance(self.time_of(total), cost.provenance))];
         if is_loop {
             title.push(text(" on this line, waiting for data"));
         }
         let own = cost.self_time.total();
         let calls_lines = calls_others(own, total);
-        // The rank is that of the line's own time; beside a total that is mostly of other lines it
-        // would read as a contradiction.
+        // The rank is by self time. Next to a total that is mostly in calls it would look
+        // contradictory.
         let rank = self.rank(cost);
         if let Some(rank) = rank.as_ref().filter(|_| !calls_lines) {
             title.push(text(format!(" · {rank}")));
@@ -340,23 +317,22 @@ impl Writer<'_> {
         if own > 0.0 && calls_lines {
             let rank = rank.map(|rank| format!(" ({rank})")).unwrap_or_default();
             let below = units::duration(total - own);
-            // `loss.backward()` is the call; each operator's part of it stands at the line of the
-            // forward pass that needs it, too.
+            // The time of `loss.backward()` is also counted on the forward line of each operator.
             let only_backward = cost.total_time.backward > 0.95 * total;
-            let told = if only_backward {
+            let below_text = if only_backward {
                 format!("{below} also counted on forward lines")
             } else {
                 let own = units::duration(own);
                 format!("self {own}{rank} · in calls {below}")
             };
-            page.line(&[text(told)]);
+            page.line(&[text(below_text)]);
         }
-        let of_ranks = self.costs.file.and_then(|file| {
+        let spread_over_ranks = self.costs.file.and_then(|file| {
             let lines = self.costs.recorded_lines(self.profile, cost);
             super::ranks::of_lines(self.profile, file, lines)
         });
-        if let Some(of_ranks) = of_ranks {
-            page.line(&[text(of_ranks)]);
+        if let Some(spread_over_ranks) = spread_over_ranks {
+            page.line(&[text(spread_over_ranks)]);
         }
         let (facts, _) = self.own_facts(std::iter::once(cost));
         if !facts.is_empty() {
@@ -378,26 +354,26 @@ impl Writer<'_> {
                 modules.push(*module);
             }
         }
-        // One layer does what the line does.
-        let are_told = modules.len() == 1 && !calls_lines && !facts.is_empty();
-        self.module_list(page, &modules, are_told);
+        // The facts of a single layer are those of the line.
+        let facts_are_shown = modules.len() == 1 && !calls_lines && !facts.is_empty();
+        self.module_list(page, &modules, facts_are_shown);
         let lines = self.costs.recorded_lines(self.profile, cost);
         operator_table::write(page, self.profile, lines.flat_map(|line| &line.operators).collect());
     }
 
-    /// `4.2 ms · 8%`.
+    /// `4.2 ms (8%)`.
     fn time(&self, time_ns: f64) -> String {
         let share = units::percent(share_of_whole(time_ns, self.profile));
         format!("{} ({share})", units::duration(time_ns))
     }
 
-    /// `4.2 ms · 8% of an iteration`.
+    /// `4.2 ms (8% of the iteration)`.
     fn time_of(&self, time_ns: f64) -> String {
         let share = units::percent(share_of_whole(time_ns, self.profile));
         format!("{} ({share} of the iteration)", units::duration(time_ns))
     }
 
-    /// Among all lines of the profile, by their own time.
+    /// The rank of the statement's self time among all lines of the profile.
     fn rank(&self, cost: &StatementCost) -> Option<String> {
         Some(match rank(self.profile, cost.self_time.total())? {
             1 => "most expensive line".to_owned(),
@@ -412,7 +388,7 @@ impl Writer<'_> {
         }
     }
 
-    /// `forward 20 ms`, `backward 30 ms`, without what is hardly any.
+    /// `forward 20 ms`, `backward 30 ms`, without negligible phases.
     fn phase_times(&self, times: &PhaseTimes) -> Vec<String> {
         let total = times.total();
         let worth = Phase::ALL.into_iter().filter(|&phase| times.get(phase) > 0.002 * total);
@@ -435,62 +411,11 @@ impl Writer<'_> {
     fn memory_kinds(&self, memory: &MemoryByKind) -> String {
         let kinds = memory.named().into_iter();
         let kinds = kinds.filter(|(_, bytes)| share_of_peak(*bytes, self.profile) >= WORTH_TELLING);
-        let told = kinds.map(|(kind, bytes)| {
+        let parts = kinds.map(|(kind, bytes)| {
             let share = units::percent(share_of_peak(bytes, self.profile));
             format!("{kind} {} ({share})", units::bytes(bytes as f64))
         });
-        told.collect::<Vec<_>>().join(" · ")
-    }
-
-    fn modules(&self, ids: &[ModuleId]) -> impl Iterator<Item = &ModuleCost> {
-        ids.iter().filter_map(|id| self.profile.modules.get(id.0 as usize))
-    }
-
-    /// Modules, costliest first; one alone with its facts where these were not told before.
-    fn module_list(&self, page: &mut Page, ids: &[ModuleId], are_told: bool) {
-        let is_meant = |module: &&ModuleCost| {
-            !self.word.is_empty() && module.path.rsplit('.').next() == Some(self.word)
-        };
-        // On a name of a line with several layers, that layer's instances are what is asked for.
-        let mut listed: Vec<&ModuleCost> = self.modules(ids).filter(is_meant).collect();
-        if listed.is_empty() {
-            listed = self.modules(ids).collect();
-        }
-        listed.sort_by(|a, b| b.total_time.total().total_cmp(&a.total_time.total()));
-        if let [module] = listed.as_slice() {
-            let mut pieces = vec![strong("Layer:"), text(" ")];
-            pieces.extend(self.module(module));
-            page.line(&pieces);
-            if !are_told {
-                let facts = explained::of_modules(std::iter::once(*module), self.profile);
-                self.facts(page, "layer: ", &facts);
-            }
-            return;
-        }
-        if listed.is_empty() || page.room() < 2 {
-            return;
-        }
-        let shown = listed.len().min(MODULES).min(page.room() - 1);
-        let more = if listed.len() > shown {
-            format!("Layers: {} of {}", shown, listed.len())
-        } else {
-            "Layers".to_owned()
-        };
-        page.gap();
-        page.line(&[strong(more)]);
-        for module in listed.iter().take(shown) {
-            page.item(0, &self.module(module));
-        }
-    }
-
-    /// `conv Conv2d 65 ms (65%) · 2.0 million parameters`.
-    fn module(&self, module: &ModuleCost) -> Vec<Piece> {
-        let path = if module.path.is_empty() { "the model" } else { &module.path };
-        let mut about = format!(" {}", self.time(module.total_time.total()));
-        if module.parameters > 0 {
-            about += &format!(" · {} parameters", quantity(module.parameters));
-        }
-        vec![name(path), text(" "), name(&module.type_name), text(about)]
+        parts.collect::<Vec<_>>().join(" · ")
     }
 
     fn stale(&self, page: &mut Page, provenance: Provenance, what: &str) {
@@ -534,7 +459,7 @@ impl Writer<'_> {
     }
 }
 
-/// Whether most of a total is not its lines' own.
+/// Returns whether a relevant part of the total is spent in calls.
 fn calls_others(own_ns: f64, total_ns: f64) -> bool {
     own_ns < 0.95 * total_ns
 }

@@ -1,19 +1,20 @@
-//! How long iterations take, where they differ: their spread, and the slow ones among them.
+//! Iteration times if they vary: their spread, and slow iterations.
 
 use super::page::ordinal;
 use ridgeline_base::units;
 use ridgeline_profile::{IterationCost, Profile};
 
-/// Iterations within so much of their median are shown with a percentage, others with their range.
-const EVEN: f64 = 0.1;
+/// Iterations within this fraction of their median are shown with a percentage, others with their
+/// range.
+const MAX_EVEN_SPREAD: f64 = 0.1;
 
-/// `102 ms`, or `9.2 ms on average` where some iterations are slow.
+/// `102 ms`, or `9.2 ms on average` if some iterations are slow.
 pub(super) fn time(iteration: &IterationCost) -> String {
     let time = units::duration(iteration.mean_ns());
     if iteration.slow.is_some() { format!("{time} on average") } else { time }
 }
 
-/// `batch of 32`, or `batch of ~20 (by the shape of the model's input)`.
+/// `batch size 32`, or `batch size ~20 (from the shape of the model's input)`.
 pub(super) fn batch(iteration: &IterationCost) -> Option<String> {
     let size = iteration.batch_size?;
     let Some(source) = iteration.batch_guessed_from else {
@@ -22,8 +23,8 @@ pub(super) fn batch(iteration: &IterationCost) -> Option<String> {
     Some(format!("batch size ~{size} (from the shape of {})", source.name()))
 }
 
-/// `median of 6 iterations, 123 ms to 650 ms`, or
-/// `2.4 ms, and every 16th iteration 83 ms (ppo.py:210)`.
+/// `median of 6 iterations, 123 ms to 650 ms`, or `typically 2.4 ms, but every 16th iteration takes
+/// 83 ms (ppo.py:210)`.
 pub(super) fn spread(profile: &Profile) -> Option<String> {
     let iteration = &profile.iteration;
     if let Some(slow) = &iteration.slow {
@@ -33,26 +34,26 @@ pub(super) fn spread(profile: &Profile) -> Option<String> {
             Some(format!(" ({path}:{line})"))
         });
         let line = line.unwrap_or_default();
-        let often = match slow.period {
+        let frequency = match slow.period {
             Some(period) => format!("every {} iteration takes {long}", ordinal(period as usize)),
             None => format!("{} of {} iterations take {long}", slow.count, slow.of),
         };
-        let of =
+        let caveat =
             if slow.are_in_lines { "" } else { "; line costs are those of a typical iteration" };
-        return Some(format!("typically {typical}, but {often}{line}{of}"));
+        return Some(format!("typically {typical}, but {frequency}{line}{caveat}"));
     }
     let times = &iteration.timed_ns;
-    let (least, most) = (min(times)?, max(times)?);
+    let (shortest, longest) = (min(times)?, max(times)?);
     let median = iteration.time_ns;
-    if times.len() < 2 || !(least > 0.0 && median > 0.0 && most.is_finite()) {
+    if times.len() < 2 || !(shortest > 0.0 && median > 0.0 && longest.is_finite()) {
         return None;
     }
     let about = format!("median of {} iterations", times.len());
-    let farthest = (most - median).max(median - least) / median;
-    Some(if farthest <= EVEN {
+    let farthest = (longest - median).max(median - shortest) / median;
+    Some(if farthest <= MAX_EVEN_SPREAD {
         format!("{about}, ±{}", units::percent(farthest))
     } else {
-        format!("{about}, {} to {}", units::duration(least), units::duration(most))
+        format!("{about}, {} to {}", units::duration(shortest), units::duration(longest))
     })
 }
 

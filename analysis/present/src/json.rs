@@ -1,11 +1,14 @@
-//! What `--json` writes: a profile as a document for programs. `docs/schema/profile.schema.json`
-//! describes it; a test holds the two to each other.
+//! The JSON document of a profile, written by `--json`. `docs/schema/profile.schema.json` describes
+//! it, and a test checks the one against the other.
 //!
-//! Within a schema, keys are added and never taken away or changed in meaning. Unknown is `null`.
-//! Times are milliseconds with six decimals, that is whole nanoseconds.
+//! Within a schema version, keys may be added, but never removed or changed in meaning. Unknown
+//! values are `null`. Times are milliseconds with six decimals, that is, whole nanoseconds.
+
+mod lines;
 
 use serde::Serialize;
 
+use self::lines::{Line, lines_of_file};
 use super::bottleneck::{self, BottleneckEntry};
 use super::explained::{UtilizationEntry, utilization_entry};
 use super::findings::Entry;
@@ -16,15 +19,14 @@ use ridgeline_profile::side_effects::{Change, SideEffects};
 use ridgeline_profile::slow_iterations::SlowIterations;
 use ridgeline_profile::utilization::Utilization;
 use ridgeline_profile::{
-    BatchSource, DeviceTime, FileId, GpuActivity, LineCost, MemoryByAge, MemoryByKind, ModuleCost,
-    OperatorCost, Phase, Profile, Provenance,
+    BatchSource, FileId, GpuActivity, MemoryByAge, MemoryByKind, ModuleCost, Phase, Profile,
 };
 use ridgeline_python::{SourceIndex, fingerprint};
 
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
 
-/// A profile as `--json` writes it.
+/// The document of a profile.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Document {
     schema: u32,
@@ -51,8 +53,8 @@ pub struct Document {
     side_effects: Option<SideEffectsEntry>,
 }
 
-/// What the run wrote that was kept from the disk. What is outside of the project is counted: its path
-/// says something of the machine.
+/// The writes of a run that were redirected. Those outside the project are only counted, because
+/// their paths reveal something about the machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct SideEffectsEntry {
     mode: String,
@@ -76,7 +78,7 @@ fn side_effects_entry(effects: &SideEffects) -> SideEffectsEntry {
     }
 }
 
-/// What the iteration and its phases get out of the device.
+/// The utilization of the iteration and its phases.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Parts {
     iteration: UtilizationEntry,
@@ -92,15 +94,15 @@ impl Parts {
         let metrics = profile.metrics.as_ref()?;
         let [data, forward, backward, optimizer, other] = &metrics.phases;
         let times = &profile.iteration.phases;
-        let of =
+        let entry =
             |part: &Utilization, phase: Phase| utilization_entry(part, times.get(phase), profile);
         Some(Parts {
             iteration: utilization_entry(&metrics.whole, times.total(), profile),
-            data: of(data, Phase::Data),
-            forward: of(forward, Phase::Forward),
-            backward: of(backward, Phase::Backward),
-            optimizer: of(optimizer, Phase::Optimizer),
-            other: of(other, Phase::Other),
+            data: entry(data, Phase::Data),
+            forward: entry(forward, Phase::Forward),
+            backward: entry(backward, Phase::Backward),
+            optimizer: entry(optimizer, Phase::Optimizer),
+            other: entry(other, Phase::Other),
         })
     }
 }
@@ -124,7 +126,7 @@ struct Iteration {
     data_ms: f64,
     other_ms: f64,
     samples_per_s: Option<f64>,
-    /// Instead of `samples_per_s`, of a program that generates text.
+    /// Replaces `samples_per_s` for programs that generate text.
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens_per_s: Option<f64>,
     batch_size: Option<u64>,
@@ -135,7 +137,7 @@ struct Iteration {
     r#loop: Option<Location>,
 }
 
-/// Slow iterations among others.
+/// Slow iterations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct SlowEntry {
     period: Option<u32>,
@@ -159,13 +161,13 @@ struct Memory {
     peak_bytes: Option<u64>,
     capacity_bytes: Option<u64>,
     at_peak: Kinds,
-    made: Made,
+    made: BytesByAge,
     peak_at_ms: f64,
 }
 
-/// Bytes alive at the peak, by when they were made.
+/// Bytes alive at the peak, by the time of their allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-struct Made {
+struct BytesByAge {
     before: u64,
     data: u64,
     forward: u64,
@@ -174,7 +176,7 @@ struct Made {
     other: u64,
 }
 
-/// Bytes by data structure.
+/// Bytes by kind of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Kinds {
     weights: u64,
@@ -190,49 +192,6 @@ struct Kinds {
 struct Shares {
     time: f64,
     memory: f64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Line {
-    file: String,
-    line: u32,
-    end_line: u32,
-    scope: Option<String>,
-    self_ms: f64,
-    total_ms: f64,
-    forward_ms: f64,
-    backward_ms: f64,
-    optimizer_ms: f64,
-    data_ms: f64,
-    other_ms: f64,
-    calls: f64,
-    memory: Kinds,
-    total_memory: Kinds,
-    estimated: bool,
-    device: Option<LineDevice>,
-    modules: Vec<String>,
-    operators: Vec<Operator>,
-    utilization: Option<UtilizationEntry>,
-    #[serde(skip)]
-    own: (Utilization, f64),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct LineDevice {
-    kernel_ms: f64,
-    launch_ms: f64,
-    idle_ms: f64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Operator {
-    name: String,
-    phase: Option<&'static str>,
-    calls: f64,
-    time_ms: f64,
-    inputs: String,
-    flops: Option<f64>,
-    bytes: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -269,16 +228,16 @@ struct Gpu {
 /// All launches of one kernel in a trace, in exact nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelTotal {
-    /// As the profiler calls it.
+    /// The name in the profiler.
     pub name: String,
     /// Launches.
     pub calls: u64,
-    /// Nanoseconds.
+    /// Total time in nanoseconds.
     pub total_ns: u64,
 }
 
-/// The document of a profile. `texts` are the texts that ran, by file, where they are known: from
-/// them come the last lines of statements, and lines of one statement become one entry.
+/// Returns the document of a profile. `texts` are the sources that ran, by file, if known. They
+/// give the last line of each statement, and lines of one statement become one entry.
 pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
     let mut lines = Vec::new();
     for (index, (file, costs)) in profile.files.iter().zip(&profile.lines).enumerate() {
@@ -321,7 +280,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
             peak_bytes: Some(profile.memory.peak_bytes).filter(|&bytes| bytes > 0),
             capacity_bytes: profile.memory.capacity_bytes,
             at_peak: kinds(&profile.memory.at_peak),
-            made: made(&profile.memory.made),
+            made: bytes_by_age(&profile.memory.made),
             peak_at_ms: milliseconds(profile.memory.peak_at_ns as f64),
         },
         coverage: Shares {
@@ -348,8 +307,8 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
     }
 }
 
-/// The document of a trace that was recorded elsewhere: with all its kernels, costliest first, and
-/// with what the GPU did, which is zero where there was none.
+/// Returns the document of a trace recorded elsewhere, with all its kernels, most expensive first,
+/// and the GPU activity, which is zero if there was none.
 pub fn analysis_document(
     profile: &Profile,
     texts: &[Option<&str>],
@@ -362,7 +321,8 @@ pub fn analysis_document(
 }
 
 impl Document {
-    /// With what was found, costliest first, or why nothing could be: a sentence without a full stop.
+    /// Adds findings, most expensive first, or the reason why there are none: a sentence without a
+    /// full stop.
     pub fn with_findings(
         mut self,
         findings: Result<&[Finding], &str>,
@@ -374,102 +334,6 @@ impl Document {
         }
         self
     }
-}
-
-fn lines_of_file(
-    profile: &Profile,
-    path: &str,
-    costs: &[LineCost],
-    source: Option<&SourceIndex>,
-) -> Vec<Line> {
-    let mut entries: Vec<Line> = Vec::new();
-    for cost in costs {
-        let statement =
-            source.and_then(|source| source.statements().get(source.statement_on_line(cost.line)?));
-        let (first, last) = statement.map_or((cost.line, cost.line), |statement| {
-            (statement.first_line.min(cost.line), statement.last_line.max(cost.line))
-        });
-        let entry = line_entry(profile, path, cost, (first, last));
-        match entries.last_mut().filter(|before| before.line == first && before.end_line == last) {
-            Some(before) => merge(profile, before, entry),
-            None => entries.push(entry),
-        }
-    }
-    entries
-}
-
-fn line_entry(profile: &Profile, path: &str, cost: &LineCost, lines: (u32, u32)) -> Line {
-    let total = &cost.total_time;
-    Line {
-        file: path.to_owned(),
-        line: lines.0,
-        end_line: lines.1,
-        scope: Some(cost.scope.clone()).filter(|scope| !scope.is_empty()),
-        self_ms: milliseconds(cost.self_time.total()),
-        total_ms: milliseconds(total.total()),
-        forward_ms: milliseconds(total.forward),
-        backward_ms: milliseconds(total.backward),
-        optimizer_ms: milliseconds(total.optimizer),
-        data_ms: milliseconds(total.data),
-        other_ms: milliseconds(total.other),
-        calls: rounded(cost.calls, 1e3),
-        memory: kinds(&cost.self_memory),
-        total_memory: kinds(&cost.total_memory),
-        estimated: cost.provenance == Provenance::Estimated,
-        device: cost.device_time.map(|time| line_device(&time)),
-        modules: cost
-            .modules
-            .iter()
-            .filter_map(|module| Some(profile.modules.get(module.0 as usize)?.path.clone()))
-            .collect(),
-        operators: cost.operators.iter().map(operator_entry).collect(),
-        utilization: cost
-            .utilization
-            .map(|own| utilization_entry(&own, cost.self_time.total(), profile)),
-        own: (cost.utilization.unwrap_or_default(), cost.self_time.total()),
-    }
-}
-
-/// Lines of one statement run at different times, so what they cost adds up. A statement that
-/// spans lines comes back to the first of them for each call within, so it ran as often as the one
-/// that was reached least.
-fn merge(profile: &Profile, into: &mut Line, other: Line) {
-    let add = |into: &mut f64, other: f64| *into = rounded(*into + other, 1e6);
-    add(&mut into.self_ms, other.self_ms);
-    add(&mut into.total_ms, other.total_ms);
-    add(&mut into.forward_ms, other.forward_ms);
-    add(&mut into.backward_ms, other.backward_ms);
-    add(&mut into.optimizer_ms, other.optimizer_ms);
-    add(&mut into.data_ms, other.data_ms);
-    add(&mut into.other_ms, other.other_ms);
-    into.calls = match (into.calls, other.calls) {
-        (calls, 0.0) | (0.0, calls) => calls,
-        (a, b) => a.min(b),
-    };
-    into.memory = sum(into.memory, other.memory);
-    into.total_memory = sum(into.total_memory, other.total_memory);
-    into.estimated |= other.estimated;
-    into.scope = into.scope.take().or(other.scope);
-    into.device = match (into.device, other.device) {
-        (Some(a), Some(b)) => Some(LineDevice {
-            kernel_ms: rounded(a.kernel_ms + b.kernel_ms, 1e6),
-            launch_ms: rounded(a.launch_ms + b.launch_ms, 1e6),
-            idle_ms: rounded(a.idle_ms + b.idle_ms, 1e6),
-        }),
-        (a, b) => a.or(b),
-    };
-    into.own.0.add(&other.own.0);
-    into.own.1 += other.own.1;
-    if into.utilization.is_some() || other.utilization.is_some() {
-        into.utilization = Some(utilization_entry(&into.own.0, into.own.1, profile));
-    }
-    for module in other.modules {
-        if !into.modules.contains(&module) {
-            into.modules.push(module);
-        }
-    }
-    into.operators.extend(other.operators);
-    into.operators.sort_by(|a, b| b.time_ms.total_cmp(&a.time_ms));
 }
 
 fn module_entry(profile: &Profile, module: &ModuleCost) -> Module {
@@ -490,26 +354,6 @@ fn module_entry(profile: &Profile, module: &ModuleCost) -> Module {
         utilization: module
             .utilization
             .map(|part| utilization_entry(&part, module.passes_ns(), profile)),
-    }
-}
-
-fn operator_entry(operator: &OperatorCost) -> Operator {
-    Operator {
-        name: operator.name.clone(),
-        phase: operator.phase.map(Phase::name),
-        calls: rounded(operator.calls, 1e3),
-        time_ms: milliseconds(operator.time_ns),
-        inputs: operator.inputs.clone(),
-        flops: operator.flops.map(f64::round),
-        bytes: operator.bytes.map(f64::round),
-    }
-}
-
-fn line_device(time: &DeviceTime) -> LineDevice {
-    LineDevice {
-        kernel_ms: milliseconds(time.kernel_ns),
-        launch_ms: milliseconds(time.launch_ns),
-        idle_ms: milliseconds(time.idle_ns),
     }
 }
 
@@ -535,9 +379,9 @@ fn kinds(memory: &MemoryByKind) -> Kinds {
     }
 }
 
-fn made(memory: &MemoryByAge) -> Made {
+fn bytes_by_age(memory: &MemoryByAge) -> BytesByAge {
     let [data, forward, backward, optimizer, other] = memory.phases;
-    Made { before: memory.before, data, forward, backward, optimizer, other }
+    BytesByAge { before: memory.before, data, forward, backward, optimizer, other }
 }
 
 fn sum(a: Kinds, b: Kinds) -> Kinds {
@@ -556,8 +400,8 @@ fn milliseconds(nanoseconds: f64) -> f64 {
     rounded(nanoseconds / 1e6, 1e6)
 }
 
-/// A number with as many decimals as `per_unit` has zeros. What is not a number is 0, because JSON
-/// has no other.
+/// Rounds to as many decimals as `per_unit` has zeros. Values that are not finite become 0, because
+/// JSON cannot represent them.
 fn rounded(value: f64, per_unit: f64) -> f64 {
     if value.is_finite() { (value * per_unit).round() / per_unit } else { 0.0 }
 }

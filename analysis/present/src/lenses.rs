@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::headline::{headline, told};
-use super::hints::encloses_everything;
+use super::headline::{headline, with_provenance};
+use super::hints::encloses_all_phases;
 use super::share::{share, share_of_peak};
 use crate::cost_map::CostMap;
 use ridgeline_base::units;
@@ -15,39 +15,39 @@ pub const PROFILE_COMMAND: &str = "ridgeline.profile";
 /// The command of the lens that opens the panel.
 pub const OPEN_PANEL_COMMAND: &str = "ridgeline.openPanel";
 
-/// A text above a line, and what a click on it does.
+/// A text above a line, with the command that a click runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lens {
-    /// The line that it stands above, counted from 1.
+    /// The line below the lens, counted from 1.
     pub line: u32,
-    /// Bytes of the line's code.
+    /// Byte range of the line's code.
     pub span: Range<usize>,
     /// `activations 86 MB · weights 9 MB`.
     pub title: String,
-    /// The command of a click; nothing where it only tells.
+    /// The command of a click. `None` if the lens is only text.
     pub command: Option<&'static str>,
-    /// Where the numbers come from.
+    /// The origin of the numbers.
     pub provenance: Provenance,
 }
 
-/// What is shown.
+/// Settings of lenses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LensOptions {
     /// Lines that hold less than this share of the peak, 0 to 1, have no lens.
     pub min_memory_share: f64,
-    /// Functions and classes under this share of the iteration, 0 to 1, have no lens.
+    /// Functions and classes below this share of the iteration, 0 to 1, have no lens.
     pub min_scope_share: f64,
-    /// Memory of lines.
+    /// Whether the memory of lines is shown.
     pub memory: bool,
-    /// Totals of functions and classes.
+    /// Whether the totals of functions and classes are shown.
     pub scopes: bool,
-    /// Throughput and memory at the training loop.
+    /// Whether throughput and memory are shown at the training loop.
     pub headline: bool,
-    /// "profile".
+    /// Whether the "profile" lens is shown.
     pub profile: bool,
-    /// "open panel"; only where there is a panel.
+    /// Whether the "open panel" lens is shown; requires a panel.
     pub panel: bool,
-    /// One lens for a line at the most, for editors that show only one: texts are joined.
+    /// Whether the lenses of a line are joined, for editors that show only one for each line.
     pub one_a_line: bool,
 }
 
@@ -66,18 +66,18 @@ impl Default for LensOptions {
     }
 }
 
-/// A lens names this many kinds of memory at the most.
-const KINDS: usize = 3;
+/// The maximum number of kinds of memory in a lens.
+const MAX_KINDS: usize = 3;
 
-/// The lenses of one file, by place. Without a profile, only the "profile" lens, where the text
-/// trains a model; `training` judges it, and is asked only where that matters.
+/// Returns the lenses of one file, in source order. Without a profile, only the "profile" lens, if
+/// the text trains a model; `training` decides that and is called only if needed.
 pub fn lenses<'a>(
     profile: Option<(&Profile, &CostMap)>,
     index: &SourceIndex,
     training: impl FnOnce() -> &'a TrainingScript,
     options: &LensOptions,
 ) -> Vec<Lens> {
-    let mut found = Found { index, lenses: Vec::new() };
+    let mut builder = LensBuilder { index, lenses: Vec::new() };
     let mut loop_line = None;
     if let Some((profile, costs)) = profile {
         if let Some(training) = &costs.training_loop {
@@ -85,14 +85,14 @@ pub fn lenses<'a>(
             if options.headline {
                 let command = options.profile.then_some(PROFILE_COMMAND);
                 let title = headline(profile, training.provenance);
-                found.add(training.first_line, title, command, training.provenance);
+                builder.add(training.first_line, title, command, training.provenance);
             }
         }
         if options.scopes {
-            found.scopes(profile, costs, options);
+            builder.scopes(profile, costs, options);
         }
         if options.memory {
-            found.memory(profile, costs, options);
+            builder.memory(profile, costs, options);
         }
     }
     if loop_line.is_none() && (options.profile || options.panel) {
@@ -102,10 +102,10 @@ pub fn lenses<'a>(
     }
     if let Some(line) = loop_line {
         if options.profile {
-            found.add(line, "profile".to_owned(), Some(PROFILE_COMMAND), Provenance::Measured);
+            builder.add(line, "profile".to_owned(), Some(PROFILE_COMMAND), Provenance::Measured);
         }
         if options.panel {
-            found.add(
+            builder.add(
                 line,
                 "open panel".to_owned(),
                 Some(OPEN_PANEL_COMMAND),
@@ -113,15 +113,15 @@ pub fn lenses<'a>(
             );
         }
     }
-    let mut lenses = found.lenses;
+    let mut lenses = builder.lenses;
     lenses.sort_by_key(|lens| lens.line);
     if options.one_a_line {
-        lenses.dedup_by(|next, kept| {
-            let same = next.line == kept.line;
-            // "profile" is what a click on the headline does already.
+        lenses.dedup_by(|next, first| {
+            let same = next.line == first.line;
+            // A click on the headline already runs "profile".
             if same && next.command.is_none() {
-                kept.title = format!("{} · {}", kept.title, next.title);
-                kept.provenance = kept.provenance.max(next.provenance);
+                first.title = format!("{} · {}", first.title, next.title);
+                first.provenance = first.provenance.max(next.provenance);
             }
             same
         });
@@ -129,12 +129,12 @@ pub fn lenses<'a>(
     lenses
 }
 
-struct Found<'a> {
+struct LensBuilder<'a> {
     index: &'a SourceIndex,
     lenses: Vec<Lens>,
 }
 
-impl Found<'_> {
+impl LensBuilder<'_> {
     fn add(
         &mut self,
         line: u32,
@@ -157,39 +157,41 @@ impl Found<'_> {
                 let time = units::duration(cost.total_time.total());
                 parts.push(format!("{time} · {}", units::percent(share)));
             }
-            // A function that takes no time, `__init__` above all, only repeats its class's memory.
+            // A function without time, typically `__init__`, would only repeat the memory of its
+            // class.
             if memory >= options.min_memory_share && (cost.is_class || !parts.is_empty()) {
                 let bytes = units::bytes(cost.total_memory.total() as f64);
                 parts.push(format!("{bytes} of peak memory"));
             }
             let title = parts.join(" · ");
-            self.add(cost.line, told(title, cost.provenance), None, cost.provenance);
+            self.add(cost.line, with_provenance(title, cost.provenance), None, cost.provenance);
         }
     }
 
-    /// What a line holds: where it made modules, what those own and made; else what it made.
+    /// Adds the memory of lines: if a line creates modules, what those own and allocated, otherwise
+    /// what the line allocated.
     fn memory(&mut self, profile: &Profile, costs: &CostMap, options: &LensOptions) {
         let holds_much = |memory: &MemoryByKind| {
             share_of_peak(memory.total(), profile) >= options.min_memory_share
         };
         for cost in costs.definitions.iter().filter(|cost| holds_much(&cost.memory)) {
-            let title = told(kinds(&cost.memory), cost.provenance);
+            let title = with_provenance(kinds(&cost.memory), cost.provenance);
             self.add(cost.first_line, title, None, cost.provenance);
         }
         for cost in costs.statements.iter().filter(|cost| holds_much(&cost.total_memory)) {
             let is_known = costs
                 .definition_on_line(cost.first_line)
                 .is_some_and(|cost| holds_much(&cost.memory));
-            if is_known || encloses_everything(profile, costs, cost) {
+            if is_known || encloses_all_phases(profile, costs, cost) {
                 continue;
             }
-            let title = told(kinds(&cost.total_memory), cost.provenance);
+            let title = with_provenance(kinds(&cost.total_memory), cost.provenance);
             self.add(cost.first_line, title, None, cost.provenance);
         }
     }
 }
 
-/// `activations 86 MB · weights 9 MB`: the largest kinds, without those that hardly count.
+/// `activations 86 MB · weights 9 MB`: the largest kinds, without negligible ones.
 pub(super) fn kinds(memory: &MemoryByKind) -> String {
     let total = memory.total();
     let mut named: Vec<(&str, u64)> =
@@ -198,7 +200,7 @@ pub(super) fn kinds(memory: &MemoryByKind) -> String {
     named
         .into_iter()
         .filter(|(_, bytes)| *bytes >= total / 50)
-        .take(KINDS)
+        .take(MAX_KINDS)
         .map(|(name, bytes)| format!("{name} {}", units::bytes(bytes as f64)))
         .collect::<Vec<_>>()
         .join(" · ")
@@ -217,10 +219,10 @@ mod tests {
         let (profile, costs, index) = costs(TRAIN, None);
         let training = TrainingScript::default();
         let found = lenses(Some((&profile, &costs)), &index, || &training, options);
-        expected.assert_eq(&shown(&found, &index));
+        expected.assert_eq(&format_lenses(&found, &index));
     }
 
-    fn shown(lenses: &[Lens], index: &SourceIndex) -> String {
+    fn format_lenses(lenses: &[Lens], index: &SourceIndex) -> String {
         lenses
             .iter()
             .map(|lens| {
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn one_for_each_line() {
+    fn one_lens_for_each_line() {
         check(
             &LensOptions { one_a_line: true, panel: true, ..LensOptions::default() },
             expect![[r#"
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_wanted() {
+    fn only_enabled_lenses() {
         let options = LensOptions {
             memory: false,
             scopes: false,
@@ -294,11 +296,11 @@ mod tests {
         expect![[r#"
             ‹profile› [ridgeline.profile]  for x in loader:
         "#]]
-        .assert_eq(&shown(&found, &index));
+        .assert_eq(&format_lenses(&found, &index));
     }
 
     #[test]
-    fn nothing_where_nothing_trains() {
+    fn no_lens_if_the_script_does_not_train() {
         let index = SourceIndex::new("print(1)\n");
         let training = training_script(&index);
         let found = lenses(None, &index, || &training, &LensOptions::default());

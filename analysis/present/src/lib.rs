@@ -1,4 +1,4 @@
-//! What a person reads: hints, lenses, hovers, the terminal's pages and the report, as plain values
+//! Everything users read: hints, lenses, hovers, terminal pages and the report, as plain values
 //! with byte offsets. It knows no editor and no protocol.
 
 pub mod bottleneck;
@@ -36,18 +36,18 @@ pub mod trace_summary;
 pub mod what_ifs;
 pub mod what_ifs_json;
 
-/// Presents whatever there is, for tests that nothing from outside makes this panic. Gives the
-/// offsets that what is shown stands at.
+/// Runs all presentations, for tests that arbitrary input does not panic. Returns the byte offsets
+/// in the results.
 #[cfg(test)]
-pub(crate) fn everything(
+pub(crate) fn present_everything(
     profile: &ridgeline_profile::Profile,
     costs: &crate::cost_map::CostMap,
     index: &ridgeline_python::SourceIndex,
 ) -> Vec<usize> {
     let mut offsets = Vec::new();
     let whole = 0..index.text().len();
-    let eager = hints::HintOptions { min_share: 0.0, min_duration_ns: 0.0, ..Default::default() };
-    for hint in hints::hints(profile, costs, index, whole, &eager) {
+    let options = hints::HintOptions { min_share: 0.0, min_duration_ns: 0.0, ..Default::default() };
+    for hint in hints::hints(profile, costs, index, whole, &options) {
         assert!(hint.label.chars().count() < hints::MAX_CHARACTERS, "{}", hint.label);
         offsets.push(hint.offset);
     }
@@ -64,8 +64,8 @@ pub(crate) fn everything(
         offsets.extend([lens.span.start, lens.span.end]);
     }
     for offset in 0..index.text().len() + 2 {
-        let beside = hover::Beside::default();
-        if let Some(hover) = hover::hover(profile, beside, costs, index, offset) {
+        let context = hover::Beside::default();
+        if let Some(hover) = hover::hover(profile, context, costs, index, offset) {
             offsets.extend([hover.span.start, hover.span.end]);
         }
     }

@@ -1,4 +1,4 @@
-//! Whether a network is fast enough to train on several GPUs, for the terminal.
+//! The terminal page on whether the network is fast enough for training on several GPUs.
 
 use super::terminal::Style;
 use super::what_ifs::speedup;
@@ -6,10 +6,10 @@ use ridgeline_base::printable::{clean, shorten};
 use ridgeline_base::units;
 use ridgeline_optimize::network::{Layer, NetworkReport};
 
-/// So many layers are told: those that send most.
-const LAYERS: usize = 5;
+/// The maximum number of layers listed, those that send most first.
+const MAX_LAYERS: usize = 5;
 
-/// A paragraph, with a line for each number of GPUs.
+/// Formats the report as a paragraph, with a line for each number of GPUs.
 pub fn page(report: &NetworkReport, style: Style) -> String {
     let mut page = String::new();
     let mut line = |text: String| {
@@ -30,8 +30,11 @@ pub fn page(report: &NetworkReport, style: Style) -> String {
         units::duration(report.hidden_ns),
         units::duration(report.exposed_ns),
     ));
-    line(least("Bandwidth for 90% scaling efficiency:", report.bandwidth_for_90_percent));
-    line(least("Bandwidth to be faster than one GPU:", report.bandwidth_to_gain));
+    line(required_bandwidth(
+        "Bandwidth for 90% scaling efficiency:",
+        report.bandwidth_for_90_percent,
+    ));
+    line(required_bandwidth("Bandwidth to be faster than one GPU:", report.bandwidth_to_gain));
     for scaling in &report.scaling {
         line(format!(
             "{:>4} GPUs: ~{}, {} scaling efficiency",
@@ -40,7 +43,7 @@ pub fn page(report: &NetworkReport, style: Style) -> String {
             units::percent(scaling.efficiency),
         ));
     }
-    let layers = report.layers.iter().take(LAYERS);
+    let layers = report.layers.iter().take(MAX_LAYERS);
     let layers: Vec<String> = layers.map(layer).collect();
     if !layers.is_empty() {
         line(format!("Most data from {}", layers.join(", ")));
@@ -51,7 +54,7 @@ pub fn page(report: &NetworkReport, style: Style) -> String {
     page
 }
 
-fn least(what: &str, bandwidth: Option<f64>) -> String {
+fn required_bandwidth(what: &str, bandwidth: Option<f64>) -> String {
     match bandwidth {
         Some(bandwidth) => format!("{what} at least ~{}", rate(bandwidth)),
         None => format!("{what} more than any network provides"),
@@ -67,12 +70,12 @@ fn rate(bytes_per_second: f64) -> String {
 fn layer(layer: &Layer) -> String {
     let name = layer.module.as_deref().filter(|name| !name.is_empty());
     let name = name.map_or("an unknown layer".to_owned(), |name| clean(&shorten(name, 60)));
-    let waits = if layer.exposed_ns > 0.0 {
+    let exposed = if layer.exposed_ns > 0.0 {
         format!(", ~{} exposed", units::duration(layer.exposed_ns))
     } else {
         String::new()
     };
-    format!("{name} ({}{waits})", units::bytes(layer.bytes))
+    format!("{name} ({}{exposed})", units::bytes(layer.bytes))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A GPU that ran out of memory: what held it, by kind and by line, and what to try.
+//! The report of a GPU that ran out of memory: usage by kind and by line, and what to try.
 
 use serde::Serialize;
 
@@ -6,30 +6,30 @@ use super::failure::FailureFrame;
 use ridgeline_base::units;
 use ridgeline_recording::manifest;
 
-/// What held a GPU's memory when an allocation failed. What is unknown is `None`.
+/// The usage of a GPU's memory when an allocation failed. Unknown values are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OutOfMemory {
     /// `cuda:0`.
     pub device: Option<String>,
-    /// Of several ranks, which one: `rank 1`.
+    /// The rank, if there are several: `rank 1`.
     pub rank: Option<String>,
     /// Bytes that could not be allocated.
     pub requested_bytes: Option<u64>,
-    /// Bytes that the device has.
+    /// Bytes of device memory.
     pub capacity_bytes: Option<u64>,
-    /// Bytes that the program allows itself.
+    /// Bytes that the program may use by its own limit.
     pub limit_bytes: Option<u64>,
-    /// Bytes that nobody held.
+    /// Free bytes.
     pub free_bytes: Option<u64>,
-    /// Bytes of other processes.
+    /// Bytes used by other processes.
     pub other_processes_bytes: Option<u64>,
-    /// Bytes of this process that are not PyTorch's: CUDA's context, cuBLAS, NCCL.
+    /// Bytes that this process uses outside PyTorch: CUDA context, cuBLAS, NCCL.
     pub outside_pytorch_bytes: Option<u64>,
-    /// Bytes that PyTorch's allocator took from the device.
+    /// Bytes reserved by PyTorch's allocator.
     pub reserved_bytes: Option<u64>,
-    /// Bytes of those that hold something.
+    /// Reserved bytes that are allocated.
     pub allocated_bytes: Option<u64>,
-    /// Bytes of those that are reserved for CUDA graphs.
+    /// Reserved bytes that belong to CUDA graphs.
     pub graph_pool_bytes: Option<u64>,
     /// Whether the allocator used expandable segments.
     pub expandable_segments: Option<bool>,
@@ -37,18 +37,17 @@ pub struct OutOfMemory {
     pub phase: Option<String>,
     /// Samples in the last batch.
     pub batch_size: Option<u64>,
-    /// What is held, the largest first.
+    /// The allocated memory by kind, largest first.
     pub held: Vec<HeldKind>,
 }
 
 /// Memory of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HeldKind {
-    /// As a recording names it: `activation`.
+    /// The name in the recording: `activation`.
     pub kind: String,
-    /// Bytes.
     pub bytes: u64,
-    /// The lines that allocated it, as far as they are known, the largest first.
+    /// The lines that allocated it, if known, largest first.
     pub lines: Vec<HeldLine>,
 }
 
@@ -57,25 +56,24 @@ pub struct HeldKind {
 pub struct HeldLine {
     /// Relative to the project's root.
     pub path: String,
-    /// From 1.
+    /// Counted from 1.
     pub line: u32,
-    /// Bytes.
     pub bytes: u64,
 }
 
-/// Lines of one kind that are named in a text.
-const SHOWN_LINES: usize = 3;
-/// Kinds below this share of what is held are left out of a text.
-const SMALL_SHARE: f64 = 0.005;
-/// Lines below this share of their kind are left out of a text.
-const SMALL_LINE: f64 = 0.02;
-/// Advice beyond this is more than a person reads.
-const MOST_ADVICE: usize = 3;
-/// From this share of the device on, memory that the program does not use is worth a sentence.
+/// The maximum number of lines listed for one kind.
+const MAX_LINES: usize = 3;
+/// Kinds below this share of the allocated memory are not listed.
+const MIN_KIND_SHARE: f64 = 0.005;
+/// Lines below this share of their kind are not listed.
+const MIN_LINE_SHARE: f64 = 0.02;
+/// The maximum number of suggestions.
+const MAX_ADVICE: usize = 3;
+/// From this share of device memory on, memory that the program does not use is mentioned.
 const LARGE_SHARE: f64 = 0.05;
 
 impl OutOfMemory {
-    /// What a manifest says, with the paths of its files.
+    /// Converts the entry of a manifest and resolves the paths of its files.
     pub fn of(recorded: &manifest::OutOfMemory, files: &[manifest::SourceFile]) -> OutOfMemory {
         let path = |file: u32| Some(files.get(usize::try_from(file).ok()?)?.path.clone());
         let line = |line: &manifest::HeldLine| {
@@ -99,12 +97,12 @@ impl OutOfMemory {
             free_bytes: recorded.free_bytes,
             other_processes_bytes: used
                 .zip(recorded.process_bytes)
-                // The process's own is rounded in the message that it comes from.
-                .map(|(used, own)| used.saturating_sub(own)),
+                // The value of this process comes from a message in which it is rounded.
+                .map(|(used, process)| used.saturating_sub(process)),
             outside_pytorch_bytes: recorded
                 .process_bytes
                 .zip(recorded.reserved_bytes)
-                .map(|(own, reserved)| own.saturating_sub(reserved)),
+                .map(|(process, reserved)| process.saturating_sub(reserved)),
             reserved_bytes: recorded.reserved_bytes,
             allocated_bytes: recorded.allocated_bytes,
             graph_pool_bytes: recorded.graph_pool_bytes,
@@ -142,7 +140,7 @@ impl OutOfMemory {
         text
     }
 
-    /// What held the memory, and what to try: lines below the headline.
+    /// The lines below the headline: the memory usage, and what to try.
     pub fn details(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.held.is_empty() {
@@ -179,17 +177,17 @@ impl OutOfMemory {
         lines
     }
 
-    /// The lines that hold most, with what to say there.
+    /// The lines that hold most memory, each with its label.
     pub fn places(&self) -> Vec<(FailureFrame, String)> {
         let mut all: Vec<(&HeldLine, &str)> = self
             .held
             .iter()
             .filter(|kind| self.is_worth_showing(kind))
             .flat_map(|kind| kind.lines.iter().map(|line| (line, name(&kind.kind))))
-            .filter(|(line, _)| line.bytes as f64 >= SMALL_SHARE * self.total() as f64)
+            .filter(|(line, _)| line.bytes as f64 >= MIN_KIND_SHARE * self.total() as f64)
             .collect();
         all.sort_by_key(|(line, _)| std::cmp::Reverse(line.bytes));
-        all.truncate(SHOWN_LINES + 2);
+        all.truncate(MAX_LINES + 2);
         let frame = |line: &HeldLine| FailureFrame {
             path: line.path.clone(),
             line: line.line,
@@ -216,14 +214,14 @@ impl OutOfMemory {
     }
 
     fn is_worth_showing(&self, kind: &HeldKind) -> bool {
-        kind.bytes > 0 && kind.bytes as f64 >= SMALL_SHARE * self.total() as f64
+        kind.bytes > 0 && kind.bytes as f64 >= MIN_KIND_SHARE * self.total() as f64
     }
 
     fn is_large(&self, bytes: u64) -> bool {
         self.capacity_bytes.is_some_and(|capacity| bytes as f64 >= LARGE_SHARE * capacity as f64)
     }
 
-    fn held(&self, kinds: &[&str]) -> u64 {
+    fn bytes_of(&self, kinds: &[&str]) -> u64 {
         let wanted = self.held.iter().filter(|held| kinds.contains(&held.kind.as_str()));
         wanted.fold(0, |sum, held| held.bytes.saturating_add(sum))
     }
@@ -231,18 +229,18 @@ impl OutOfMemory {
     fn share(&self, kinds: &[&str]) -> f64 {
         match self.total() {
             0 => 0.0,
-            total => self.held(kinds) as f64 / total as f64,
+            total => self.bytes_of(kinds) as f64 / total as f64,
         }
     }
 
-    /// Memory that the allocator has and cannot use: pieces between what is held.
+    /// Reserved memory that the allocator cannot use, because it is fragmented.
     fn fragmented(&self) -> Option<u64> {
         let unused = self.reserved_bytes?.checked_sub(self.allocated_bytes?)?;
-        let would_do = self.requested_bytes.is_some_and(|requested| unused >= requested);
-        (would_do && self.is_large(unused)).then_some(unused)
+        let would_fit = self.requested_bytes.is_some_and(|requested| unused >= requested);
+        (would_fit && self.is_large(unused)).then_some(unused)
     }
 
-    /// What the program allows itself of how much, where that is less.
+    /// The program's own limit and the capacity, if the limit is lower.
     fn own_limit(&self) -> Option<(u64, u64)> {
         self.limit_bytes.zip(self.capacity_bytes).filter(|(limit, capacity)| limit < capacity)
     }
@@ -313,12 +311,12 @@ impl OutOfMemory {
                     .to_owned(),
             );
         }
-        advice.truncate(MOST_ADVICE);
+        advice.truncate(MAX_ADVICE);
         advice
     }
 }
 
-/// A kind as profiles name it ([`ridgeline_profile::MemoryByKind::named`]).
+/// The name of a kind in profiles ([`ridgeline_profile::MemoryByKind::named`]).
 fn name(kind: &str) -> &str {
     match kind {
         "weight" => "weights",
@@ -334,12 +332,12 @@ fn name(kind: &str) -> &str {
     }
 }
 
-/// ` (train.py:33 18 GB, train.py:20 9 GB, …)`; nothing for weights and what comes with them, which
-/// all come from the line that makes the model.
+/// ` (train.py:33 18 GB, train.py:20 9 GB, …)`; empty for weights and what belongs to them, which
+/// all come from the line that creates the model.
 fn places(kind: &HeldKind) -> String {
     let is_of_model =
         matches!(kind.kind.as_str(), "weight" | "buffer" | "gradient" | "optimizer_state");
-    let large = |line: &&HeldLine| line.bytes as f64 >= SMALL_LINE * kind.bytes as f64;
+    let large = |line: &&HeldLine| line.bytes as f64 >= MIN_LINE_SHARE * kind.bytes as f64;
     let lines: Vec<&HeldLine> = kind.lines.iter().filter(large).collect();
     if lines.is_empty() || is_of_model {
         return String::new();
@@ -351,10 +349,10 @@ fn places(kind: &HeldKind) -> String {
     }
     let shown: Vec<String> = lines
         .iter()
-        .take(SHOWN_LINES)
+        .take(MAX_LINES)
         .map(|line| format!("{}:{} {}", line.path, line.line, bytes(line.bytes)))
         .collect();
-    let more = if lines.len() > SHOWN_LINES { ", …" } else { "" };
+    let more = if lines.len() > MAX_LINES { ", …" } else { "" };
     format!(" ({}{more})", shown.join(", "))
 }
 

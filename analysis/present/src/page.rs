@@ -1,4 +1,4 @@
-//! A short text written twice at once: as markdown, and as plain text for editors that show none.
+//! A short text, as Markdown and as plain text for editors without Markdown.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -7,48 +7,46 @@ use ridgeline_base::printable::{clean, shorten};
 /// A piece of a line.
 #[derive(Clone, Debug)]
 pub(super) enum Piece {
-    /// As it is.
+    /// Plain text.
     Text(String),
-    /// What to see first.
+    /// Emphasized text.
     Strong(String),
-    /// A name out of the program; may hold anything.
+    /// A name from the program, which may contain any characters.
     Name(String),
-    /// A text, and the address that it leads to: an encoded one, which is written as it is.
+    /// A text with a link. The address is already encoded and is written unchanged.
     Link(String, String),
 }
 
-/// `Piece::Text`.
 pub(super) fn text(text: impl Into<String>) -> Piece {
     Piece::Text(text.into())
 }
 
-/// `Piece::Strong`.
 pub(super) fn strong(text: impl Into<String>) -> Piece {
     Piece::Strong(text.into())
 }
 
-/// `Piece::Name`, cut to what fits a line.
+/// Returns a [`Piece::Name`], truncated to fit a line.
 pub(super) fn name(name: &str) -> Piece {
     Piece::Name(shorten(name, 72))
 }
 
-/// A text whose `code` stands between backticks.
-pub(super) fn with_code(told: &str) -> Vec<Piece> {
-    // One backtick alone is no code.
-    if !told.matches('`').count().is_multiple_of(2) {
-        return vec![text(told)];
+/// Splits a text into pieces; `code` is between backticks.
+pub(super) fn with_code(source: &str) -> Vec<Piece> {
+    // An unpaired backtick does not mark code.
+    if !source.matches('`').count().is_multiple_of(2) {
+        return vec![text(source)];
     }
-    let parts = told.split('`').enumerate().filter(|(_, part)| !part.is_empty());
+    let parts = source.split('`').enumerate().filter(|(_, part)| !part.is_empty());
     parts.map(|(at, part)| if at % 2 == 0 { text(part) } else { name(part) }).collect()
 }
 
-/// A text under construction. Lines of one paragraph stay together.
+/// Builds a text. Lines of one paragraph stay together.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     markdown: String,
     plain: String,
     in_list: bool,
-    /// Lines that it may still have, those between paragraphs not counted.
+    /// The number of lines left, not counting blank ones.
     room: usize,
 }
 
@@ -59,22 +57,22 @@ impl Default for Page {
 }
 
 impl Page {
-    /// One that drops what comes after so many lines.
+    /// Returns a page that drops everything after `lines` lines.
     pub(super) fn with_room(lines: usize) -> Page {
         Page { markdown: String::new(), plain: String::new(), in_list: false, room: lines }
     }
 
-    /// Lines that it may still have.
+    /// The number of lines left.
     pub(super) fn room(&self) -> usize {
         self.room
     }
 
-    /// Room for more lines.
+    /// Adds room for more lines.
     pub(super) fn extend(&mut self, lines: usize) {
         self.room = self.room.saturating_add(lines);
     }
 
-    /// Takes a line's room; false where there is none.
+    /// Uses up one line of room. Returns false if there is none.
     fn takes_line(&mut self) -> bool {
         let has_room = self.room > 0;
         self.room = self.room.saturating_sub(1);
@@ -94,7 +92,7 @@ impl Page {
         self.in_list = false;
     }
 
-    /// A line of a paragraph.
+    /// Adds a line to the paragraph.
     pub(super) fn line(&mut self, pieces: &[Piece]) {
         if !self.takes_line() {
             return;
@@ -103,12 +101,12 @@ impl Page {
             self.gap();
         }
         self.pieces(pieces);
-        // Two spaces break a line in markdown.
+        // Two trailing spaces are a line break in Markdown.
         self.markdown.push_str("  \n");
         self.plain.push('\n');
     }
 
-    /// An item of a list; `depth` 0 or 1.
+    /// Adds a list item; `depth` is 0 or 1.
     pub(super) fn item(&mut self, depth: usize, pieces: &[Piece]) {
         if !self.takes_line() {
             return;
@@ -124,8 +122,8 @@ impl Page {
         self.plain.push('\n');
     }
 
-    /// Rows with columns below each other, the first row their headings. As markdown it is code: many
-    /// editors show no tables.
+    /// Adds a table with aligned columns; the first row has the headings. In Markdown it is a code
+    /// block, because many editors do not render tables.
     pub(super) fn table(&mut self, rows: &[Vec<String>]) {
         if self.room == 0 {
             return;
@@ -183,13 +181,13 @@ impl Page {
         }
     }
 
-    /// Markdown, then plain.
+    /// Returns the Markdown and the plain text.
     pub(super) fn finish(self) -> (String, String) {
         (self.markdown.trim_end().to_owned(), self.plain.trim_end().to_owned())
     }
 }
 
-/// What a recording says is text, never markup.
+/// Escapes text from a recording, so that it never becomes markup.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -198,20 +196,20 @@ fn escape(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
-            // `~` twice strikes through; once it is our mark for estimates.
+            // `~~` is strikethrough; a single `~` is our mark for estimates.
             letter => escaped.push(letter),
         }
     }
     escaped.replace("~~", "\\~\\~")
 }
 
-/// `1`, `2.5`, `16`: how often something happened, on average.
+/// Formats an average count: `1`, `2.5`, `16`.
 pub(super) fn count(value: f64) -> String {
     let rounded = value.round();
     if (value - rounded).abs() < 0.05 { format!("{rounded:.0}") } else { format!("{value:.1}") }
 }
 
-/// `23.5 million`, `640`.
+/// Formats a quantity: `23.5 million`, `640`.
 pub(super) fn quantity(value: u64) -> String {
     match value {
         0..10_000 => value.to_string(),
@@ -225,7 +223,7 @@ pub(super) fn quantity(value: u64) -> String {
     }
 }
 
-/// `1st`, `2nd`, `11th`.
+/// Formats an ordinal: `1st`, `2nd`, `11th`.
 pub(super) fn ordinal(number: usize) -> String {
     let ending = match (number % 10, number % 100) {
         (1, hundredth) if hundredth != 11 => "st",

@@ -1,4 +1,4 @@
-//! What a person and a program are told of a run's ranks.
+//! The ranks of a run, as text and as JSON.
 
 use serde::Serialize;
 
@@ -6,15 +6,16 @@ use ridgeline_base::units;
 use ridgeline_profile::ranks::{RankCost, Ranks, Spread};
 use ridgeline_profile::{FileId, LineCost, Profile};
 
-/// Ranks that the terminal lists; beyond, those with the least and the most are told.
-const MOST_LISTED: usize = 16;
-/// A spread below this share of the value is what two measurements of one rank differ by.
-const WORTH_TELLING: f64 = 0.05;
-/// Lines in the document.
-const MOST_LINES: usize = 500;
+/// The maximum number of ranks listed in the terminal. With more, only the fastest and slowest are
+/// also shown.
+const MAX_LISTED: usize = 16;
+/// Spreads below this share of the value are within the noise of measuring one rank twice.
+const MIN_SPREAD: f64 = 0.05;
+/// The maximum number of lines in the document.
+const MAX_LINES: usize = 500;
 
-/// `12 ms on rank 0, 19 ms on rank 1`; nothing where the ranks of the run take the same for the lines,
-/// or there is one rank alone.
+/// `12 ms on rank 0, 19 ms on rank 1`. `None` if the lines take the same time on all ranks, or
+/// there is only one rank.
 pub fn of_lines<'a>(
     profile: &Profile,
     file: FileId,
@@ -23,21 +24,21 @@ pub fn of_lines<'a>(
     let ranks = profile.ranks.as_deref()?;
     let path = &profile.files.get(file.0 as usize)?.path;
     let lines: Vec<u32> = lines.map(|line| line.line).collect();
-    let of_rank = |rank: &RankCost| {
-        // The lines of one statement, one of which may call another: the longest is the statement's.
+    let longest_line = |rank: &RankCost| {
+        // Lines of one statement may call each other, so the longest is the time of the statement.
         let costs = lines.iter().filter_map(|line| rank.line(path, *line));
         costs.map(|cost| cost.total_ns).fold(0.0, f64::max)
     };
-    let spread = ranks.spread(of_rank);
-    is_worth_telling(&spread).then(|| told(&spread, ranks.ranks.len()))
+    let spread = ranks.spread(longest_line);
+    is_significant(&spread).then(|| spread_text(&spread, ranks.ranks.len()))
 }
 
-/// Whether ranks differ by more than two measurements of one do.
-pub(super) fn is_worth_telling(spread: &Spread) -> bool {
-    spread.width() > WORTH_TELLING * spread.most.1
+/// Returns whether ranks differ by more than two measurements of one rank.
+pub(super) fn is_significant(spread: &Spread) -> bool {
+    spread.width() > MIN_SPREAD * spread.most.1
 }
 
-fn told(spread: &Spread, ranks: usize) -> String {
+fn spread_text(spread: &Spread, ranks: usize) -> String {
     let mut ends = [spread.least, spread.most];
     ends.sort_by_key(|(rank, _)| *rank);
     let ends = ends.map(|(rank, value)| format!("{} on rank {rank}", units::duration(value)));
@@ -49,12 +50,12 @@ fn told(spread: &Spread, ranks: usize) -> String {
     format!("{}{mean}", ends.join(", "))
 }
 
-/// The terminal's rows, one for each rank: what it takes, of which it waits.
+/// Returns the terminal's rows, one for each rank: its time and the part spent waiting.
 pub fn rows(ranks: &Ranks) -> Vec<String> {
     let mut rows: Vec<String> = ranks
         .ranks
         .iter()
-        .take(MOST_LISTED)
+        .take(MAX_LISTED)
         .map(|rank| {
             let mut row = format!(
                 "  rank {:<4}{:>9}  computes {:>9}",
@@ -72,14 +73,14 @@ pub fn rows(ranks: &Ranks) -> Vec<String> {
             row
         })
         .collect();
-    if ranks.ranks.len() > MOST_LISTED {
+    if ranks.ranks.len() > MAX_LISTED {
         let computing = ranks.spread(|rank| rank.computing_ns);
-        rows.push(format!("  computing: {}", told(&computing, ranks.ranks.len())));
+        rows.push(format!("  computing: {}", spread_text(&computing, ranks.ranks.len())));
     }
     rows
 }
 
-/// `ranks` of the document.
+/// The `ranks` section of the document.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RanksEntry {
     world_size: u32,
@@ -109,7 +110,7 @@ struct SpreadEntry {
     most_rank: u32,
 }
 
-/// The ranks, and the lines that differ most.
+/// Returns the ranks, and the lines that differ most.
 pub fn entry(ranks: &Ranks) -> RanksEntry {
     let rank = |rank: &RankCost| RankEntry {
         rank: rank.rank,
@@ -120,7 +121,7 @@ pub fn entry(ranks: &Ranks) -> RanksEntry {
         batch_size: rank.batch_size,
         peak_bytes: rank.peak_bytes,
     };
-    let lines = ranks.lines.iter().take(MOST_LINES).map(|line| SpreadEntry {
+    let lines = ranks.lines.iter().take(MAX_LINES).map(|line| SpreadEntry {
         file: line.path.clone(),
         line: line.line,
         mean_ms: milliseconds(line.total_ns.mean),
@@ -136,7 +137,7 @@ pub fn entry(ranks: &Ranks) -> RanksEntry {
     }
 }
 
-/// With six decimals, as everywhere in the document.
+/// Converts to milliseconds with six decimals, as everywhere in the document.
 fn milliseconds(time_ns: f64) -> f64 {
     time_ns.round() / 1e6
 }

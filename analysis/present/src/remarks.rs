@@ -1,13 +1,13 @@
-//! Remarks: the training loop's headline and the costliest lines, a sentence each.
+//! Remarks: the headline of the training loop and the most expensive lines, as one sentence each.
 //!
-//! They are for editors that nobody can tell that their hints are out of date: a diagnostic is the one
-//! thing that every editor shows at once. There are few of them, because editors list diagnostics and
-//! jump from one to the next.
+//! They are for editors that cannot be told to refresh hints: diagnostics are the one thing that
+//! every editor updates at once. There are few of them, because editors list diagnostics and jump
+//! from one to the next.
 
 use std::ops::Range;
 
 use super::headline::headline;
-use super::headline::told;
+use super::headline::with_provenance;
 use super::page::ordinal;
 use super::share::{rank, share};
 use crate::cost_map::{CostMap, StatementCost};
@@ -15,33 +15,33 @@ use ridgeline_base::units;
 use ridgeline_profile::Profile;
 use ridgeline_python::SourceIndex;
 
-/// So many lines of the whole project are remarked on.
-const COSTLIEST: usize = 3;
+/// The maximum number of lines with a remark, over the whole project.
+const MAX_LINES: usize = 3;
 
-/// Lines under this share of the iteration are not worth a remark, costliest or not.
-const LEAST_SHARE: f64 = 0.05;
+/// Lines below this share of the iteration have no remark.
+const MIN_SHARE: f64 = 0.05;
 
-/// A sentence about a place.
+/// A sentence about a source range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// The first word of what it is about. Editors underline it: all of a statement underlined looks
-    /// like a mistake.
+    /// The first word of the statement. Editors underline it, and a fully underlined statement
+    /// would look like an error.
     pub span: Range<usize>,
-    /// `2nd costliest line: 5.2 ms · 33%`.
+    /// `2nd most expensive line: 5.2 ms · 33%`.
     pub message: String,
-    /// About the loop, and so about everything.
+    /// Whether it is the headline at the training loop.
     pub is_headline: bool,
 }
 
-/// The remarks on one file, by place.
+/// Returns the remarks on one file, in source order.
 pub fn remarks(profile: &Profile, costs: &CostMap, index: &SourceIndex) -> Vec<Remark> {
     let first_word = |span: &Range<usize>| {
         let text = index.text().get(span.clone()).unwrap_or_default();
         let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
         let end = text.find(|letter| !is_part(letter)).unwrap_or(text.len());
-        // What begins with a bracket is marked at that.
-        let least = text.chars().next().map_or(0, char::len_utf8);
-        span.start..span.start + end.max(least)
+        // A statement that begins with a bracket is marked at the bracket.
+        let first_length = text.chars().next().map_or(0, char::len_utf8);
+        span.start..span.start + end.max(first_length)
     };
     let mut found = Vec::new();
     if let Some(training) = &costs.training_loop {
@@ -51,23 +51,26 @@ pub fn remarks(profile: &Profile, costs: &CostMap, index: &SourceIndex) -> Vec<R
             found.push(Remark { span, message, is_headline: true });
         }
     }
-    // One remark is enough for the loop's line.
+    // The loop's line already has the headline.
     let is_loop = |cost: &&StatementCost| {
         costs.training_loop.as_ref().is_some_and(|training| training.header == cost.span)
     };
     for cost in costs.statements.iter().filter(|cost| !is_loop(cost)) {
-        let own = cost.self_time.total();
+        let self_ns = cost.self_time.total();
         let share = share(&cost.self_time, profile);
-        let Some(rank) = rank(profile, own).filter(|rank| *rank <= COSTLIEST) else { continue };
-        if share < LEAST_SHARE {
+        let Some(rank) = rank(profile, self_ns).filter(|rank| *rank <= MAX_LINES) else { continue };
+        if share < MIN_SHARE {
             continue;
         }
-        let named = if rank == 1 { String::new() } else { format!("{} ", ordinal(rank)) };
-        // Beside a hint with what the line calls, the line's own time needs a word.
-        let is_own = own < 0.95 * cost.total_time.total();
+        let rank_text = if rank == 1 { String::new() } else { format!("{} ", ordinal(rank)) };
+        // The hint of the line includes its calls, so mark self time as such.
+        let is_own = self_ns < 0.95 * cost.total_time.total();
         let here = if is_own { " self" } else { "" };
-        let time = format!("{} · {}", units::duration(own), units::percent(share));
-        let message = format!("{named}most expensive line: {}{here}", told(time, cost.provenance));
+        let time = format!("{} · {}", units::duration(self_ns), units::percent(share));
+        let message = format!(
+            "{rank_text}most expensive line: {}{here}",
+            with_provenance(time, cost.provenance)
+        );
         found.push(Remark { span: first_word(&cost.span), message, is_headline: false });
     }
     found.sort_by_key(|remark| remark.span.start);
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_and_the_costliest_lines() {
+    fn the_loop_and_the_most_expensive_lines() {
         check(
             None,
             expect![[r#"
@@ -107,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn they_follow_their_statements() {
+    fn remarks_follow_their_statements() {
         let (text, _) = profile(TRAIN);
         let today = format!("import os\n{}", text.replace("torch.relu", "torch.tanh"));
         check(

@@ -1,4 +1,4 @@
-//! What a run wrote that was kept from the disk, for the person who started it.
+//! Messages about the writes of a run that were kept off the disk.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,14 @@ use ridgeline_base::printable::printable;
 use ridgeline_base::units;
 use ridgeline_profile::side_effects::{ChangeKind, SideEffects};
 
-/// Changes that a sentence names; the others are counted. One that is kept is short.
-const NAMED: usize = 20;
-const NAMED_IN_NOTE: usize = 3;
+/// The maximum number of changes listed in a sentence; the others are counted.
+const MAX_LISTED: usize = 20;
+/// The same for notes, which are stored and therefore short.
+const MAX_LISTED_IN_NOTE: usize = 3;
 
-/// What was kept from the disk, as one sentence; nothing where the program changed nothing. With
-/// `names_outside`, files outside of the project have their names: no other sentence is kept.
+/// The writes that were kept off the disk, as one sentence. `None` if the program wrote nothing.
+/// `names_outside` lists files outside the project too, and is only for sentences that are not
+/// stored.
 pub fn sentence(effects: &SideEffects, names_outside: bool) -> Option<String> {
     if effects.count == 0 {
         return None;
@@ -20,7 +22,7 @@ pub fn sentence(effects: &SideEffects, names_outside: bool) -> Option<String> {
         .changes
         .iter()
         .filter(|change| names_outside || !change.outside)
-        .take(if names_outside { NAMED } else { NAMED_IN_NOTE })
+        .take(if names_outside { MAX_LISTED } else { MAX_LISTED_IN_NOTE })
         .map(|change| {
             let path = printable(&change.path);
             match change.change {
@@ -34,16 +36,16 @@ pub fn sentence(effects: &SideEffects, names_outside: bool) -> Option<String> {
     let mut text = format!("Not written to disk: {at_least}{} {files}", effects.count);
     if !named.is_empty() {
         let more = if (named.len() as u64) < effects.count { ", …" } else { "" };
-        // Writing to a text does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, " ({}{more})", named.join(", "));
     }
     text.push_str(". `--side-effects allow`, or `side_effects` in ridgeline.toml, keeps them");
     Some(text)
 }
 
-/// What could not be held, as one sentence.
+/// The writes that could not be redirected, as one sentence.
 pub fn warning(effects: &SideEffects) -> Option<String> {
-    let how = match effects.held_by.as_str() {
+    let message = match effects.held_by.as_str() {
         "python" => {
             "This system does not allow mounts for a run: only writes through Python's own \
             functions were kept off the disk"
@@ -62,7 +64,7 @@ pub fn warning(effects: &SideEffects) -> Option<String> {
         }
         _ => return None,
     };
-    Some(how.to_owned())
+    Some(message.to_owned())
 }
 
 #[cfg(test)]
@@ -92,22 +94,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_from_the_disk_is_named() {
+    fn redirected_writes_are_listed() {
         let end = ". `--side-effects allow`, or `side_effects` in ridgeline.toml, keeps them";
-        let said = "Not written to disk: 3 files (out/old.pt removed, out/model.pt 1.2 MB, ~/runs.log 1.2 MB)";
-        assert_eq!(sentence(&effects(), true), Some(format!("{said}{end}")));
-        // A sentence that is kept names nothing outside of the project.
-        let said = "Not written to disk: 3 files (out/old.pt removed, out/model.pt 1.2 MB, …)";
-        assert_eq!(sentence(&effects(), false), Some(format!("{said}{end}")));
+        let expected = "Not written to disk: 3 files (out/old.pt removed, out/model.pt 1.2 MB, ~/runs.log 1.2 MB)";
+        assert_eq!(sentence(&effects(), true), Some(format!("{expected}{end}")));
+        // A stored sentence lists nothing outside the project.
+        let expected = "Not written to disk: 3 files (out/old.pt removed, out/model.pt 1.2 MB, …)";
+        assert_eq!(sentence(&effects(), false), Some(format!("{expected}{end}")));
         assert_eq!(sentence(&SideEffects::default(), true), None);
     }
 
     #[test]
-    fn what_was_not_held_is_said() {
+    fn writes_that_were_not_redirected_are_reported() {
         assert_eq!(warning(&effects()), None);
         let open = SideEffects { open: vec!["/data: busy".to_owned()], ..effects() };
-        let said = "1 place could not be redirected: files written there are on disk";
-        assert_eq!(warning(&open).as_deref(), Some(said));
+        let expected = "1 place could not be redirected: files written there are on disk";
+        assert_eq!(warning(&open).as_deref(), Some(expected));
         for held_by in ["python", "landlock", "nothing"] {
             let effects = SideEffects { held_by: held_by.to_owned(), ..effects() };
             assert!(warning(&effects).is_some());

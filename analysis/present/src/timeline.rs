@@ -1,7 +1,7 @@
-//! The timeline of one profiled iteration, as the columns that `docs/panel.md` describes.
+//! The timeline of one profiled iteration, in the columns described in `docs/panel.md`.
 //!
-//! Columns, because a page reads a hundred thousand spans as ten arrays of numbers in a moment and
-//! as a hundred thousand objects in a second.
+//! Columns, because a browser parses a hundred thousand spans as ten arrays of numbers almost
+//! instantly, but as a hundred thousand objects in a second.
 
 use std::collections::HashMap;
 
@@ -13,16 +13,16 @@ use ridgeline_base::printable::name;
 use ridgeline_profile::Phase;
 use ridgeline_recording::{Recording, StringId};
 
-/// So many spans are shown by a panel: more than an iteration of most programs has, and few enough
-/// for a page to move smoothly.
+/// The maximum number of spans in the panel: more than an iteration of most programs has, but few
+/// enough to scroll smoothly.
 pub const MOST_SPANS: usize = 200_000;
 
-/// The timeline.
+/// The timeline of one iteration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Timeline {
     schema: u32,
     generation: u64,
-    /// The GPU was simulated, so that its times are a model's.
+    /// Whether the GPU was simulated, which makes its times those of a model.
     simulated: bool,
     duration_ns: u64,
     names: Vec<String>,
@@ -37,7 +37,7 @@ struct TrackFacts {
     kind: &'static str,
 }
 
-/// One entry a span in each, by track, then start.
+/// One entry for each span in every column, sorted by track, then start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct Columns {
     track: Vec<usize>,
@@ -50,8 +50,8 @@ struct Columns {
     phase: Vec<u8>,
 }
 
-/// The timeline of a recording with at most `most` spans, of which the shortest are left out. It is
-/// empty where no iteration was profiled.
+/// Returns the timeline of a recording with at most `most` spans; the shortest are left out. It is
+/// empty if no iteration was profiled.
 pub fn timeline(recording: &Recording, generation: u64, most: usize) -> Timeline {
     let empty = Timeline::empty(generation);
     let Some(iteration) = recorded_iteration(recording) else { return empty };
@@ -64,14 +64,14 @@ pub fn timeline(recording: &Recording, generation: u64, most: usize) -> Timeline
         left_out: iteration.left_out,
         ..empty
     };
-    let threshold = shortest_kept(&iteration.spans, most);
+    let threshold = threshold_of(&iteration.spans, most);
     let mut names = Names { recording, known: HashMap::new(), texts: Vec::new() };
-    let mut of_equals = threshold.room_for_equals;
+    let mut equal_spans = threshold.room_for_equals;
     for span in &iteration.spans {
         let duration_ns = since(span.start_ns, span.end_ns);
-        let kept = duration_ns > threshold.duration_ns
-            || (duration_ns == threshold.duration_ns && of_equals.next().is_some());
-        if !kept {
+        let is_kept = duration_ns > threshold.duration_ns
+            || (duration_ns == threshold.duration_ns && equal_spans.next().is_some());
+        if !is_kept {
             timeline.left_out += 1;
             continue;
         }
@@ -82,7 +82,7 @@ pub fn timeline(recording: &Recording, generation: u64, most: usize) -> Timeline
 }
 
 impl Timeline {
-    /// Of a measurement whose recording is not at hand.
+    /// Returns the timeline of a measurement whose recording is not available.
     pub fn empty(generation: u64) -> Timeline {
         Timeline { schema: SCHEMA, generation, ..Timeline::default() }
     }
@@ -101,32 +101,32 @@ impl Columns {
     }
 }
 
-/// Which spans are long enough.
+/// The shortest duration of the spans that are kept.
 struct Threshold {
     duration_ns: u64,
-    /// How many of those that are exactly so long.
+    /// Counts the spans of exactly this duration that are kept.
     room_for_equals: std::ops::Range<usize>,
 }
 
-fn shortest_kept(spans: &[Span], most: usize) -> Threshold {
-    let everything = Threshold { duration_ns: 0, room_for_equals: 0..spans.len() };
-    if spans.len() <= most {
-        return everything;
+fn threshold_of(spans: &[Span], max_spans: usize) -> Threshold {
+    let keep_all = Threshold { duration_ns: 0, room_for_equals: 0..spans.len() };
+    if spans.len() <= max_spans {
+        return keep_all;
     }
     let mut durations: Vec<u64> =
         spans.iter().map(|span| since(span.start_ns, span.end_ns)).collect();
-    let Some(last_kept) = most.checked_sub(1) else {
+    let Some(last_kept) = max_spans.checked_sub(1) else {
         return Threshold { duration_ns: u64::MAX, room_for_equals: 0..0 };
     };
     let (longer, kept, _) = durations.select_nth_unstable_by(last_kept, |a, b| b.cmp(a));
     let longer = longer.iter().filter(|duration| *duration > kept).count();
-    Threshold { duration_ns: *kept, room_for_equals: 0..most.saturating_sub(longer) }
+    Threshold { duration_ns: *kept, room_for_equals: 0..max_spans.saturating_sub(longer) }
 }
 
-/// Each name once.
+/// Collects each name once.
 struct Names<'a> {
     recording: &'a Recording,
-    /// By name of the trace, else by phase; neither is "idle".
+    /// Indices by name in the trace or by phase; without both, of "idle".
     known: HashMap<(Option<StringId>, Option<Phase>), usize>,
     texts: Vec<String>,
 }
@@ -146,7 +146,7 @@ impl Names<'_> {
 }
 
 fn facts(track: &Track, several_gpus: bool) -> TrackFacts {
-    let of_gpu = |device: &i64, what: String| {
+    let on_gpu = |device: &i64, what: String| {
         if several_gpus { format!("GPU {device} {what}") } else { what }
     };
     let (kind, name) = match track {
@@ -156,9 +156,9 @@ fn facts(track: &Track, several_gpus: bool) -> TrackFacts {
         Track::AutogradThread(number) => ("host", format!("autograd {number}")),
         Track::Thread(Some(number)) => ("host", format!("thread {number}")),
         Track::Thread(None) => ("host", "another thread".to_owned()),
-        Track::Stream { device, stream } => ("stream", of_gpu(device, format!("stream {stream}"))),
+        Track::Stream { device, stream } => ("stream", on_gpu(device, format!("stream {stream}"))),
         Track::Idle { .. } if !several_gpus => ("idle", "GPU idle".to_owned()),
-        Track::Idle { device } => ("idle", of_gpu(device, "idle".to_owned())),
+        Track::Idle { device } => ("idle", on_gpu(device, "idle".to_owned())),
     };
     TrackFacts { name, kind }
 }

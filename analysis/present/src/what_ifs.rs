@@ -1,4 +1,4 @@
-//! What-ifs for people: a table for the terminal, and the best few for a hover.
+//! What-ifs as text: a table for the terminal, and the best few for a hover.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -13,20 +13,20 @@ use ridgeline_optimize::rewrite::EditKind;
 use ridgeline_optimize::study::Study;
 use ridgeline_profile::FileId;
 
-/// So many a hover tells.
-const IN_HOVER: usize = 3;
-/// So many lines of a file are named.
-const LINES: usize = 4;
-/// Above the rows that nobody can apply.
+/// The maximum number of optimizations in a hover.
+const MAX_IN_HOVER: usize = 3;
+/// The maximum number of lines listed for an optimization.
+const MAX_LINES: usize = 4;
+/// The heading of optimizations that are only published.
 const RESEARCH: &str = "research: published, not available in PyTorch";
-/// Characters of a title in a table.
-const TITLE: usize = 44;
-/// Two runs of the same text that differ by more say that the machine had something else to do.
-const UNEVEN: f64 = 0.1;
-/// Narrower terminals are written for as if they had this many columns.
+/// Maximum length of a title in a table, in characters.
+const MAX_TITLE: usize = 44;
+/// Two runs of the same text that differ by more than this fraction indicate a noisy machine.
+const NOISY_DRIFT: f64 = 0.1;
+/// Pages for narrower terminals have this width, in columns.
 const MIN_WIDTH: usize = 60;
 
-/// `1.4×`, and with two digits where it is close to 1: `1.04×`.
+/// Formats a speedup: `1.4×`, or with two decimals close to 1: `1.04×`.
 pub fn speedup(value: f64) -> String {
     format!("{value:.*}×", places(value))
 }
@@ -41,14 +41,15 @@ fn places(value: f64) -> usize {
     if (0.85..1.15).contains(&value) { 2 } else { 1 }
 }
 
-/// The page of a terminal: the table, what goes well together, notes, and what does not apply.
+/// Formats a study for the terminal: the table, combinations, notes, and optimizations that do not
+/// apply.
 pub fn page(study: &Study, style: Style) -> String {
     let mut page = String::new();
     let mut line = |text: &str| {
         page += text.trim_end();
         page.push('\n');
     };
-    line(&now(study));
+    line(&current_iteration(study));
     line("");
     if study.what_ifs.predictions.is_empty() {
         line("No optimization applies.");
@@ -80,8 +81,8 @@ pub fn page(study: &Study, style: Style) -> String {
     page
 }
 
-/// `An iteration with a batch of 32 takes 102 ms now on NVIDIA H200, with a peak of 3.1 GB`.
-fn now(study: &Study) -> String {
+/// `Iteration with batch size 32: 102 ms on NVIDIA H200, peak memory 3.1 GB`.
+fn current_iteration(study: &Study) -> String {
     let peak = study
         .peak_bytes
         .map(|peak| format!(", peak memory {}", units::bytes(peak)))
@@ -98,9 +99,9 @@ fn now(study: &Study) -> String {
 struct Column {
     heading: &'static str,
     cells: Vec<String>,
-    /// Columns that go first where the terminal is narrow have more.
-    weight: u32,
-    /// Texts begin on the left, numbers end on the right.
+    /// Columns with a higher number are dropped first on a narrow terminal.
+    drop_order: u32,
+    /// Texts are left-aligned, numbers right-aligned.
     is_text: bool,
 }
 
@@ -113,14 +114,14 @@ impl Column {
 
 fn table(study: &Study, style: Style) -> Vec<String> {
     let rows = &study.what_ifs.predictions;
-    let column = |heading, weight, is_text, cell: &dyn Fn(&Prediction) -> String| Column {
+    let column = |heading, drop_order, is_text, cell: &dyn Fn(&Prediction) -> String| Column {
         heading,
         cells: rows.iter().map(cell).collect(),
-        weight,
+        drop_order,
         is_text,
     };
     let mut columns = vec![
-        column("optimization", 0, true, &|row| shorten(&row.title, TITLE)),
+        column("optimization", 0, true, &|row| shorten(&row.title, MAX_TITLE)),
         column("name", 3, true, &|row| row.names.join("+")),
         column("speedup", 0, false, &|row| format!("~{}", speedup(row.speedup().value))),
         column("range", 2, false, &|row| range(row.speedup())),
@@ -133,13 +134,13 @@ fn table(study: &Study, style: Style) -> Vec<String> {
     }
     let width = |columns: &[Column]| columns.iter().map(|one| one.width() + 2).sum::<usize>();
     while width(&columns) > style.width.max(MIN_WIDTH) + 2 {
-        let heaviest = columns.iter().enumerate().max_by_key(|(_, column)| column.weight);
+        let heaviest = columns.iter().enumerate().max_by_key(|(_, column)| column.drop_order);
         match heaviest {
-            Some((at, column)) if column.weight > 0 => columns.remove(at),
+            Some((at, column)) if column.drop_order > 0 => columns.remove(at),
             _ => break,
         };
     }
-    let written = |cell: &dyn Fn(&Column) -> String| {
+    let row = |cell: &dyn Fn(&Column) -> String| {
         let cells = columns.iter().map(|column| {
             let cell = cell(column);
             let gap = " ".repeat(column.width().saturating_sub(cell.width()));
@@ -147,14 +148,14 @@ fn table(study: &Study, style: Style) -> Vec<String> {
         });
         cells.collect::<Vec<_>>().join("  ")
     };
-    // They are sorted last.
+    // Research optimizations are sorted last.
     let first_research = rows.iter().position(|row| row.is_research).unwrap_or(rows.len());
-    let mut table = vec![style.faint(written(&|column| column.heading.to_owned()).trim_end())];
+    let mut table = vec![style.faint(row(&|column| column.heading.to_owned()).trim_end())];
     for at in 0..rows.len() {
         if at == first_research {
             table.extend([String::new(), style.faint(RESEARCH)]);
         }
-        table.push(written(&|column| column.cells.get(at).cloned().unwrap_or_default()));
+        table.push(row(&|column| column.cells.get(at).cloned().unwrap_or_default()));
     }
     table
 }
@@ -171,18 +172,18 @@ fn peak(row: &Prediction) -> String {
 
 /// `train.py:12, 14, model.py:3`.
 fn lines(study: &Study, row: &Prediction) -> String {
-    let mut told: Vec<String> = Vec::new();
+    let mut places: Vec<String> = Vec::new();
     let mut last: Option<FileId> = None;
-    for (file, line) in row.lines.iter().take(LINES) {
+    for (file, line) in row.lines.iter().take(MAX_LINES) {
         let path = study.files.get(file.0 as usize).map(|path| clean(&shorten(path, 40)));
         let Some(path) = path else { continue };
-        told.push(if last == Some(*file) { line.to_string() } else { format!("{path}:{line}") });
+        places.push(if last == Some(*file) { line.to_string() } else { format!("{path}:{line}") });
         last = Some(*file);
     }
-    if row.lines.len() > LINES {
-        told.push(format!("and {} more", row.lines.len() - LINES));
+    if row.lines.len() > MAX_LINES {
+        places.push(format!("and {} more", row.lines.len() - MAX_LINES));
     }
-    told.join(", ")
+    places.join(", ")
 }
 
 fn combination(row: &Prediction) -> String {
@@ -194,19 +195,19 @@ fn combination(row: &Prediction) -> String {
     format!("{}: ~{}, ~{time}{peak}", row.names.join(" + "), speedup_range(row.speedup()))
 }
 
-/// Names with why they do not apply; those with the same reason together.
+/// The optimizations that do not apply, grouped by reason.
 fn refusals(study: &Study) -> Vec<String> {
-    let mut told: Vec<(String, &str)> = Vec::new();
+    let mut groups: Vec<(String, &str)> = Vec::new();
     for refused in &study.what_ifs.refusals {
-        match told.iter_mut().find(|(_, why)| *why == refused.why) {
+        match groups.iter_mut().find(|(_, why)| *why == refused.why) {
             Some((names, _)) => *names += &format!(", {}", refused.name),
-            None => told.push((refused.name.to_owned(), &refused.why)),
+            None => groups.push((refused.name.to_owned(), &refused.why)),
         }
     }
-    told.iter().map(|(names, why)| format!("{names}: {}", clean(&shorten(why, 400)))).collect()
+    groups.iter().map(|(names, why)| format!("{names}: {}", clean(&shorten(why, 400)))).collect()
 }
 
-/// `amp-bf16: …; …`; nothing where there is nothing to say.
+/// `amp-bf16: …; …`. `None` without notes.
 fn notes(row: &Prediction) -> Option<String> {
     if row.notes.is_empty() {
         return None;
@@ -215,44 +216,45 @@ fn notes(row: &Prediction) -> Option<String> {
     Some(format!("{}: {}", row.names.join("+"), notes.join("; ")))
 }
 
-/// What the numbers rest on, in sentences.
+/// Sentences about the assumptions behind the numbers.
 fn about(study: &Study) -> Vec<String> {
-    let off = units::percent(study.replay_error.abs());
+    let replay_error = units::percent(study.replay_error.abs());
     let mut lines = vec![format!(
         "~ = simulated from the recorded step ({} tasks; the unmodified simulation is off by \
-        {off}). Ranges go from the worst to the best expected case.",
+        {replay_error}). Ranges go from the worst to the best expected case.",
         study.tasks
     )];
     lines.extend(study.notes.iter().map(|note| clean(&shorten(note, 400))));
     lines
 }
 
-/// `1.6× measured (2.0 ms to 1.3 ms), ~2.0× predicted`, and how even the machine was where it was not;
-/// nothing where a side took no time.
+/// `1.6× measured (2.0 ms to 1.3 ms), ~2.0× predicted`, and the drift if the machine was noisy.
+/// `None` if a side took no time.
 pub fn pair(pair: &Pair) -> Option<String> {
-    let mut told = format!(
+    let mut text = format!(
         "{} measured ({} to {}), ~{} predicted",
         speedup(pair.measured.speedup()?),
         units::duration(pair.measured.before_ns),
         units::duration(pair.measured.after_ns),
         speedup(pair.predicted.speedup()?),
     );
-    if pair.drift.abs() > UNEVEN {
+    if pair.drift.abs() > NOISY_DRIFT {
         let drift = units::percent(pair.drift.abs());
-        told += &format!("; noisy machine: {drift} drift during the measurement");
+        text += &format!("; noisy machine: {drift} drift during the measurement");
     }
-    Some(told)
+    Some(text)
 }
 
-/// Predictions that were measured: one line each, and how good they were.
+/// Formats the predictions that were measured, one on each line, followed by their accuracy.
 pub fn measured(pairs: &[Pair], accuracy: Option<Accuracy>) -> String {
-    let told = pairs.iter().filter_map(|one| Some(format!("{}: {}", clean(&one.name), pair(one)?)));
-    let lines: Vec<String> = told.chain(accuracy.map(accuracy_in_words)).collect();
+    let rows = pairs.iter().filter_map(|one| Some(format!("{}: {}", clean(&one.name), pair(one)?)));
+    let lines: Vec<String> = rows.chain(accuracy.map(accuracy_text)).collect();
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// `In this project 7 predictions were measured on this device: their times were off by 6% on average, 14% at most`.
-fn accuracy_in_words(accuracy: Accuracy) -> String {
+/// `7 predictions were measured in this project on this device: times were off by 6% on average,
+/// 14% at most`.
+fn accuracy_text(accuracy: Accuracy) -> String {
     let (mean, most) =
         (units::percent(accuracy.mean_error), units::percent(accuracy.largest_error));
     match accuracy.pairs {
@@ -266,11 +268,11 @@ fn accuracy_in_words(accuracy: Accuracy) -> String {
     }
 }
 
-/// The best few: the lines of a hover.
+/// Adds the best few predictions to a hover.
 ///
-/// `links` are addresses that make an edit at a click.
+/// `links` are URLs that apply an edit when clicked.
 pub(super) fn in_hover(page: &mut Page, study: &Study, links: &[(EditKind, String)]) {
-    let best = study.best(IN_HOVER);
+    let best = study.best(MAX_IN_HOVER);
     if best.is_empty() {
         return;
     }
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hover_tells_what_is_faster_on_what_is_there() {
+    fn the_hover_lists_speedups_on_the_same_hardware() {
         let mut page = Page::default();
         in_hover(&mut page, &study(), &[(EditKind::Compile, "command:apply".to_owned())]);
         let (markdown, plain) = page.finish();
@@ -414,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_beside_predicted() {
+    fn measured_and_predicted_speedups() {
         let sides = |after_ns: f64| Sides { before_ns: 2e6, after_ns, ..Sides::default() };
         let pair = |drift: f64| Pair {
             name: "compile".to_owned(),

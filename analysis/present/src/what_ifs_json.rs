@@ -1,4 +1,4 @@
-//! What `ridgeline whatif --json` writes, as `docs/schema/whatif.schema.json` describes it.
+//! The document of `ridgeline whatif --json`, described by `docs/schema/whatif.schema.json`.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use ridgeline_profile::FileId;
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
 
-/// The document.
+/// The predictions of a study.
 #[derive(Clone, Debug, Serialize)]
 pub struct Document {
     schema: u32,
@@ -71,8 +71,8 @@ struct Refusal {
     why: String,
 }
 
-/// The document of a study, with what was measured this time, what all of the project's pairs say, and
-/// what the network that was asked for does.
+/// Returns the document of a study. `measured` are the pairs of this call, `accuracy` covers all
+/// pairs of the project, and `network` is the requested network report.
 pub fn document(
     study: &Study,
     measured: &[Pair],

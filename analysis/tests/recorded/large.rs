@@ -1,5 +1,5 @@
-//! A recording of one long iteration, made on the fly: as many operators as are asked for, forward on
-//! the main thread and backward on autograd's, with a kernel for every fourth.
+//! Generates a recording of one long iteration: forward on the main thread, backward on the
+//! autograd thread, and one kernel per four operators.
 
 use ridgeline_analysis::recording::line_log::{
     LINE, LineLogBuilder, MODULE_ENTER, MODULE_EXIT, PHASE_ENTER, PHASE_EXIT, PUSH, Record,
@@ -13,18 +13,18 @@ use ridgeline_analysis::recording::trace::{
 };
 use ridgeline_analysis::recording::{Interner, Recording};
 
-/// Operators of one layer: four in forward, four in backward.
-const OF_LAYER: usize = 8;
-/// Nanoseconds that a layer takes in each.
+/// Four operators in forward and four in backward.
+const OPERATORS_PER_LAYER: usize = 8;
+/// Time of a layer in each pass, in nanoseconds.
 const LAYER_NS: i64 = 10_000;
 const LAYERS: u32 = 96;
 
-/// A recording with so many operators, in whole layers.
+/// Generates a recording with this number of operators, rounded down to whole layers.
 pub(crate) fn large(operators: usize) -> Recording {
-    let layers = i64::try_from(operators / OF_LAYER).expect("few operators");
+    let layers = i64::try_from(operators / OPERATORS_PER_LAYER).expect("few operators");
     let backward_ns = layers * LAYER_NS + 1_000;
     let end_ns = 2 * backward_ns;
-    let mut made = Made::default();
+    let mut builder = TraceBuilder::default();
     let mut log = LineLogBuilder::new(&[(100, true), (101, false)]);
     let mut record = |time_ns: i64, kind: u8, a: u32, b: u32| {
         log.record(Record { time_ns, kind, thread: 0, a, b });
@@ -37,13 +37,13 @@ pub(crate) fn large(operators: usize) -> Recording {
         let (at, number) = (layer * LAYER_NS, layer as u32 % LAYERS);
         record(at, LINE, 1, 20 + number);
         record(at, MODULE_ENTER, 1 + number, 0);
-        made.layer(at, ThreadId(0), "aten::linear", layer as u64);
-        made.memory(at + 500, layer as u64, 1 << 12);
+        builder.layer(at, ThreadId(0), "aten::linear", layer as u64);
+        builder.memory(at + 500, layer as u64, 1 << 12);
         record(at + LAYER_NS - 1, MODULE_EXIT, 1 + number, 0);
         let at = backward_ns + (layers - 1 - layer) * LAYER_NS;
         let node = "autograd::engine::evaluate_function: AddmmBackward0";
-        made.layer(at, ThreadId(1), node, layer as u64);
-        made.memory(at + 9_000, layer as u64, -(1 << 12));
+        builder.layer(at, ThreadId(1), node, layer as u64);
+        builder.memory(at + 9_000, layer as u64, -(1 << 12));
     }
     record(backward_ns - 1_000, PHASE_EXIT, 1, 0);
     record(backward_ns - 1_000, LINE, 0, 4);
@@ -51,7 +51,7 @@ pub(crate) fn large(operators: usize) -> Recording {
     record(end_ns - 500, PHASE_EXIT, 2, 0);
     Recording {
         manifest: Some(manifest(end_ns)),
-        trace: made.trace(),
+        trace: builder.trace(),
         lines: Some(log.finish()),
         ceilings: None,
     }
@@ -83,19 +83,20 @@ fn manifest(end_ns: i64) -> Manifest {
 }
 
 #[derive(Default)]
-struct Made {
+struct TraceBuilder {
     strings: Interner,
     trace: Trace,
 }
 
-impl Made {
-    /// An operator, one within it, two within that, and the kernel that the last one launches.
+impl TraceBuilder {
+    /// Adds an operator, one nested in it, two nested in that one, and the kernel that the last one
+    /// launches.
     fn layer(&mut self, at: i64, thread: ThreadId, name: &str, sequence: u64) {
         let forward_thread = (thread.0 > 0).then_some(1);
-        let within = ["aten::addmm", "aten::expand", "aten::copy_"];
+        let nested = ["aten::addmm", "aten::expand", "aten::copy_"];
         let spans = [(0, 9_000), (500, 8_000), (600, 1_000), (2_000, 5_000)];
         for (depth, (name, (start_ns, duration_ns))) in
-            [name].into_iter().chain(within).zip(spans).enumerate()
+            [name].into_iter().chain(nested).zip(spans).enumerate()
         {
             let name = self.strings.intern(name).expect("few strings");
             self.trace.operators.push(Operator {

@@ -1,4 +1,4 @@
-//! The recordings of real programs in `tests/recordings`.
+//! Loads the recordings of real programs in `tests/recordings`.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub(crate) mod large;
@@ -22,29 +22,29 @@ use ridgeline_analysis::recording::line_log::LineLog;
 use ridgeline_analysis::recording::manifest::Manifest;
 use ridgeline_analysis::recording::trace::Trace;
 
-/// The repository's root.
+/// Returns the root folder of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn inflated(path: &Path) -> Vec<u8> {
+fn gunzip(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     GzDecoder::new(File::open(path).expect("the file")).read_to_end(&mut bytes).expect("gzip");
     bytes
 }
 
-/// A trace as Kineto writes it, compressed.
+/// Reads a gzip-compressed Kineto trace.
 pub(crate) fn trace(path: &Path) -> Trace {
     Trace::read(GzDecoder::new(File::open(path).expect("the trace")), &Options::default())
         .expect("a trace")
 }
 
-/// A recording of the agent's.
+/// Reads a recording written by the agent.
 pub(crate) fn recording(folder: &Path) -> Recording {
     let manifest = std::fs::read(folder.join("manifest.json")).expect("the manifest");
     let manifest = Manifest::parse(&manifest).expect("a manifest");
     let threads: Vec<_> = manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
-    let lines = LineLog::parse(&inflated(&folder.join("lines.bin.gz")), &threads);
+    let lines = LineLog::parse(&gunzip(&folder.join("lines.bin.gz")), &threads);
     Recording {
         trace: trace(&folder.join("trace.json.gz")),
         lines: Some(lines.expect("a line log")),
@@ -53,8 +53,8 @@ pub(crate) fn recording(folder: &Path) -> Recording {
     }
 }
 
-/// The findings of a recording, without probes.
-pub(crate) fn found(recording: Recording, project: &dyn Project) -> Vec<Finding> {
+/// Returns the findings of a recording, without probes.
+pub(crate) fn findings_of(recording: Recording, project: &dyn Project) -> Vec<Finding> {
     let profile = attribute(&recording).expect("a profile");
     let recorded = step_graph(&recording, &profile).expect("a graph");
     let on_gpu = !recording.trace.activities.is_empty();
@@ -65,7 +65,7 @@ pub(crate) fn found(recording: Recording, project: &dyn Project) -> Vec<Finding>
     diagnose::diagnose(&subject, &Probes::default(), project, &entry)
 }
 
-/// All recordings of the repository, by name.
+/// Returns the name and folder of each recording in the repository, sorted by name.
 pub(crate) fn recordings() -> Vec<(String, PathBuf)> {
     let mut found: Vec<_> = std::fs::read_dir(root().join("tests/recordings"))
         .expect("the recordings")
@@ -80,7 +80,8 @@ pub(crate) fn recordings() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Traces that others recorded, where they are at hand; else it says that they are not.
+/// Returns the paths of the third-party traces. Prints a message and returns `None` if they are not
+/// available.
 pub(crate) fn sample_traces() -> Option<Vec<PathBuf>> {
     let shared = std::env::var_os("RIDGELINE_SHARED").map_or(root().join("../shared"), Into::into);
     let Ok(folder) = std::fs::read_dir(shared.join("traces")) else {

@@ -1,6 +1,6 @@
-//! The findings of a recording: `cargo run --release -p ridgeline-evaluate --bin diagnose -- RECORDING PROJECT ENTRY`, where
-//! RECORDING is a folder as docs/recording.md describes it, PROJECT the root of the program and ENTRY its
-//! script. Prints each finding, and how long all rules took.
+//! Prints the findings of a recording and the time of all rules: `cargo run --release -p
+//! ridgeline-evaluate --bin diagnose -- RECORDING PROJECT ENTRY`. RECORDING is a folder as
+//! described in docs/recording.md, PROJECT the root of the program and ENTRY its script.
 
 use std::error::Error;
 use std::fs;
@@ -21,7 +21,7 @@ use ridgeline_recording::line_log::LineLog;
 use ridgeline_recording::manifest::Manifest;
 use ridgeline_recording::trace::Trace;
 
-/// The files below a folder.
+/// A project in a folder.
 struct Folder(String);
 
 impl Project for Folder {

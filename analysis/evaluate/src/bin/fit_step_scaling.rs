@@ -1,13 +1,12 @@
-//! Fits the efficiencies by which a measured step is taken to another GPU
-//! (`analysis/predict/src/step_scaling`), and prints the errors on families of models that the fit
-//! did not see:
+//! Fits the efficiencies that scale a measured step to another GPU
+//! (`analysis/predict/src/step_scaling`), and prints the errors on held-out families of models:
 //!
 //! ```text
 //! ridgeline evaluate GROUND_TRUTH --lists LISTS
 //! cargo run --release -p ridgeline-evaluate --bin fit_step_scaling -- GROUND_TRUTH LISTS
 //! ```
 //!
-//! It prints the fitted values; `efficiencies.json` keeps them with where they come from.
+//! It prints the fitted values; `efficiencies.json` stores them with their provenance.
 #![allow(
     clippy::indexing_slicing,
     reason = "a development tool, where a panic is a good enough error message"
@@ -28,16 +27,16 @@ use ridgeline_profile::Phase;
 const FROM: (&str, &str) = ("RTX3090", "infer-amp-nchw-pt240-cu124-rtx3090.csv");
 const TO: (&str, &str) = ("RTX4090", "infer-amp-nchw-pt240-cu124-rtx4090.csv");
 const FOLDS: u32 = 4;
-/// Where a fit begins, in the order of `Efficiencies::NAMES`: guesses from before any measurement.
-/// Shipped values must not be the start, as they have seen the families that are held out.
+/// The start of a fit, in the order of `Efficiencies::NAMES`: guesses made before any measurement.
+/// The shipped values must not be the start, because they have seen the held-out families.
 const FIRST_GUESSES: [f64; 22] = [
     0.85, 0.5, 0.25, 0.6, 0.8, 0.3, 0.06, 0.5, 0.4, // products
     0.85, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85, // streams
     0.5, 12.0, 0.5, // cache and the rest
 ];
-/// How much a value's distance from its first guess (in the logarithm, squared) weighs beside the
-/// mean error: what the data says nothing of stays where it was.
-const PRIOR: f64 = 0.002;
+/// The weight of a value's distance from its first guess (logarithm, squared) relative to the mean
+/// error. Values that the data does not determine keep their guess.
+const PRIOR_WEIGHT: f64 = 0.002;
 
 struct Pair {
     family: String,
@@ -105,7 +104,7 @@ fn results(truth: &Path, name: &str) -> Result<TimmResults, Box<dyn Error>> {
     Ok(read(name, parsed, &bytes)?.0)
 }
 
-/// The letters before the first digit or underscore: `resnet` of `resnet50d`.
+/// Returns the letters before the first digit or underscore: `resnet` of `resnet50d`.
 fn family(model: &str) -> String {
     model.chars().take_while(char::is_ascii_alphabetic).collect()
 }
@@ -126,14 +125,14 @@ fn errors(pairs: &[&Pair], efficiencies: &Efficiencies) -> Vec<f64> {
         .collect()
 }
 
-/// One value after another is moved while that helps, in ever smaller steps.
+/// Coordinate descent with decreasing steps.
 fn fit(pairs: &[&Pair], start: &Efficiencies) -> Efficiencies {
     let first = start.values();
     let loss = |values: &[f64]| {
         let errors = errors(pairs, &start.with_values(values));
         let moved: f64 =
             values.iter().zip(&first).map(|(one, other)| (one / other).ln().powi(2)).sum();
-        errors.iter().sum::<f64>() / errors.len().max(1) as f64 + PRIOR * moved
+        errors.iter().sum::<f64>() / errors.len().max(1) as f64 + PRIOR_WEIGHT * moved
     };
     let mut values = first.clone();
     let mut best = loss(&values);
@@ -142,13 +141,13 @@ fn fit(pairs: &[&Pair], start: &Efficiencies) -> Efficiencies {
             let before = best;
             for place in 0..values.len() {
                 for factor in [step, 1.0 / step] {
-                    let kept = values[place];
-                    values[place] = Efficiencies::held(place, kept * factor);
+                    let previous = values[place];
+                    values[place] = Efficiencies::clamped(place, previous * factor);
                     let found = loss(&values);
                     if found < best {
                         best = found;
                     } else {
-                        values[place] = kept;
+                        values[place] = previous;
                     }
                 }
             }

@@ -5,7 +5,7 @@
 //! cargo run --release -p ridgeline-evaluate --bin judge_lists -- GROUND_TRUTH LISTS [QUESTION]
 //! ```
 //!
-//! It prints the tables of `docs/accuracy.md`. A case without a list counts as not answered.
+//! It prints the tables of `docs/accuracy.md`. A case without a list counts as unanswered.
 
 use std::error::Error;
 use std::fs;
@@ -37,13 +37,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(folder), Some(lists)) = (arguments.next(), arguments.next()) else {
         return Err("usage: judge_lists GROUND_TRUTH LISTS [QUESTION]".into());
     };
-    let wanted = arguments.next();
+    let selected = arguments.next();
     let truth = GroundTruth::read(&files(&folder)?);
     let lists = Lists(lists);
-    let asked = questions::all().into_iter().filter(|question| {
-        wanted.as_deref().is_none_or(|wanted| wanted == Path::new(question.id()))
+    let questions_to_answer = questions::all().into_iter().filter(|question| {
+        selected.as_deref().is_none_or(|selected| selected == Path::new(question.id()))
     });
-    let answers = asked.map(|question| {
+    let answers = questions_to_answer.map(|question| {
         let found = question.cases(&truth, DeviceTable::shipped());
         let judged: Vec<_> = found.cases.iter().map(|case| case.judge(&lists)).collect();
         Answer::new(&*question, &judged, found.passed_over)

@@ -1,5 +1,5 @@
-//! Replays the iteration of each given trace: `cargo run --release -p ridgeline-evaluate --bin replay_error TRACE…`.
-//! Prints how far the replay is from the recorded iteration, and how long building and running take.
+//! Replays the iteration of each given trace: `cargo run --release -p ridgeline-evaluate --bin
+//! replay_error TRACE…`. Prints the error of the replay, and the time to build and to run it.
 
 use std::time::Instant;
 

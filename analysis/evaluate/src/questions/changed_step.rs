@@ -1,5 +1,5 @@
-//! From a step as it was measured to the same step with one thing changed, on the same GPU: what
-//! `torch.compile` brings, and what channels last brings.
+//! Predicts a measured step with one change on the same GPU: the speedup of `torch.compile` and of
+//! `channels_last`.
 
 use std::collections::BTreeMap;
 
@@ -20,22 +20,22 @@ use ridgeline_optimize::optimizations::shared::factors::{self, Factors};
 use ridgeline_optimize::optimizations::shared::parts::{Machine, Part};
 use ridgeline_optimize::optimizations::shared::{channels_last, compiled};
 
-/// One change, and what is asked of it.
+/// A change, and the question about it.
 pub(super) struct Change {
     id: &'static str,
     title: &'static str,
     bar: Bar,
-    /// Training steps; else inference.
+    /// Whether it is about training rather than inference.
     train: bool,
-    /// What a file has that was run with the change.
+    /// Returns whether a file was run with the change.
     has: fn(&TimmFileName) -> bool,
-    /// The same without it.
+    /// Returns the name of the same file without the change.
     without: fn(&TimmFileName) -> TimmFileName,
     parts: fn(&OpList, &Machine<'_>) -> Vec<Part>,
     factors: fn() -> &'static Factors,
 }
 
-/// `torch.compile`, inference.
+/// `torch.compile`, in inference.
 pub(super) const COMPILE: Change = Change {
     id: "torch_compile",
     title: "What torch.compile brings: inference",
@@ -47,7 +47,7 @@ pub(super) const COMPILE: Change = Change {
     factors: factors::compiled,
 };
 
-/// Channels last, training.
+/// `channels_last`, in training.
 pub(super) const CHANNELS_LAST: Change = Change {
     id: "channels_last",
     title: "What channels_last brings: training",
@@ -59,8 +59,8 @@ pub(super) const CHANNELS_LAST: Change = Change {
     factors: factors::channels_last,
 };
 
-/// The first torch with fused attention, optimizers that take lists of parameters, and a
-/// `zero_grad()` that frees the gradients.
+/// The first torch version with fused attention, foreach optimizers, and a `zero_grad()` that frees
+/// the gradients.
 const TORCH_2: Version = Version(2, 0, 0);
 
 impl Question for Change {
@@ -81,8 +81,9 @@ impl Question for Change {
         let changed =
             |results: &&TimmResults| results.name.train == self.train && (self.has)(&results.name);
         for after in truth.timm.iter().filter(changed) {
-            let wanted = (self.without)(&after.name);
-            let Some(before) = truth.timm.iter().find(|results| results.name == wanted) else {
+            let name_without = (self.without)(&after.name);
+            let Some(before) = truth.timm.iter().find(|results| results.name == name_without)
+            else {
                 let why = format!("no file was run like {} without the change", after.file);
                 found.pass_over(why, after.rows.len());
                 continue;
@@ -128,7 +129,7 @@ impl Change {
                     train: self.train,
                     channels_last: before.name.channels_last,
                     fused_attention: !old,
-                    // Lists of inference have neither an optimizer nor gradients.
+                    // Inference has neither an optimizer nor gradients.
                     foreach: self.train && !old,
                     keeps_gradients: self.train && old,
                 },
@@ -149,11 +150,11 @@ impl Change {
 }
 
 struct ChangedStep {
-    /// Without the change.
+    /// The step without the change.
     request: ListRequest,
     device: &'static DeviceSpec,
     before_milliseconds: f64,
-    /// As many times as many images were in the step with the change.
+    /// The number of images in the step with the change, relative to the step without it.
     images: f64,
     parts: fn(&OpList, &Machine<'_>) -> Vec<Part>,
     factors: fn() -> &'static Factors,
@@ -174,7 +175,7 @@ impl Task for ChangedStep {
             .step_ns(before_ns, &(self.parts)(&list, &machine))
             .ok_or_else(|| Unanswered::new("no operator of it costs time", ""))?;
         let milliseconds = Range::within_factor(after_ns * self.images / 1e6, factors.range);
-        // The trivial answers know that more images take longer.
+        // The trivial predictions account for the number of images.
         let start = self.before_milliseconds * self.images;
         Ok(Prediction {
             milliseconds,

@@ -1,5 +1,4 @@
-//! From the training throughput that was measured on one GPU to that on several of it: the tables of
-//! `lambda/`.
+//! Predicts training throughput on several GPUs from that on one: the tables of `lambda/`.
 
 use super::{Bar, Cases, Question};
 use crate::benchmark_facts::{Benchmark, UNPUBLISHED, Unpublished, benchmark};
@@ -16,7 +15,7 @@ use ridgeline_optimize::distributed::all_reduce::Topology;
 use ridgeline_optimize::distributed::links::{self, Route};
 use ridgeline_optimize::distributed::single_step::{Fitted, SHIPPED, SingleStep, on_several};
 
-/// The question.
+/// The question about data parallelism.
 pub struct DataParallel;
 
 impl Question for DataParallel {
@@ -43,17 +42,17 @@ impl Question for DataParallel {
     }
 }
 
-/// A measurement on several GPUs, with what is known without it.
+/// A measurement on several GPUs, with the task that predicts it.
 pub struct Pair {
-    /// What it is.
+    /// The name of the case.
     pub label: String,
-    /// What predicts.
+    /// The task that predicts it.
     pub task: FromOneGpu,
-    /// Milliseconds of a step, as measured.
+    /// Measured time of a step.
     pub measured_milliseconds: f64,
 }
 
-/// Each row of several GPUs with the row of one such GPU that ran the same.
+/// Pairs each row with several GPUs with the row of one such GPU with the same model and precision.
 pub fn pairs(truth: &GroundTruth, devices: &'static DeviceTable, found: &mut Cases) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for row in truth.lambda.iter().filter(|row| row.gpus > 1) {
@@ -85,7 +84,7 @@ pub fn pairs(truth: &GroundTruth, devices: &'static DeviceTable, found: &mut Cas
                 device: gpu.device,
                 gpus: row.gpus,
                 batch: all / f64::from(row.gpus),
-                // Where a GPU takes another batch than alone, the step is as much longer.
+                // If the batch on each GPU differs from that on one GPU, scale the step.
                 milliseconds: milliseconds * all / f64::from(row.gpus) / batch,
                 counted: facts.counted(all, row.gpus) / facts.counted(batch, 1),
             },
@@ -95,45 +94,46 @@ pub fn pairs(truth: &GroundTruth, devices: &'static DeviceTable, found: &mut Cas
     pairs
 }
 
-/// The same on one GPU: of the same owner, else of nobody in particular, else of anyone.
+/// Returns the row with one GPU: of the same owner, otherwise without an owner, otherwise of any
+/// owner.
 fn single<'a>(
     truth: &'a GroundTruth,
     row: &LambdaRow,
     device: &DeviceSpec,
     devices: &'static DeviceTable,
 ) -> Option<&'a LambdaRow> {
-    let alike = truth.lambda.iter().filter(|one| {
+    let candidates = truth.lambda.iter().filter(|one| {
         let same_run = one.gpus == 1 && one.model == row.model && one.half == row.half;
         let named = |one: &LambdaRow| named_with_power(&one.gpu, one.watts, devices);
         same_run && named(one).is_some_and(|named| named.device.name == device.name)
     });
     let owned = row.owned_gpu();
-    alike.min_by_key(|one| (one.gpu != owned, one.gpu != row.gpu))
+    candidates.min_by_key(|one| (one.gpu != owned, one.gpu != row.gpu))
 }
 
-/// What is known before several GPUs are measured.
+/// The facts that are known without a measurement on several GPUs.
 #[derive(Clone, Debug)]
 pub struct FromOneGpu {
-    /// The model.
+    /// The model of the benchmark.
     pub facts: &'static Benchmark,
-    /// In FP16; else FP32.
+    /// Whether it is FP16 rather than FP32.
     pub half: bool,
     /// The GPU.
     pub device: &'static DeviceSpec,
-    /// How many of it.
+    /// The number of GPUs.
     pub gpus: u32,
-    /// Samples in a step on each of them.
+    /// Samples per step on each GPU.
     pub batch: f64,
-    /// A step on one, with the batch that each has.
+    /// Time of a step on one GPU with this batch.
     pub milliseconds: f64,
-    /// How much more is counted than is done, beside one GPU.
+    /// The ratio of counted to actual work, relative to one GPU.
     counted: f64,
 }
 
 impl FromOneGpu {
-    /// Milliseconds of a step on all of them.
+    /// Predicts the milliseconds of a step on all GPUs.
     pub fn milliseconds(&self, fitted: &Fitted, unpublished: &Unpublished) -> Range {
-        // Steps of a model whose counted units were fitted scale with them.
+        // Steps scale with the counted units if these are fitted.
         let units = match self.facts.name {
             "gnmt" => unpublished.gnmt_tokens / self.facts.counted_per_sample,
             _ => 1.0,
@@ -147,24 +147,24 @@ impl FromOneGpu {
         on_several(&step, &topology, fitted).times(1.0 / units)
     }
 
-    /// What N times the throughput of one GPU comes to: it knows nothing of what is counted without
-    /// being done.
+    /// The prediction of linear scaling, which does not account for work that is counted but not
+    /// done.
     pub fn linear_milliseconds(&self) -> f64 {
         self.milliseconds * self.counted
     }
 }
 
-/// How so many GPUs of a machine of the tables exchange.
+/// The topology of a machine in the tables.
 pub fn topology(device: &DeviceSpec, gpus: u32, fitted: &Fitted) -> Topology {
     let link = links::link(device, gpus, route(device), fitted.through_host);
     Topology { gpus, per_machine: gpus, link, network: link }
 }
 
 /// From October 2022 to 6 February 2023 the benchmark ran with `NCCL_P2P_DISABLE=1`: GPUs exchanged
-/// through the host's memory, whatever link they had (`benchmark_pytorch.sh` of
-/// lambdal/deeplearning-benchmark, its commits of these days). What was sold before was measured then.
-/// The RTX 6000 Ada came out in December 2022, so that it was measured on either side of the change.
-/// Hopper exchanges directly: 20 to 45 GB/s over PCIe in the tables here.
+/// data through host memory, regardless of their link (`benchmark_pytorch.sh` of
+/// lambdal/deeplearning-benchmark, its commits of that time). GPUs sold before that were measured
+/// then. The RTX 6000 Ada was released in December 2022, so it may have been measured before or
+/// after the change. Hopper exchanges directly: 20 to 45 GB/s over PCIe in these tables.
 fn route(device: &DeviceSpec) -> Route {
     match (links::route_of(device), device.capability()) {
         (Route::ThroughHost, _) => Route::ThroughHost,

@@ -1,4 +1,4 @@
-//! From the step time that was measured on one GPU to that on another: inference of `timm` models.
+//! Predicts the step time on one GPU from that on another: inference of `timm` models.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use ridgeline_devices::device_table::DeviceTable;
 use ridgeline_predict::step_scaling::{MeasuredStep, scale_step};
 use ridgeline_profile::Phase;
 
-/// Both GPUs of the pair were there when coefficients were fitted; families of models were not.
+/// The coefficients were fitted on both GPUs of the pair, but with held-out model families.
 pub(super) struct KnownTarget;
 
-/// Nothing was fitted on the GPU that is asked for.
+/// No coefficient was fitted on the target GPU.
 pub(super) struct UnseenTarget;
 
 const AMPERE: &str = "RTX3090";
@@ -59,8 +59,8 @@ impl Question for UnseenTarget {
     }
 }
 
-/// Each result file of a target with the file of `source` that was run alike, by the nearest
-/// versions.
+/// Pairs each result file of a target with the file of `source` that was run in the same way, with
+/// the nearest versions.
 fn pairs(
     truth: &GroundTruth,
     devices: &'static DeviceTable,
@@ -82,11 +82,11 @@ fn pairs(
         }
     }
     for (to, to_device) in targets {
-        let alike = sources.iter().filter(|(from, _)| from.name.runs_like(&to.name));
-        let nearest = alike.min_by(|(one, _), (other, _)| {
-            let apart = |from: &TimmResults| from.name.versions_apart(&to.name);
-            apart(one)
-                .partial_cmp(&apart(other))
+        let candidates = sources.iter().filter(|(from, _)| from.name.runs_like(&to.name));
+        let nearest = candidates.min_by(|(one, _), (other, _)| {
+            let distance = |from: &TimmResults| from.name.versions_apart(&to.name);
+            distance(one)
+                .partial_cmp(&distance(other))
                 .unwrap_or(std::cmp::Ordering::Equal)
                 .then_with(|| one.file.cmp(&other.file))
         });
@@ -107,7 +107,7 @@ fn pairs(
                 continue;
             };
             let mut group = format!("{} to {}", from_device.name, to_device.name);
-            // Libraries change between versions, which no ratio of two GPUs knows.
+            // Libraries change between versions, which a ratio of two GPUs does not account for.
             if let (Some(one), Some(other)) = (from.name.torch, to.name.torch)
                 && one != other
             {
@@ -193,7 +193,7 @@ impl Task for FromMeasured {
         let scaled = scale_step(&measured, to_list, self.to, &phases);
         let milliseconds = scaled
             .ok_or_else(|| Unanswered::new("no operator of it costs time", self.model.clone()))?;
-        // Trivial answers know that more images take longer.
+        // The trivial predictions account for the number of images.
         let start = self.from_milliseconds * f64::from(self.to_batch) / f64::from(self.from_batch);
         let mut trivial = vec![
             Guess::plain("bandwidth ratio", start * self.from.bandwidth / self.to.bandwidth),

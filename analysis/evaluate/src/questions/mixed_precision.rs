@@ -1,4 +1,4 @@
-//! From the throughput of training in FP32 to that in FP16 mixed precision, on the same machine.
+//! Predicts FP16 mixed-precision training throughput from that in FP32 on the same machine.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,16 @@ use ridgeline_optimize::optimizations::shared::factors;
 use ridgeline_optimize::optimizations::shared::mixed_precision;
 use ridgeline_optimize::optimizations::shared::parts::Machine;
 
-/// Models of the tables of `lambda/`.
+/// The question about the models in the tables of `lambda/`.
 pub(super) struct MixedPrecision;
 
-/// The containers that were measured turn TF32 on where the GPU has it.
+/// The measured containers enable TF32 if the GPU supports it.
 const OPTIONS: Options = Options { tf32_products: true, tf32_convolutions: true };
 
-/// Programs that compute in FP32 whatever they are asked: on every GPU of the open tables they take
-/// as long in both. That is learned from the measurements, and could not be known without them.
-const STAY_SINGLE: [&str; 2] = ["tacotron2", "waveglow"];
+/// Programs that compute in FP32 even with mixed precision: on every GPU in the public tables they
+/// take the same time in both. This is learned from the measurements and could not be known without
+/// them.
+const FP32_ONLY: [&str; 2] = ["tacotron2", "waveglow"];
 
 impl Question for MixedPrecision {
     fn id(&self) -> &'static str {
@@ -90,18 +91,18 @@ struct ToHalf {
     program: &'static Benchmark,
     gpus: u32,
     device: &'static DeviceSpec,
-    /// On each GPU.
+    /// Samples per step on each GPU.
     before_batch: u32,
     after_batch: u32,
     before_milliseconds: f64,
 }
 
 impl ToHalf {
-    fn stays(&self) -> bool {
-        STAY_SINGLE.contains(&self.model.as_str())
+    fn is_fp32_only(&self) -> bool {
+        FP32_ONLY.contains(&self.model.as_str())
     }
 
-    /// What is exchanged between several GPUs. A step's own time is not in it.
+    /// The communication between GPUs, without the time of the step itself.
     fn exchange(&self, half: bool) -> SingleStep {
         let batch = if half { self.after_batch } else { self.before_batch };
         SingleStep {
@@ -114,7 +115,7 @@ impl ToHalf {
 
 impl Task for ToHalf {
     fn lists(&self) -> Vec<ListRequest> {
-        if self.stays() {
+        if self.is_fp32_only() {
             return Vec::new();
         }
         let request =
@@ -125,10 +126,10 @@ impl Task for ToHalf {
     fn predict(&self, lists: &dyn ListSource) -> Result<Prediction, Unanswered> {
         let factors = factors::mixed_precision();
         let samples = f64::from(self.after_batch) / f64::from(self.before_batch);
-        // What several GPUs exchange is no operator of the step: it is left out before, and put in after.
+        // Communication is not an operator of the step, so remove it before scaling and add it
+        // afterwards.
         let topology = topology(self.device, self.gpus, &SHIPPED);
-        let whole = self.before_milliseconds;
-        let before = on_one(whole, &self.exchange(false), &topology, &SHIPPED);
+        let before = on_one(self.before_milliseconds, &self.exchange(false), &topology, &SHIPPED);
         let mut after = before;
         if let [single, half] = self.lists().as_slice() {
             let get = |request| {
@@ -141,8 +142,8 @@ impl Task for ToHalf {
                 .ok_or_else(|| Unanswered::new("no operator of it costs time", ""))?
                 / 1e6;
         }
-        // The trivial answers know that more samples take longer.
-        let start = whole * samples;
+        // The trivial predictions account for the number of samples.
+        let start = self.before_milliseconds * samples;
         let step = SingleStep { milliseconds: after * samples, ..self.exchange(true) };
         let several = on_several(&step, &topology, &SHIPPED);
         Ok(Prediction {
@@ -155,8 +156,7 @@ impl Task for ToHalf {
     }
 }
 
-/// A range that holds what an independent factor changes too: the logarithms of both factors are added
-/// in squares.
+/// Widens a range by an independent factor: the logarithms of both factors are added in quadrature.
 fn within_both(range: Range, factor: f64) -> Range {
     let joined = |other: f64| factor.max(1.0).ln().hypot(other.max(1.0).ln()).exp();
     Range {

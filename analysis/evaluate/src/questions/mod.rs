@@ -1,4 +1,4 @@
-//! The questions, one file each, in the order of the table that judges them.
+//! The questions, one file each, in the order of the table in `docs/accuracy.md`.
 
 mod changed_step;
 pub mod data_parallel;
@@ -13,41 +13,41 @@ use ridgeline_devices::device_table::DeviceTable;
 
 /// A question that measurements can answer.
 pub trait Question {
-    /// A short name, for JSON and the sample.
+    /// Returns a short name, for JSON and the sample.
     fn id(&self) -> &'static str;
 
-    /// What is asked, in words.
+    /// Returns the question as text.
     fn title(&self) -> &'static str;
 
-    /// The errors to reach.
+    /// Returns the target errors.
     fn bar(&self) -> Bar;
 
-    /// The cases that a folder has, and how many of its rows make none, with the reason.
+    /// Returns the cases in a folder, and the number of rows that are not cases, by reason.
     fn cases(&self, truth: &GroundTruth, devices: &'static DeviceTable) -> Cases;
 }
 
-/// What a question's row of the table asks for, as shares.
+/// The target errors of a question, as fractions.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Bar {
-    /// The mean error to reach.
+    /// The required mean error.
     pub mean: f64,
-    /// The median error to reach.
+    /// The required median error.
     pub median: Option<f64>,
-    /// The mean error to aim at then.
+    /// The mean error to aim for after that.
     pub aim: f64,
 }
 
 /// The cases of one question.
 #[derive(Default)]
 pub struct Cases {
-    /// What is predicted.
+    /// The cases to predict.
     pub cases: Vec<Case>,
-    /// Rows that make no case, by reason.
+    /// The number of rows that are not cases, by reason.
     pub passed_over: Vec<(String, usize)>,
 }
 
 impl Cases {
-    /// Counts rows that make no case.
+    /// Counts rows that are not cases.
     pub fn pass_over(&mut self, why: impl Into<String>, rows: usize) {
         let why = why.into();
         match self.passed_over.iter_mut().find(|(reason, _)| *reason == why) {
@@ -58,7 +58,7 @@ impl Cases {
     }
 }
 
-/// All of them.
+/// Returns all questions.
 pub fn all() -> Vec<Box<dyn Question>> {
     vec![
         Box::new(gpu_to_gpu::KnownTarget),

@@ -1,4 +1,5 @@
-//! No GPU at all: the time of a training step from its operators and the GPU's specification.
+//! Predicts a training step without any measurement, from its operators and the GPU's
+//! specification.
 
 use super::{Bar, Cases, Question};
 use crate::case::{Case, ListSource, Prediction, Task, Unanswered};
@@ -13,11 +14,11 @@ use ridgeline_operators::op_cost::Options;
 use ridgeline_operators::step_cost::StepCost;
 use ridgeline_profile::Phase;
 
-/// Training steps of `timm` models.
+/// The question about training steps of `timm` models.
 pub(super) struct TrainingWithoutGpu;
 
-/// The first torch with fused attention, optimizers that take lists of parameters, and a
-/// `zero_grad()` that frees the gradients.
+/// The first torch version with fused attention, foreach optimizers, and a `zero_grad()` that frees
+/// the gradients.
 const TORCH_2: Version = Version(2, 0, 0);
 
 impl Question for TrainingWithoutGpu {

@@ -1,4 +1,4 @@
-//! Transformers on GPUs of which nothing was measured: forward, backward, and both.
+//! Predicts transformers on GPUs without measurements: forward, backward, and both.
 
 use super::{Bar, Cases, Question};
 use crate::case::{Case, ListSource, Prediction, Task, Unanswered};
@@ -14,10 +14,10 @@ use ridgeline_operators::op_list::OpList;
 use ridgeline_operators::step_cost::{StepCost, counts};
 use ridgeline_profile::Phase;
 
-/// NeuSight's transformers.
+/// The question about NeuSight's transformers.
 pub(super) struct Transformers;
 
-/// FP32 throughout: TF32 was off where these were measured.
+/// FP32 only: TF32 was disabled in these measurements.
 const OPTIONS: Options = Options { tf32_products: false, tf32_convolutions: false };
 
 impl Question for Transformers {
@@ -82,7 +82,8 @@ impl Question for Transformers {
     }
 }
 
-/// What of a row is predicted: all of it, and of training the two halves by themselves.
+/// The predictions for a row: the whole step, and for training also forward and backward
+/// separately.
 fn parts(row: &NeusightRow) -> Vec<(&'static str, Vec<Phase>, f64)> {
     if !row.train {
         return vec![("", vec![Phase::Forward], row.iteration_milliseconds)];
@@ -133,7 +134,7 @@ impl Task for OneTransformer {
     }
 }
 
-/// Each operator at the peak rate or the full bandwidth, whichever takes longer.
+/// The time of each operator at the peak rate or the full bandwidth, whichever is longer.
 fn roofline_ns(list: &OpList, phases: &[Phase], device: &DeviceSpec, peak: f64) -> f64 {
     let mut sum = 0.0;
     for (signature, count) in counts(list, phases) {

@@ -1,4 +1,4 @@
-//! [`Curve`]: what is predicted of an iteration at any batch.
+//! [`Curve`]: the predicted iteration at any batch size.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::saturation::saturation;
 use super::time::Time;
 use ridgeline_operators::range::Range;
 
-/// An iteration at any batch. Either half may be unknown, not both.
+/// The predicted iteration at any batch. Either half may be unknown, but not both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     time: Option<Time>,
@@ -17,7 +17,7 @@ pub struct Curve {
     /// The batches that ran or were estimated.
     known: BTreeSet<u64>,
     ran: BTreeSet<u64>,
-    /// Samples of an iteration for each of the batch: more than one where gradients are accumulated.
+    /// Samples of an iteration divided by the batch: more than 1 with gradient accumulation.
     multiple: f64,
 }
 
@@ -27,42 +27,42 @@ pub enum Unknown {
     /// There are no runs.
     #[error("nothing has been measured yet")]
     NothingRan,
-    /// One batch alone says nothing of others.
+    /// A single batch says nothing about others.
     #[error("only one batch size was measured, which does not allow a prediction for others")]
     OneBatch,
 }
 
-/// One batch of a curve.
+/// The prediction for one batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurvePoint {
-    /// The batch size, as it is written.
+    /// The batch size in the text.
     pub batch: u64,
-    /// Nanoseconds of an iteration.
+    /// Iteration time in nanoseconds.
     pub time_ns: Option<Range>,
-    /// Samples in a second.
+    /// Throughput in samples per second.
     pub samples_per_second: Option<Range>,
-    /// Bytes at the peak.
+    /// Peak memory in bytes.
     pub peak_bytes: Option<Range>,
-    /// This batch ran.
+    /// Whether this batch ran.
     pub measured: bool,
-    /// Whether it is within the capacity; nothing where that is not known.
+    /// Whether it fits the capacity. `None` if that is unknown.
     pub fits: Option<bool>,
 }
 
-/// What a strange recording says may be no number.
-fn known(range: Range) -> Option<Range> {
+/// Returns `None` if the range is not finite and positive, as from a damaged recording.
+fn positive(range: Range) -> Option<Range> {
     let is_number = [range.low, range.value, range.high].iter().all(|end| end.is_finite());
     (is_number && range.value > 0.0).then_some(range)
 }
 
-/// How many points [`Curve::points`] gives at the most.
-const POINTS: usize = 64;
+/// The maximum number of points of [`Curve::points`].
+const MAX_POINTS: usize = 64;
 
 impl Curve {
-    /// Joins what is known.
+    /// Fits a curve to the evidence.
     ///
     /// # Errors
-    /// Where it says nothing of other batches than the one that ran.
+    /// If the evidence does not allow a prediction for other batches.
     pub fn fit(evidence: &Evidence) -> Result<Curve, Unknown> {
         let time = Time::fit(evidence);
         let memory = Memory::fit(&evidence.runs, &evidence.estimates);
@@ -78,12 +78,13 @@ impl Curve {
         Ok(Curve { time, memory, known, ran, multiple })
     }
 
-    /// Nanoseconds of an iteration; nothing where the runs do not say how they depend on the batch.
+    /// Returns the iteration time in nanoseconds. `None` if the runs do not show how it depends on
+    /// the batch.
     pub fn time_ns(&self, batch: u64) -> Option<Range> {
-        known(self.time.as_ref().filter(|_| batch > 0)?.at(batch))
+        positive(self.time.as_ref().filter(|_| batch > 0)?.at(batch))
     }
 
-    /// Samples in a second.
+    /// Throughput in samples per second.
     pub fn samples_per_second(&self, batch: u64) -> Option<Range> {
         let time = self.time_ns(batch)?;
         let samples = batch as f64 * self.multiple;
@@ -91,25 +92,25 @@ impl Curve {
         Some(Range { low: rate(time.high), value: rate(time.value), high: rate(time.low) })
     }
 
-    /// Bytes at the peak.
+    /// Peak memory in bytes.
     pub fn peak_bytes(&self, batch: u64) -> Option<Range> {
-        known(self.memory.as_ref().filter(|_| batch > 0)?.at(batch))
+        positive(self.memory.as_ref().filter(|_| batch > 0)?.at(batch))
     }
 
-    /// The largest batch within a capacity: 0 where not even one sample fits, nothing where the peak
-    /// is not known or does not grow.
+    /// Returns the largest batch that fits: 0 if not even one sample fits. `None` if the peak is
+    /// unknown or does not grow.
     pub fn largest(&self, capacity: Capacity) -> Option<Whole> {
         largest(self.memory.as_ref()?, capacity)
     }
 
-    /// The smallest batch that reaches 95% of the best predicted throughput up to the largest batch;
-    /// nothing where throughput still grows there, or is not known.
+    /// Returns the smallest batch that reaches 95% of the best predicted throughput up to the
+    /// largest batch. `None` if throughput still grows there or is unknown.
     pub fn saturation(&self, largest: Option<u64>) -> Option<Whole> {
         let last = *self.known.last()?;
         saturation(self.time.as_ref()?, last, largest.filter(|batch| *batch > 0))
     }
 
-    /// One batch.
+    /// Returns the prediction for one batch.
     pub fn point(&self, batch: u64, capacity: Option<Capacity>) -> CurvePoint {
         let peak_bytes = self.peak_bytes(batch);
         CurvePoint {
@@ -124,8 +125,8 @@ impl Curve {
         }
     }
 
-    /// The curve as a picture needs it: what is known, and batches in between and beyond, up to the
-    /// largest that fits and one that does not.
+    /// Returns points for plotting the curve: the known batches, and batches in between and beyond,
+    /// up to the largest that fits and one that does not.
     pub fn points(&self, current: u64, capacity: Option<Capacity>) -> Vec<CurvePoint> {
         let mut batches: BTreeSet<u64> = self.known.clone();
         batches.insert(current.max(1));
@@ -135,22 +136,22 @@ impl Curve {
             Some(largest) => largest.high.max(current).saturating_add(1),
             None => current.saturating_mul(8).max(8),
         };
-        // Far beyond what a person would choose, the picture would show nothing of what they look at.
+        // A plot that extends far beyond useful batches would hide the relevant part.
         let far = current.max(1).saturating_mul(4);
         let far = saturation.map_or(far, |saturation| far.max(saturation.high.saturating_mul(2)));
         let end = end.min(far.max(self.known.last().copied().unwrap_or(1)));
         batches
             .extend(largest.map(|largest| largest.value).filter(|batch| (1..=end).contains(batch)));
         batches.extend(saturation.map(|saturation| saturation.value));
-        // Evenly by ratio.
+        // Evenly spaced on a logarithmic scale.
         const STEPS: u32 = 40;
         for step in 0..=STEPS {
             let batch = (end as f64).powf(f64::from(step) / f64::from(STEPS)).round();
-            if batches.len() < POINTS {
+            if batches.len() < MAX_POINTS {
                 batches.insert((batch as u64).clamp(1, end));
             }
         }
-        let points = batches.into_iter().filter(|batch| *batch > 0).take(POINTS);
+        let points = batches.into_iter().filter(|batch| *batch > 0).take(MAX_POINTS);
         points.map(|batch| self.point(batch, capacity)).collect()
     }
 }

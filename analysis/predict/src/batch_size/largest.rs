@@ -2,64 +2,64 @@
 
 use super::memory::Memory;
 
-/// What an iteration may hold on its device.
+/// The memory available to an iteration on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Bytes of the device, or the limit that the person set.
+    /// Bytes of device memory, or the user's limit.
     pub bytes: u64,
-    /// Bytes of it that others hold: other programs, the device's own context.
+    /// Bytes used by others: other programs and the device's own context.
     pub taken: u64,
 }
 
 impl Capacity {
-    /// What is left for the iteration, in bytes.
+    /// Returns the bytes left for the iteration.
     pub fn left(self) -> u64 {
         self.bytes.saturating_sub(self.taken)
     }
 }
 
-/// A whole number with its range: four of five cases lie within `low` and `high`.
+/// A whole number with its 80% interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole {
     /// The lower end.
     pub low: u64,
-    /// The likeliest.
+    /// The most likely value.
     pub value: u64,
     /// The upper end.
     pub high: u64,
 }
 
-/// Larger batches are not looked at: nothing that a person writes has them.
-pub(super) const MOST: u64 = 1 << 30;
+/// The largest batch considered: larger ones do not occur in practice.
+pub(super) const MAX_BATCH: u64 = 1 << 30;
 
-/// The largest batch whose peak is within the capacity. `value` is 0 where not even one sample fits;
-/// nothing where the peak does not grow, so that there is no largest.
+/// Returns the largest batch whose peak fits the capacity. `value` is 0 if not even one sample
+/// fits. `None` if the peak does not grow, so that there is no largest batch.
 pub(super) fn largest(memory: &Memory, capacity: Capacity) -> Option<Whole> {
     let left = capacity.left() as f64;
-    let value = last_that(|batch| memory.at(batch).value <= left)?;
-    let low = last_that(|batch| memory.at(batch).high <= left).unwrap_or(value);
-    let high = last_that(|batch| memory.at(batch).low <= left).unwrap_or(value);
+    let value = last_fitting(|batch| memory.at(batch).value <= left)?;
+    let low = last_fitting(|batch| memory.at(batch).high <= left).unwrap_or(value);
+    let high = last_fitting(|batch| memory.at(batch).low <= left).unwrap_or(value);
     Some(Whole { low: low.min(value), value, high: high.max(value) })
 }
 
-/// The last batch that fits, 0 where none does. The peak grows with the batch, so that it is between
-/// the last power of two that fits and the next.
-fn last_that(fits: impl Fn(u64) -> bool) -> Option<u64> {
+/// Returns the largest batch that fits, 0 if none does. The peak grows with the batch, so the
+/// result is between the largest power of two that fits and the next one.
+fn last_fitting(fits: impl Fn(u64) -> bool) -> Option<u64> {
     let mut too_many = 1;
     while fits(too_many) {
         too_many *= 2;
-        if too_many > MOST {
+        if too_many > MAX_BATCH {
             return None;
         }
     }
-    let mut enough = too_many / 2;
-    while too_many - enough > 1 {
-        let between = enough + (too_many - enough) / 2;
-        if fits(between) {
-            enough = between;
+    let mut fitting = too_many / 2;
+    while too_many - fitting > 1 {
+        let middle = fitting + (too_many - fitting) / 2;
+        if fits(middle) {
+            fitting = middle;
         } else {
-            too_many = between;
+            too_many = middle;
         }
     }
-    Some(enough)
+    Some(fitting)
 }

@@ -1,41 +1,40 @@
-//! Batches that ran side by side: how many times as long as the current one each takes, and whether
-//! that is known well enough.
+//! Batches that took turns: the time of each relative to the current one, and whether that is known
+//! accurately enough.
 //!
-//! Where in memory a process has its tensors stays the same as long as it lives, and makes it faster
-//! or slower than the next one by up to a tenth (`docs/numbers.md`, "Other batch sizes"). No number of
-//! rounds tells that; other runs do.
+//! The placement of tensors in memory is fixed for the lifetime of a process and makes it up to 10%
+//! faster or slower than the next process (`docs/numbers.md`, "Other batch sizes"). More rounds do
+//! not reveal that; more runs do.
 
 use std::collections::BTreeMap;
 
 use super::Round;
 use ridgeline_base::statistics::median;
 
-/// Fewer runs tell nothing of how far they lie apart.
-const FEWEST: usize = 3;
-/// The standard error of a ratio that is good enough: a third of the twentieth by which predictions
-/// may be off.
-const SURE: f64 = 0.015;
+/// With fewer runs, their variance is unknown.
+const MIN_RUNS: usize = 3;
+/// A sufficient standard error of a ratio: a third of the 5% by which predictions may be off.
+const MAX_ERROR: f64 = 0.015;
 
-/// By batch and run: its time by the current batch's, the middle one of the run's rounds.
+/// For each batch and run, the time relative to the current batch: the median of the run's rounds.
 pub(super) fn ratios(in_turns: &[Vec<Round>], current: u64) -> BTreeMap<u64, Vec<f64>> {
     let mut ratios: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for rounds in in_turns {
-        for (batch, of_run) in of_run(rounds, current) {
+        for (batch, of_run) in ratios_of_run(rounds, current) {
             ratios.entry(batch).or_default().extend(median(&of_run));
         }
     }
     ratios
 }
 
-/// By batch and round.
-fn of_run(rounds: &[Round], current: u64) -> BTreeMap<u64, Vec<f64>> {
+/// The ratios of one run, by batch and round.
+fn ratios_of_run(rounds: &[Round], current: u64) -> BTreeMap<u64, Vec<f64>> {
     let mut ratios: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for round in rounds {
-        let Some((_, of_current)) = round.iter().find(|(batch, _)| *batch == current) else {
+        let Some((_, current_time)) = round.iter().find(|(batch, _)| *batch == current) else {
             continue;
         };
         for (batch, time) in round {
-            let ratio = time / of_current;
+            let ratio = time / current_time;
             if *batch > 0 && ratio.is_finite() && ratio > 0.0 {
                 ratios.entry(*batch).or_default().push(ratio);
             }
@@ -44,15 +43,16 @@ fn of_run(rounds: &[Round], current: u64) -> BTreeMap<u64, Vec<f64>> {
     ratios
 }
 
-/// Whether more runs would tell little: the ratio of each batch is sure.
+/// Returns whether the ratio of each batch is accurate enough.
 pub(super) fn are_enough(in_turns: &[Vec<Round>], current: u64) -> bool {
     let ratios = ratios(in_turns, current);
-    let is_sure = |ratios: &Vec<f64>| ratios.len() >= FEWEST && error(ratios) <= SURE;
-    ratios.len() > 1 && ratios.values().all(is_sure)
+    let is_accurate =
+        |ratios: &Vec<f64>| ratios.len() >= MIN_RUNS && standard_error(ratios) <= MAX_ERROR;
+    ratios.len() > 1 && ratios.values().all(is_accurate)
 }
 
-/// The standard error of the mean of several, as a share of it.
-fn error(ratios: &[f64]) -> f64 {
+/// The standard error of the mean, as a share of it.
+fn standard_error(ratios: &[f64]) -> f64 {
     let count = ratios.len() as f64;
     let mean = ratios.iter().sum::<f64>() / count;
     let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
@@ -63,14 +63,15 @@ fn error(ratios: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Runs in which the second batch takes twice as long, give or take a share, in turn.
+    /// Returns runs in which the second batch takes twice as long, alternately plus and minus the
+    /// share `off`.
     fn runs(count: usize, off: f64) -> Vec<Vec<Round>> {
         let off = |run: usize| if run.is_multiple_of(2) { off } else { -off };
         (0..count).map(|run| vec![vec![(8, 10.0), (16, 20.0 * (1.0 + off(run)))]; 4]).collect()
     }
 
     #[test]
-    fn the_further_runs_lie_apart_the_more() {
+    fn scattered_runs_need_more_runs() {
         assert!(!are_enough(&runs(2, 0.0), 8));
         assert!(are_enough(&runs(3, 0.01), 8));
         assert!(!are_enough(&runs(3, 0.1), 8));
@@ -86,12 +87,12 @@ mod tests {
     }
 
     #[test]
-    fn without_the_current_batch_there_is_no_ratio() {
+    fn no_ratio_without_the_current_batch() {
         assert!(ratios(&runs(3, 0.0), 32).is_empty());
         assert!(!are_enough(&runs(3, 0.0), 32));
         assert!(!are_enough(&[], 8));
         assert!(!are_enough(&vec![Vec::new(); 3], 8));
-        let strange = vec![vec![vec![(0, 1.0), (8, 0.0), (16, f64::NAN)]]];
-        assert!(ratios(&strange, 8).is_empty());
+        let invalid = vec![vec![vec![(0, 1.0), (8, 0.0), (16, f64::NAN)]]];
+        assert!(ratios(&invalid, 8).is_empty());
     }
 }

@@ -1,31 +1,31 @@
-//! Batch sizes that a person may want to set, best first.
+//! Suggested batch sizes, best first.
 
 use super::curve::Curve;
 use super::largest::Capacity;
 
-/// Sizes above this are rounded to multiples of it: tensor cores and caches want no others.
+/// Sizes above this are rounded to multiples of it, which suit tensor cores and caches.
 const STEP: u64 = 8;
 
-/// One of them.
+/// A suggested batch size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Suggestion {
-    /// At least 1, and not the current one.
+    /// At least 1, and different from the current one.
     pub batch: u64,
     pub reason: Reason,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
-    /// A larger one would hardly be faster.
+    /// A larger batch would hardly be faster.
     Saturation,
-    /// Throughput grows as far as this memory goes.
+    /// Throughput grows up to the limit of this memory.
     Largest(Capacity),
-    /// Half, double, or a power of two close by.
+    /// Half, double, or a nearby power of two.
     Near,
 }
 
-/// What the curve and the memory make worth trying, and then the neighbors of the current batch size.
-/// Where the largest batch is known, none is larger.
+/// Returns the sizes that the curve and the memory suggest, followed by neighbors of the current
+/// size. If the largest batch is known, none is larger.
 pub fn suggestions(
     curve: Option<&Curve>,
     capacity: Option<Capacity>,
@@ -41,9 +41,9 @@ pub fn suggestions(
     let largest = curve.zip(capacity).and_then(|(curve, capacity)| {
         curve.largest(capacity).map(|largest| (largest.value, capacity))
     });
-    let most = largest.map(|(largest, _)| largest);
-    let fits = |batch: &u64| most.is_none_or(|most| *batch <= most);
-    let saturation = curve.and_then(|curve| curve.saturation(most)).map(|found| found.value);
+    let max_batch = largest.map(|(largest, _)| largest);
+    let fits = |batch: &u64| max_batch.is_none_or(|max_batch| *batch <= max_batch);
+    let saturation = curve.and_then(|curve| curve.saturation(max_batch)).map(|found| found.value);
     match (saturation, largest) {
         (Some(saturation), _) => {
             let rounded = Some(rounded_up(saturation)).filter(fits);

@@ -1,21 +1,20 @@
-//! The time of an iteration by batch.
+//! Iteration time by batch.
 //!
-//! `time = a + b * work`, where `work` is the batch itself, or, where estimates say what the
-//! operators cost at other batches, that cost. `a` is what an iteration takes whatever its batch:
-//! the optimizer, launching kernels, Python.
+//! `time = a + b * work`, where `work` is the batch, or the cost of the operators if estimates give
+//! it for other batches. `a` is the time of an iteration regardless of its batch: the optimizer,
+//! kernel launches, Python.
 //!
-//! What else goes on at a machine can only make an iteration longer, so the quickest of a run's
-//! iterations says most about the program (Chen and Revels, "Robust benchmarking in noisy
-//! environments", 2016). The line goes through those, the middle one where a batch ran several times;
-//! its height is then set so that it meets the *median* iterations, which are what is shown everywhere
-//! else.
+//! Other load on a machine can only make an iteration longer, so the fastest iteration of a run
+//! says most about the program (Chen and Revels, "Robust benchmarking in noisy environments",
+//! 2016). The line goes through those, or their median if a batch ran several times. It is then
+//! scaled to match the *median* iterations, which are displayed everywhere else.
 //!
-//! Where batches ran side by side, in turns, nothing of that is needed: each turn is compared with the
-//! current batch's of its round, and the middle one of these ratios counts, of several runs the middle
-//! run's. The height is the measurement's.
+//! None of this is needed if batches took turns: each turn is compared with that of the current
+//! batch in its round, and the median of these ratios is used, and over several runs the median
+//! run. The scale is that of the measurement.
 //!
-//! Not every program is a straight line: caches end, and other kernels are chosen. Where the runs lie
-//! further from it than runs differ by themselves, the curve leaves it towards them.
+//! Not every program is a straight line: caches overflow, and other kernels are chosen. If the runs
+//! deviate from the line by more than the noise between runs, the curve bends towards them.
 
 use std::collections::BTreeMap;
 
@@ -24,15 +23,15 @@ use super::{Estimate, Evidence, Round, Run, rounds};
 use ridgeline_base::statistics::median;
 use ridgeline_operators::range::Range;
 
-/// One deviation of a run's median from the next run's, of a program that was not changed, where
-/// there are too few runs to tell: `docs/accuracy.md`, "Batch size".
+/// The relative standard deviation between the medians of two runs of an unchanged program, used if
+/// there are too few runs to measure it: `docs/accuracy.md`, "Batch size".
 const SCATTER: f64 = 0.02;
-/// Four of five cases lie within so many standard deviations.
-const FOUR_OF_FIVE: f64 = 1.2816;
-/// How far the shape of the curve can be wrong for each doubling away from what ran: caches end,
-/// other kernels are chosen.
+/// The half width of an 80% interval, in standard deviations.
+const HALF_WIDTH_80: f64 = 1.2816;
+/// Additional error of the curve's shape for each doubling away from the batches that ran: caches
+/// overflow, other kernels are chosen.
 const PER_DOUBLING: f64 = 0.02;
-/// The same where one batch alone ran, and the work is an estimate's.
+/// The same if only one batch ran, and the work is estimated.
 const PER_DOUBLING_OF_ESTIMATES: f64 = 0.12;
 
 /// The fitted time.
@@ -40,10 +39,10 @@ const PER_DOUBLING_OF_ESTIMATES: f64 = 0.12;
 pub(super) struct Time {
     work: Work,
     line: Fitted,
-    /// `(batch, share)`: by how much of itself the line is left towards what ran, by batch.
+    /// `(batch, share)`, sorted by batch: the relative deviation from the line towards the runs.
     bends: Vec<(f64, f64)>,
-    /// From the quickest iteration to the median one.
-    usual: f64,
+    /// Time of the median iteration divided by that of the fastest.
+    median_factor: f64,
     /// The smallest and the largest batch that ran.
     ran: (u64, u64),
 }
@@ -51,84 +50,91 @@ pub(super) struct Time {
 #[derive(Clone, Debug, PartialEq)]
 enum Fitted {
     Line(Line),
-    /// Through nothing and one run.
+    /// A line through the origin and one run.
     Ratio(f64),
 }
 
-/// What an iteration has to do at each batch.
+/// The work of an iteration at each batch.
 #[derive(Clone, Debug, PartialEq)]
 enum Work {
     Batch,
-    /// `(batch, cost)`, by batch, at least two.
+    /// `(batch, cost)`, sorted by batch, at least two.
     Costs(Vec<(f64, f64)>),
 }
 
 impl Time {
-    /// Nothing where the runs and estimates do not say how the time depends on the batch.
+    /// Returns `None` if the runs and estimates do not show how the time depends on the batch.
     pub(super) fn fit(evidence: &Evidence) -> Option<Time> {
         let Evidence { runs, in_turns, estimates, .. } = evidence;
-        let measured = side_by_side(runs, in_turns).unwrap_or_else(|| by_batch(&steadied(runs)));
-        let usual = usual(&measured)?;
+        let measured =
+            times_in_turns(runs, in_turns).unwrap_or_else(|| by_batch(&without_drift(runs)));
+        let median_factor = median_factor(&measured)?;
         let ran = (*measured.first_key_value()?.0, *measured.last_key_value()?.0);
         let costs = Work::of(estimates);
         if measured.len() == 1 {
             let work = costs?;
             let (batch, one) = measured.first_key_value()?;
-            let ratio = one.quickest / work.at(*batch as f64);
+            let ratio = one.fastest / work.at(*batch as f64);
             let line = Fitted::Ratio(ratio);
-            return ratio.is_finite().then_some(Time { work, line, bends: Vec::new(), usual, ran });
+            return ratio.is_finite().then_some(Time {
+                work,
+                line,
+                bends: Vec::new(),
+                median_factor,
+                ran,
+            });
         }
         let fit = |work: &Work| {
-            let points = measured.iter().map(|(batch, one)| (work.at(*batch as f64), one.quickest));
+            let points = measured.iter().map(|(batch, one)| (work.at(*batch as f64), one.fastest));
             Line::fit(&points.collect::<Vec<(f64, f64)>>())
         };
         let plain = fit(&Work::Batch)?;
-        // The costs' kinks are worth having only where they explain the runs better.
+        // Use the costs, which have kinks, only if they explain the runs better.
         let (work, line) = match costs.and_then(|work| Some((fit(&work)?, work))) {
             Some((line, work)) if measured.len() > 2 && line.scatter < plain.scatter => {
                 (work, line)
             }
             _ => (Work::Batch, plain),
         };
-        let points = measured.iter().map(|(batch, one)| (*batch as f64, one.quickest));
+        let points = measured.iter().map(|(batch, one)| (*batch as f64, one.fastest));
         let bends = bends(&line, &work, points);
-        Some(Time { work, line: Fitted::Line(line), bends, usual, ran })
+        Some(Time { work, line: Fitted::Line(line), bends, median_factor, ran })
     }
 
-    /// Nanoseconds of an iteration.
+    /// Returns the iteration time in nanoseconds.
     pub(super) fn at(&self, batch: u64) -> Range {
         let work = self.work.at(batch as f64);
         let doublings = doublings(batch, self.ran);
         let (value, share) = match &self.line {
             Fitted::Line(line) => {
                 let noise = line.deviation(work, line.scatter.max(SCATTER));
-                let value = line.at(work) * (1.0 + between(&self.bends, batch as f64));
-                (value, FOUR_OF_FIVE * noise + PER_DOUBLING * doublings)
+                let value = line.at(work) * (1.0 + interpolate(&self.bends, batch as f64));
+                (value, HALF_WIDTH_80 * noise + PER_DOUBLING * doublings)
             }
             Fitted::Ratio(ratio) => {
-                (ratio * work, FOUR_OF_FIVE * SCATTER + PER_DOUBLING_OF_ESTIMATES * doublings)
+                (ratio * work, HALF_WIDTH_80 * SCATTER + PER_DOUBLING_OF_ESTIMATES * doublings)
             }
         };
-        let value = value * self.usual;
+        let value = value * self.median_factor;
         Range { low: value / (1.0 + share), value, high: value * (1.0 + share) }
     }
 }
 
-/// How far what ran lies from the line, as shares of it, less what is likely to be noise: of a
-/// deviation of which so much is noise, the rest is what it is best taken for (James and Stein,
-/// "Estimation with quadratic loss", 1961).
+/// The relative deviations of the runs from the line, shrunk by the likely noise: the best estimate
+/// of a deviation is the part of it that is not noise (James and Stein, "Estimation with quadratic
+/// loss", 1961).
 fn bends(line: &Line, work: &Work, points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
-    let kept = 1.0 - (SCATTER / line.scatter.max(SCATTER)).powi(2);
+    let shrinkage = 1.0 - (SCATTER / line.scatter.max(SCATTER)).powi(2);
     let share = |(batch, time): (f64, f64)| {
         let height = line.at(work.at(batch));
         let share = if height > 0.0 { time / height - 1.0 } else { 0.0 };
-        (batch, kept * share)
+        (batch, shrinkage * share)
     };
     points.map(share).filter(|(_, share)| share.is_finite()).collect()
 }
 
-/// Between two points in proportion, and beyond the outer ones as at them; 0 without points.
-fn between(points: &[(f64, f64)], x: f64) -> f64 {
+/// Interpolates linearly between points, and is constant beyond the outer ones; 0 without points.
+fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
     let after = points.partition_point(|(knot, _)| *knot < x);
     let before = after.checked_sub(1).and_then(|before| points.get(before));
     match (before, points.get(after)) {
@@ -180,37 +186,37 @@ pub(super) fn along(points: &[(f64, f64)], x: f64) -> f64 {
     height.max(0.1 * y0.min(y1))
 }
 
-/// How many doublings a batch is away from those that ran.
+/// Returns the number of doublings between a batch and the range of those that ran.
 pub(super) fn doublings(batch: u64, (first, last): (u64, u64)) -> f64 {
     let ratio = |more: u64, less: u64| (more.max(1) as f64 / less.max(1) as f64).log2();
     ratio(batch, last).max(ratio(first, batch)).max(0.0)
 }
 
-/// What batches take that ran in turns with the first run's, whose median iteration is the height.
-/// Nothing where none did.
-fn side_by_side(runs: &[Run], in_turns: &[Vec<Round>]) -> Option<BTreeMap<u64, Timed>> {
+/// The times of batches that took turns with that of the first run, scaled to the median iteration
+/// of the first run. `None` if there are none.
+fn times_in_turns(runs: &[Run], in_turns: &[Vec<Round>]) -> Option<BTreeMap<u64, Timed>> {
     let first = runs.first()?;
-    let height = median(&usable(first).collect::<Vec<f64>>())?;
+    let reference = median(&usable(first).collect::<Vec<f64>>())?;
     let timed = rounds::ratios(in_turns, first.batch).into_iter().filter_map(|(batch, ratios)| {
-        let time = height * median(&ratios)?;
-        Some((batch, Timed { quickest: time, median: time }))
+        let time = reference * median(&ratios)?;
+        Some((batch, Timed { fastest: time, median: time }))
     });
     Some(timed.collect::<BTreeMap<u64, Timed>>()).filter(|timed| timed.len() > 1)
 }
 
-/// The runs as they would have been on a machine that stays as fast as it was: a run between two of the
-/// first one's batch is compared with these, and what they changed by is taken out of it.
-fn steadied(runs: &[Run]) -> Vec<Run> {
-    /// A machine that changes by more does something else.
-    const MOST: f64 = 2.0;
+/// Returns the runs as if the machine's speed had been constant: the drift between repeated runs of
+/// the first batch is removed from the runs in between.
+fn without_drift(runs: &[Run]) -> Vec<Run> {
+    /// The maximum drift that is corrected. A larger one has another cause.
+    const MAX_DRIFT: f64 = 2.0;
     let references: Vec<(usize, f64)> = runs
         .iter()
         .enumerate()
         .filter(|(_, run)| Some(run.batch) == runs.first().map(|first| first.batch))
-        .filter_map(|(index, run)| Some((index, quickest(run)?)))
+        .filter_map(|(index, run)| Some((index, fastest(run)?)))
         .collect();
     let levels: Vec<f64> = references.iter().map(|(_, level)| *level).collect();
-    let Some(usual) = median(&levels) else { return runs.to_vec() };
+    let Some(median_level) = median(&levels) else { return runs.to_vec() };
     let level_at = |index: usize| {
         let after = references.partition_point(|(at, _)| *at < index);
         let before = after.checked_sub(1).and_then(|before| references.get(before));
@@ -218,37 +224,37 @@ fn steadied(runs: &[Run]) -> Vec<Run> {
             (_, Some((at, level))) if *at == index => *level,
             (Some((_, before)), Some((_, after))) => (before * after).sqrt(),
             (Some((_, level)), None) | (None, Some((_, level))) => *level,
-            (None, None) => usual,
+            (None, None) => median_level,
         }
     };
-    let steady = |(index, run): (usize, &Run)| {
-        let factor = (usual / level_at(index)).clamp(1.0 / MOST, MOST);
+    let corrected = |(index, run): (usize, &Run)| {
+        let factor = (median_level / level_at(index)).clamp(1.0 / MAX_DRIFT, MAX_DRIFT);
         Run { timed_ns: run.timed_ns.iter().map(|time| time * factor).collect(), ..run.clone() }
     };
-    runs.iter().enumerate().map(steady).collect()
+    runs.iter().enumerate().map(corrected).collect()
 }
 
-/// What the runs of one batch took, in nanoseconds.
+/// The times of the runs of one batch, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 struct Timed {
-    /// The quickest iteration of a run: the middle one of the runs.
-    quickest: f64,
-    /// The median of all their iterations.
+    /// The fastest iteration of a run: the median over the runs.
+    fastest: f64,
+    /// The median of all iterations.
     median: f64,
 }
 
-/// What each batch took that has a run with usable times.
+/// Returns the times of each batch that has a run with usable times.
 fn by_batch(runs: &[Run]) -> BTreeMap<u64, Timed> {
     let mut iterations: BTreeMap<u64, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.batch > 0) {
-        if let Some(one) = quickest(run) {
-            let (quickest, times) = iterations.entry(run.batch).or_default();
-            quickest.push(one);
+        if let Some(one) = fastest(run) {
+            let (fastest, times) = iterations.entry(run.batch).or_default();
+            fastest.push(one);
             times.extend(usable(run));
         }
     }
-    let timed = |(batch, (quickest, times)): (u64, (Vec<f64>, Vec<f64>))| {
-        Some((batch, Timed { quickest: median(&quickest)?, median: median(&times)? }))
+    let timed = |(batch, (fastest, times)): (u64, (Vec<f64>, Vec<f64>))| {
+        Some((batch, Timed { fastest: median(&fastest)?, median: median(&times)? }))
     };
     iterations.into_iter().filter_map(timed).collect()
 }
@@ -257,12 +263,12 @@ fn usable(run: &Run) -> impl Iterator<Item = f64> + '_ {
     run.timed_ns.iter().copied().filter(|time| time.is_finite() && *time > 0.0)
 }
 
-fn quickest(run: &Run) -> Option<f64> {
+fn fastest(run: &Run) -> Option<f64> {
     usable(run).reduce(f64::min)
 }
 
-/// How much longer the median iteration takes than the quickest: the median over the batches.
-fn usual(measured: &BTreeMap<u64, Timed>) -> Option<f64> {
-    let ratios: Vec<f64> = measured.values().map(|one| one.median / one.quickest).collect();
+/// Time of the median iteration divided by that of the fastest: the median over the batches.
+fn median_factor(measured: &BTreeMap<u64, Timed>) -> Option<f64> {
+    let ratios: Vec<f64> = measured.values().map(|one| one.median / one.fastest).collect();
     median(&ratios)
 }

@@ -1,4 +1,4 @@
-//! A list of operators with what each of them costs on a device.
+//! An operator list with the cost of each operator on a device.
 
 use std::collections::HashMap;
 
@@ -20,24 +20,24 @@ pub struct Group {
     pub module: Option<u32>,
     /// Calls in one iteration.
     pub calls: f64,
-    /// Nanoseconds of all calls.
+    /// Time of all calls, in nanoseconds.
     pub time_ns: f64,
 }
 
-/// See the module.
+/// An operator list with costs.
 #[derive(Debug)]
-pub struct Costed<'a> {
+pub struct CostedOperators<'a> {
     /// The list.
     pub list: &'a OpList,
-    /// What one call costs, by signature.
+    /// The cost of one call, by signature.
     pub costs: Vec<OpCost>,
-    /// What ran, by operator and place, in the order of the first calls.
+    /// The calls by operator and place, in the order of the first calls.
     pub groups: Vec<Group>,
 }
 
-impl<'a> Costed<'a> {
-    /// Costs every operator of a list.
-    pub fn new(list: &'a OpList, device: &DeviceSpec, options: &Options) -> Costed<'a> {
+impl<'a> CostedOperators<'a> {
+    /// Computes the cost of every operator in a list.
+    pub fn new(list: &'a OpList, device: &DeviceSpec, options: &Options) -> CostedOperators<'a> {
         let costs: Vec<OpCost> =
             list.signatures.iter().map(|operator| cost(operator, device, options)).collect();
         let time_of = |cost: &OpCost| {
@@ -61,10 +61,11 @@ impl<'a> Costed<'a> {
                 group.time_ns += time_ns;
             }
         }
-        Costed { list, costs, groups }
+        CostedOperators { list, costs, groups }
     }
 
-    /// The name of a group's operator without its overload, by which operators are alike.
+    /// Returns the name of a group's operator without its overload. Operators of the same name are
+    /// calibrated together.
     pub fn name(&self, group: &Group) -> &'a str {
         let operator = self.list.signatures.get(group.signature as usize);
         let name = operator.map_or("", |operator| operator.name.as_str());

@@ -1,83 +1,83 @@
-//! Lines of the estimated profile: their own time, and that of what runs below them.
+//! Lines of the estimated profile: their self times and total times.
 
 use std::collections::HashMap;
 
-use super::costed::Costed;
+use super::costed::CostedOperators;
 use super::memory::PeakMemory;
 use super::operators;
-use super::scale::{FramePlace, Kept, Scaled, Unit};
+use super::scale::{ExistingLine, FramePlace, Scaled, Unit};
 use ridgeline_operators::op_list::OpList;
 use ridgeline_profile::{
     LineCost, MemoryByAge, MemoryByKind, MemoryCost, ModuleId, Phase, PhaseTimes, Profile,
     Provenance,
 };
 
-/// Frames of each stack that are told what runs below them.
-const DEPTH: usize = 64;
-/// Times that differ less than this share are the same: it is far below what is shown, and far
-/// above what rounding leaves.
-const SAME: f64 = 1e-6;
+/// The maximum number of frames in a stack whose totals are updated.
+const MAX_DEPTH: usize = 64;
+/// Times within this relative difference are equal: it is far below what is displayed, and far
+/// above rounding errors.
+const TOLERANCE: f64 = 1e-6;
 
-/// A line of today's text.
+/// A line of the current text.
 pub(super) struct Line {
-    /// Its file.
+    /// Index of the file.
     pub file: u32,
-    /// What it costs.
     pub cost: LineCost,
     unit: Unit,
     changed: bool,
-    /// As measured, with what runs below it; nothing where it was not measured.
+    /// The measured total time. `None` if the line was not measured.
     measured: Option<PhaseTimes>,
-    /// Of today's operators: in itself, and with what runs below it.
+    /// Self and total time of the current operators.
     operators: (PhaseTimes, PhaseTimes),
     memory_differs: bool,
 }
 
-/// What a statement and all below it took, what of that operators explain, and what they take now.
+/// The total time of a statement: as measured, the part that operators explain, and the current
+/// time of operators.
 #[derive(Clone, Debug, Default)]
-struct Below {
+struct StatementTotal {
     by_scope: Vec<(String, PhaseTimes)>,
     explained: PhaseTimes,
     now: PhaseTimes,
-    /// The measured line that stands for the statement: the costliest.
+    /// The measured line that represents the statement: the most expensive one.
     line: Option<usize>,
 }
 
-/// See the module.
+/// The lines of the estimated profile.
 pub(super) struct Lines {
-    /// The lines, in no order.
+    /// The lines, unordered.
     pub list: Vec<Line>,
-    /// By frame of the measured text.
+    /// For each frame of the measured text, its line.
     pub of_before: Vec<Option<usize>>,
-    /// By frame of today's text.
+    /// For each frame of the current text, its line.
     pub of_now: Vec<Option<usize>>,
-    /// By module of the measured text: the lines that made it, innermost first.
-    pub made_before: Vec<Vec<usize>>,
-    /// By module of today's text.
-    pub made_now: Vec<Vec<usize>>,
+    /// For each module of the measured text, the lines that created it, innermost first.
+    pub created_before: Vec<Vec<usize>>,
+    /// The same for modules of the current text.
+    pub created_now: Vec<Vec<usize>>,
     by_place: HashMap<(u32, u32), usize>,
-    units: Vec<Below>,
+    units: Vec<StatementTotal>,
 }
 
 impl Lines {
-    /// The lines of a profile that are still there, and those of new operators.
+    /// Builds the measured lines that still exist, and those of new operators.
     pub(super) fn new(
         old: &Profile,
-        before: &Costed<'_>,
-        now: &Costed<'_>,
+        before: &CostedOperators<'_>,
+        now: &CostedOperators<'_>,
         scaled: &Scaled,
     ) -> Lines {
         let mut lines = Lines {
             list: Vec::new(),
             of_before: Vec::new(),
             of_now: Vec::new(),
-            made_before: Vec::new(),
-            made_now: Vec::new(),
+            created_before: Vec::new(),
+            created_now: Vec::new(),
             by_place: HashMap::new(),
-            units: vec![Below::default(); scaled.units.len()],
+            units: vec![StatementTotal::default(); scaled.units.len()],
         };
-        for kept in &scaled.kept {
-            lines.keep(old, kept);
+        for line in &scaled.existing {
+            lines.add_existing(old, line);
         }
         lines.find_frames(now.list, scaled);
         lines.add_operators(before, now, scaled);
@@ -87,35 +87,35 @@ impl Lines {
         lines
     }
 
-    fn keep(&mut self, old: &Profile, kept: &Kept) {
-        let of_file = old.lines.get(kept.file as usize);
-        let Some(line) = of_file.and_then(|lines| lines.get(kept.at)) else { return };
+    fn add_existing(&mut self, old: &Profile, existing: &ExistingLine) {
+        let file_lines = old.lines.get(existing.file as usize);
+        let Some(line) = file_lines.and_then(|lines| lines.get(existing.at)) else { return };
         let at = self.list.len();
-        self.by_place.entry((kept.file, kept.line)).or_insert(at);
-        if let Some(below) = self.units.get_mut(kept.unit) {
-            let scope = below.by_scope.iter_mut().find(|(scope, _)| *scope == line.scope);
+        self.by_place.entry((existing.file, existing.line)).or_insert(at);
+        if let Some(total) = self.units.get_mut(existing.unit) {
+            let scope = total.by_scope.iter_mut().find(|(scope, _)| *scope == line.scope);
             match scope {
                 Some((_, sum)) => *sum += line.total_time,
-                None => below.by_scope.push((line.scope.clone(), line.total_time)),
+                None => total.by_scope.push((line.scope.clone(), line.total_time)),
             }
-            let before = below.line.and_then(|at| self.list.get(at));
-            let costliest = before.map_or(-1.0, |line| line.cost.total_time.total());
-            if line.total_time.total() > costliest {
-                below.line = Some(at);
+            let before = total.line.and_then(|at| self.list.get(at));
+            let highest = before.map_or(-1.0, |line| line.cost.total_time.total());
+            if line.total_time.total() > highest {
+                total.line = Some(at);
             }
         }
         self.list.push(Line {
-            file: kept.file,
-            unit: kept.unit,
-            changed: kept.changed,
+            file: existing.file,
+            unit: existing.unit,
+            changed: existing.changed,
             measured: Some(line.total_time),
             operators: Default::default(),
             memory_differs: false,
-            cost: LineCost { line: kept.line, samples: Vec::new(), ..line.clone() },
+            cost: LineCost { line: existing.line, samples: Vec::new(), ..line.clone() },
         });
     }
 
-    /// Finds the line of each frame; where its statement was not measured, there is a new one.
+    /// Finds the line of each frame, and adds one if its statement was not measured.
     fn find_frames(&mut self, now: &OpList, scaled: &Scaled) {
         for (frame, place) in now.stacks.iter().zip(&scaled.frames_now) {
             let at = place.map(|place| {
@@ -124,20 +124,20 @@ impl Lines {
             });
             self.of_now.push(at);
         }
-        for made in &scaled.made_now {
-            let mut found = Vec::with_capacity(made.len());
-            for place in made {
+        for places in &scaled.created_now {
+            let mut found = Vec::with_capacity(places.len());
+            for place in places {
                 let measured = self.measured(*place);
                 found.push(measured.unwrap_or_else(|| self.at(*place, "")));
             }
-            self.made_now.push(found);
+            self.created_now.push(found);
         }
         for place in &scaled.frames_before {
             self.of_before.push(place.and_then(|place| self.known(place)));
         }
-        for made in &scaled.made_before {
-            let found = made.iter().filter_map(|place| self.known(*place)).collect();
-            self.made_before.push(found);
+        for places in &scaled.created_before {
+            let found = places.iter().filter_map(|place| self.known(*place)).collect();
+            self.created_before.push(found);
         }
     }
 
@@ -145,7 +145,7 @@ impl Lines {
         self.measured(place).or_else(|| self.by_place.get(&(place.file, place.line)).copied())
     }
 
-    /// The measured line of a place, or the one that stands for its statement.
+    /// Returns the measured line of a place, or the one that represents its statement.
     fn measured(&self, place: FramePlace) -> Option<usize> {
         let exact = self.by_place.get(&(place.file, place.line)).copied();
         let is_measured = |at: &usize| self.list.get(*at).is_some_and(|l| l.measured.is_some());
@@ -167,21 +167,27 @@ impl Lines {
         })
     }
 
-    /// Gives what each operator took and takes to its stack, to every statement and line once.
-    fn add_operators(&mut self, before: &Costed<'_>, now: &Costed<'_>, scaled: &Scaled) {
+    /// Adds the previous and current time of each operator to every statement and line on its
+    /// stack, once each.
+    fn add_operators(
+        &mut self,
+        before: &CostedOperators<'_>,
+        now: &CostedOperators<'_>,
+        scaled: &Scaled,
+    ) {
         for (group, unit) in before.groups.iter().zip(&scaled.of_before) {
             let time = scaled.measured_time(group, *unit);
             for unit in units(before.list, &scaled.frames_before, group.stack) {
-                if let Some(below) = self.units.get_mut(unit) {
-                    *below.explained.get_mut(group.phase) += time;
+                if let Some(total) = self.units.get_mut(unit) {
+                    *total.explained.get_mut(group.phase) += time;
                 }
             }
         }
         for (group, unit) in now.groups.iter().zip(&scaled.of_now) {
             let time = scaled.estimated_time(now, group, *unit);
             for unit in units(now.list, &scaled.frames_now, group.stack) {
-                if let Some(below) = self.units.get_mut(unit) {
-                    *below.now.get_mut(group.phase) += time;
+                if let Some(total) = self.units.get_mut(unit) {
+                    *total.now.get_mut(group.phase) += time;
                 }
             }
             let stack = on_stack(now.list, &self.of_now, group.stack);
@@ -195,17 +201,17 @@ impl Lines {
         }
     }
 
-    /// Divides what a statement takes among its lines as it was divided before.
+    /// Splits the self time of a statement among its lines in the measured proportions.
     fn scale_own(&mut self, scaled: &Scaled) {
         for (at, line) in self.list.iter_mut().enumerate() {
             let Some(unit) = scaled.units.get(line.unit) else { continue };
-            let stands_for = self.units.get(line.unit).and_then(|below| below.line);
+            let representative = self.units.get(line.unit).and_then(|total| total.line);
             for phase in Phase::ALL {
                 let (old, new) = (unit.old.get(phase), unit.new.get(phase));
-                let own = line.cost.self_time.get_mut(phase);
-                *own = match line.measured {
-                    Some(_) if old > 0.0 => *own * (new / old),
-                    Some(_) if stands_for == Some(at) => new,
+                let self_time = line.cost.self_time.get_mut(phase);
+                *self_time = match line.measured {
+                    Some(_) if old > 0.0 => *self_time * (new / old),
+                    Some(_) if representative == Some(at) => new,
                     Some(_) => 0.0,
                     None => line.operators.0.get(phase),
                 };
@@ -214,43 +220,44 @@ impl Lines {
         }
     }
 
-    /// What a statement takes with all that runs below it changes by what the operators change.
+    /// Changes the total time of each statement by the change of its operators.
     fn scale_total(&mut self) {
-        // The part of the backward pass that no stack explains is that of `loss.backward()`, which
+        // The part of the backward pass that no stack explains belongs to `loss.backward()`, which
         // runs all of it.
         let (mut old, mut new) = (0.0, 0.0);
-        for below in &self.units {
-            old += below.explained.backward;
-            new += below.now.backward;
+        for total in &self.units {
+            old += total.explained.backward;
+            new += total.now.backward;
         }
         let backward = if old > 0.0 { new / old } else { 1.0 };
         for (at, line) in self.list.iter_mut().enumerate() {
-            let Some(below) = self.units.get(line.unit) else { continue };
+            let Some(total) = self.units.get(line.unit) else { continue };
             for phase in Phase::ALL {
-                let least = line.cost.self_time.get(phase);
+                let minimum = line.cost.self_time.get(phase);
                 let measured = line.measured.map(|total| total.get(phase));
-                let old = below.total(phase);
+                let old = total.total(phase);
                 let total = match measured {
                     None => line.operators.1.get(phase),
-                    Some(part) if old > 0.0 => part / old * below.scaled(phase, backward),
-                    Some(_) if below.line == Some(at) => below.now.get(phase),
+                    Some(part) if old > 0.0 => part / old * total.scaled(phase, backward),
+                    Some(_) if total.line == Some(at) => total.now.get(phase),
                     Some(_) => 0.0,
                 };
-                *line.cost.total_time.get_mut(phase) = total.max(least);
+                *line.cost.total_time.get_mut(phase) = total.max(minimum);
             }
         }
     }
 
-    /// Modules have other numbers where some are gone.
+    /// Updates module IDs after modules were removed.
     pub(super) fn renumber_modules(&mut self, renumbered: &[Option<ModuleId>]) {
         for line in &mut self.list {
             let modules = line.cost.modules.iter();
-            let kept = modules.filter_map(|id| renumbered.get(id.0 as usize).copied().flatten());
-            line.cost.modules = kept.collect();
+            let remaining =
+                modules.filter_map(|id| renumbered.get(id.0 as usize).copied().flatten());
+            line.cost.modules = remaining.collect();
         }
     }
 
-    /// Memory at the peak: the lines' and what belongs to none.
+    /// Returns the memory at the peak: the memory of lines plus the rest.
     pub(super) fn memory(&self, old: &Profile, peak: &PeakMemory) -> MemoryCost {
         let (mut at_peak, mut made) = (peak.rest, peak.rest_made);
         for line in &self.list {
@@ -267,12 +274,12 @@ impl Lines {
         }
     }
 
-    /// The lines by file, each file's by line.
+    /// Returns the lines by file, sorted by line number.
     pub(super) fn finish(self, files: usize) -> Vec<Vec<LineCost>> {
         let mut by_file: Vec<Vec<LineCost>> = vec![Vec::new(); files];
         for mut line in self.list {
-            let costs = line.cost.total_time.total() > 0.0 || line.cost.total_memory.total() > 0;
-            if line.measured.is_none() && !costs {
+            let has_cost = line.cost.total_time.total() > 0.0 || line.cost.total_memory.total() > 0;
+            if line.measured.is_none() && !has_cost {
                 continue;
             }
             if line.differs() || line.changed {
@@ -290,25 +297,25 @@ impl Lines {
 }
 
 impl Line {
-    /// Gives the line its memory at the peak.
+    /// Sets the line's memory at the peak.
     pub(super) fn hold(&mut self, own: MemoryByKind, made: MemoryByAge, total: MemoryByKind) {
         let cost = &mut self.cost;
         self.memory_differs |= cost.self_memory != own || cost.total_memory != total;
         (cost.self_memory, cost.self_memory_made, cost.total_memory) = (own, made, total);
     }
 
-    /// It costs something else than was measured.
+    /// Returns whether the cost differs from the measurement.
     pub(super) fn differs(&self) -> bool {
         let Some(total) = self.measured else { return true };
-        let same = |a: f64, b: f64| (a - b).abs() <= SAME * a.abs().max(b.abs());
+        let same = |a: f64, b: f64| (a - b).abs() <= TOLERANCE * a.abs().max(b.abs());
         let is_same = |phase| same(total.get(phase), self.cost.total_time.get(phase));
         self.memory_differs || !Phase::ALL.into_iter().all(is_same)
     }
 }
 
-impl Below {
-    /// As measured. Lines of one function are disjoint; those of a comprehension within it are in
-    /// its own line already.
+impl StatementTotal {
+    /// The measured total. Lines of one function are disjoint; those of a comprehension in it are
+    /// already part of its line.
     fn total(&self, phase: Phase) -> f64 {
         self.by_scope.iter().map(|(_, total)| total.get(phase)).fold(0.0, f64::max)
     }
@@ -325,20 +332,24 @@ impl Below {
     }
 }
 
-/// The lines of a stack, innermost first, each once.
+/// Returns the lines of a stack, innermost first, each once.
 pub(super) fn on_stack(list: &OpList, lines: &[Option<usize>], stack: Option<u32>) -> Vec<usize> {
-    once(list, stack, |at| lines.get(at as usize).copied().flatten())
+    unique_on_stack(list, stack, |at| lines.get(at as usize).copied().flatten())
 }
 
 fn units(list: &OpList, places: &[Option<FramePlace>], stack: Option<u32>) -> Vec<Unit> {
-    once(list, stack, |at| Some(places.get(at as usize).copied().flatten()?.unit))
+    unique_on_stack(list, stack, |at| Some(places.get(at as usize).copied().flatten()?.unit))
 }
 
-fn once(list: &OpList, stack: Option<u32>, of: impl Fn(u32) -> Option<usize>) -> Vec<usize> {
+fn unique_on_stack(
+    list: &OpList,
+    stack: Option<u32>,
+    lookup: impl Fn(u32) -> Option<usize>,
+) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
     let parent = |at: &u32| list.stacks.get(*at as usize).and_then(|frame| frame.parent);
-    for at in std::iter::successors(stack, parent).take(DEPTH) {
-        if let Some(one) = of(at).filter(|one| !found.contains(one)) {
+    for at in std::iter::successors(stack, parent).take(MAX_DEPTH) {
+        if let Some(one) = lookup(at).filter(|one| !found.contains(one)) {
             found.push(one);
         }
     }

@@ -1,8 +1,8 @@
-//! What is alive at the peak, by line and kind.
+//! Memory alive at the peak, by line and kind.
 //!
-//! Fake tensors know each tensor's bytes and none of what kernels allocate for themselves
-//! (workspaces of cuDNN and oneDNN, an allocator's rounding). That difference was measured once, and
-//! grows with the tensors: the estimated peak is scaled by the measured over the estimated one.
+//! Fake tensors have the size of each tensor, but not the allocations of kernels (workspaces of
+//! cuDNN and oneDNN, the allocator's rounding). That difference was measured once and grows with
+//! the tensors, so the estimated peak is scaled by the ratio of the measured to the estimated peak.
 
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
@@ -85,72 +85,74 @@ impl IndexMut<Kind> for Kinds {
     }
 }
 
-/// What belongs to no line.
+/// Memory that belongs to no line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PeakMemory {
     /// By kind.
     pub rest: MemoryByKind,
-    /// By age.
+    /// By time of allocation.
     pub rest_made: MemoryByAge,
 }
 
-/// A list's memory, by who holds it.
+/// The memory of an operator list, by line.
 #[derive(Default)]
-struct Holders {
+struct MemoryByLine {
     by_line: HashMap<usize, Kinds>,
     rest: Kinds,
     held: Vec<Entry>,
 }
 
-/// What is held at one place.
+/// Memory allocated at one place.
 struct Entry {
-    /// Innermost first.
+    /// The stack, innermost first.
     lines: Vec<usize>,
     kind: Kind,
     bytes: f64,
 }
 
-/// Gives the lines their memory; that of before, where there is no list of `now`.
+/// Sets the memory of the lines; the measured memory if there is no list `now`.
 pub(super) fn add(
     lines: &mut Lines,
     old: &Profile,
     before: &OpList,
     now: Option<&OpList>,
 ) -> PeakMemory {
-    let held_before = Holders::of(before, &lines.of_before, &lines.made_before);
+    let held_before = MemoryByLine::of(before, &lines.of_before, &lines.created_before);
     let held_now = match now {
-        Some(now) => Holders::of(now, &lines.of_now, &lines.made_now),
-        None => Holders::of(before, &lines.of_before, &lines.made_before),
+        Some(now) => MemoryByLine::of(now, &lines.of_now, &lines.created_now),
+        None => MemoryByLine::of(before, &lines.of_before, &lines.created_before),
     };
     let now = now.unwrap_or(before);
-    let own: Vec<Kinds> = lines.list.iter().map(|line| of_kinds(&line.cost.self_memory)).collect();
-    let nothing = Kinds::default();
-    let of = |holders: &Holders, at: usize| holders.by_line.get(&at).copied().unwrap_or(nothing);
-    let new: Vec<Kinds> = own
+    let self_before: Vec<Kinds> =
+        lines.list.iter().map(|line| of_kinds(&line.cost.self_memory)).collect();
+    let zero = Kinds::default();
+    let kinds_of =
+        |holders: &MemoryByLine, at: usize| holders.by_line.get(&at).copied().unwrap_or(zero);
+    let new: Vec<Kinds> = self_before
         .iter()
         .enumerate()
-        .map(|(at, own)| scale(own, &of(&held_before, at), &of(&held_now, at)))
+        .map(|(at, own)| scale(own, &kinds_of(&held_before, at), &kinds_of(&held_now, at)))
         .collect();
 
-    // What runs below a line holds more or less by what the lines there do.
-    let explained = held_before.below(&own);
+    // Totals change by the change of the lines below them.
+    let explained = held_before.below(&self_before);
     let below_now = held_now.below(&new);
-    let mut sum = nothing;
+    let mut sum = zero;
     for (at, line) in lines.list.iter_mut().enumerate() {
-        let own = new.get(at).copied().unwrap_or(nothing);
+        let own = new.get(at).copied().unwrap_or(zero);
         let total = of_kinds(&line.cost.total_memory);
-        let explained = explained.get(&at).copied().unwrap_or(nothing);
-        let now = below_now.get(&at).copied().unwrap_or(nothing);
+        let explained = explained.get(&at).copied().unwrap_or(zero);
+        let now = below_now.get(&at).copied().unwrap_or(zero);
         let total = Kinds::by(|kind| (total[kind] + now[kind] - explained[kind]).max(own[kind]));
         let made = ages(&line.cost.self_memory_made, &own);
         line.hold(to_kinds(&own), made, to_kinds(&total));
         add_to(&mut sum, &own);
     }
 
-    let mut of_lines = nothing;
-    old.lines.iter().flatten().for_each(|line| add_to(&mut of_lines, &of_kinds(&line.self_memory)));
+    let mut line_sum = zero;
+    old.lines.iter().flatten().for_each(|line| add_to(&mut line_sum, &of_kinds(&line.self_memory)));
     let at_peak = of_kinds(&old.memory.at_peak);
-    let rest = Kinds::by(|kind| (at_peak[kind] - of_lines[kind]).max(0.0));
+    let rest = Kinds::by(|kind| (at_peak[kind] - line_sum[kind]).max(0.0));
     let mut rest = scale(&rest, &held_before.rest, &held_now.rest);
     if let Some(peak) = peak(old, before, now) {
         let parts: f64 = sum.total() + rest.total();
@@ -160,8 +162,8 @@ pub(super) fn add(
     PeakMemory { rest: to_kinds(&rest), rest_made }
 }
 
-/// The peak: the estimate, times what the estimate of the measured text was short of the
-/// measurement.
+/// The peak: the estimate, corrected by the ratio of the measurement to the estimate of the
+/// measured text.
 fn peak(old: &Profile, before: &OpList, now: &OpList) -> Option<f64> {
     let now = now.memory.as_ref()?.peak_bytes as f64;
     let before = before.memory.as_ref().map_or(0.0, |memory| memory.peak_bytes as f64);
@@ -169,8 +171,8 @@ fn peak(old: &Profile, before: &OpList, now: &OpList) -> Option<f64> {
     Some(if before > 0.0 && measured > 0.0 { now * measured / before } else { now })
 }
 
-/// Makes the parts add up: what is missing has no name, and what is too much is taken from what has
-/// no line, that without a name first.
+/// Makes the parts add up to the peak: missing bytes are added to `other`, and excess bytes are
+/// taken from the memory without a line, starting with `other`.
 fn settle(rest: &mut Kinds, mut missing: f64) {
     let order = [
         Kind::Other,
@@ -185,45 +187,46 @@ fn settle(rest: &mut Kinds, mut missing: f64) {
         rest.other += missing;
     }
     for kind in order {
-        let taken = (-missing).clamp(0.0, rest[kind]);
-        rest[kind] -= taken;
-        missing += taken;
+        let excess = (-missing).clamp(0.0, rest[kind]);
+        rest[kind] -= excess;
+        missing += excess;
     }
 }
 
-impl Holders {
-    /// What a module owns stands on the line that made the module; all else on the line that made it.
-    fn of(list: &OpList, lines: &[Option<usize>], made: &[Vec<usize>]) -> Holders {
-        let mut holders = Holders::default();
+impl MemoryByLine {
+    /// Assigns memory that a module owns to the line that created the module, and all other memory
+    /// to the line that allocated it.
+    fn of(list: &OpList, lines: &[Option<usize>], created: &[Vec<usize>]) -> MemoryByLine {
+        let mut by_line = MemoryByLine::default();
         for held in list.memory.iter().flat_map(|memory| &memory.at_peak) {
             let kind = kind_of(held);
             let module = held.module.filter(|_| OWNED.contains(&kind));
-            let lines = match module.and_then(|at| made.get(at as usize)) {
-                Some(made) if !made.is_empty() => made.clone(),
+            let lines = match module.and_then(|at| created.get(at as usize)) {
+                Some(created) if !created.is_empty() => created.clone(),
                 _ => on_stack(list, lines, held.stack),
             };
             let bytes = held.bytes as f64;
             let kinds = match lines.first() {
-                Some(line) => holders.by_line.entry(*line).or_default(),
-                None => &mut holders.rest,
+                Some(line) => by_line.by_line.entry(*line).or_default(),
+                None => &mut by_line.rest,
             };
             kinds[kind] += bytes;
-            holders.held.push(Entry { lines, kind, bytes });
+            by_line.held.push(Entry { lines, kind, bytes });
         }
-        holders
+        by_line
     }
 
-    /// What is alive at the peak and was made at a line or below it, as far as the list explains
-    /// it, where each line holds `own` itself.
+    /// Returns the memory alive at the peak and allocated at a line or below it, as far as the list
+    /// explains it, if each line itself holds `own`.
     fn below(&self, own: &[Kinds]) -> HashMap<usize, Kinds> {
         let mut found: HashMap<usize, Kinds> = HashMap::new();
         for Entry { lines, kind, bytes } in &self.held {
             let Some(innermost) = lines.first() else { continue };
-            let whole = self.by_line.get(innermost).map_or(0.0, |kinds| kinds[*kind]);
-            let share = if whole > 0.0 { bytes / whole } else { 0.0 };
+            let line_bytes = self.by_line.get(innermost).map_or(0.0, |kinds| kinds[*kind]);
+            let share = if line_bytes > 0.0 { bytes / line_bytes } else { 0.0 };
             let bytes = share * own.get(*innermost).map_or(0.0, |kinds| kinds[*kind]);
             for (at, line) in lines.iter().enumerate() {
-                // A line may stand on a stack twice.
+                // A line may be on a stack twice.
                 if !lines.iter().take(at).any(|before| before == line) {
                     found.entry(*line).or_default()[*kind] += bytes;
                 }
@@ -233,17 +236,17 @@ impl Holders {
     }
 }
 
-/// The kinds that a module owns.
+/// The kinds of memory that a module owns.
 const OWNED: [Kind; 3] = [Kind::Weights, Kind::Gradients, Kind::OptimizerState];
 
-/// The measured bytes times the ratio of both estimates.
+/// Scales the measured bytes by the ratio of both estimates.
 pub(super) fn scale(old: &Kinds, before: &Kinds, now: &Kinds) -> Kinds {
     Kinds::by(|kind| {
         let (old, before, now) = (old[kind], before[kind], now[kind]);
         if before > 0.0 && old > 0.0 {
             old * now / before
         } else if before > 0.0 {
-            // The measurement has it elsewhere; what is new is new all the same.
+            // The measurement has this memory elsewhere, but an increase is still new memory.
             (now - before).max(0.0)
         } else {
             old + now
@@ -251,7 +254,7 @@ pub(super) fn scale(old: &Kinds, before: &Kinds, now: &Kinds) -> Kinds {
     })
 }
 
-/// The kind of what is held; names are those of the agent.
+/// Returns the kind; the names are those of the agent.
 pub(super) fn kind_of(held: &Held) -> Kind {
     match held.kind.as_str() {
         "weight" | "buffer" => Kind::Weights,
@@ -286,16 +289,16 @@ pub(super) fn of_kinds(memory: &MemoryByKind) -> Kinds {
 }
 
 pub(super) fn to_kinds(kinds: &Kinds) -> MemoryByKind {
-    // A cast saturates, and takes what is no number for 0.
-    let whole = |bytes: f64| bytes.round() as u64;
+    // The cast saturates, and NaN becomes 0.
+    let rounded = |bytes: f64| bytes.round() as u64;
     MemoryByKind {
-        weights: whole(kinds.weights),
-        gradients: whole(kinds.gradients),
-        optimizer_state: whole(kinds.optimizer_state),
-        activations: whole(kinds.activations),
-        batch: whole(kinds.batch),
-        temporaries: whole(kinds.temporaries),
-        other: whole(kinds.other),
+        weights: rounded(kinds.weights),
+        gradients: rounded(kinds.gradients),
+        optimizer_state: rounded(kinds.optimizer_state),
+        activations: rounded(kinds.activations),
+        batch: rounded(kinds.batch),
+        temporaries: rounded(kinds.temporaries),
+        other: rounded(kinds.other),
     }
 }
 
@@ -303,36 +306,36 @@ pub(super) fn add_to(sum: &mut Kinds, kinds: &Kinds) {
     *sum = Kinds::by(|kind| sum[kind] + kinds[kind]);
 }
 
-/// When the bytes of a line were made: in the parts of the iteration in which they were before, or
-/// else when such bytes are made.
+/// Splits the bytes of a line by time of allocation: in the measured proportions, or by the usual
+/// phase of each kind.
 fn ages(before: &MemoryByAge, kinds: &Kinds) -> MemoryByAge {
     let now = to_kinds(kinds);
     let (old, new) = (before.total(), now.total());
-    let mut made = MemoryByAge::default();
+    let mut ages = MemoryByAge::default();
     if old == 0 {
-        made.before = now.weights.saturating_add(now.optimizer_state).saturating_add(now.other);
-        *made.get_mut(Some(Phase::Data)) = now.batch;
-        *made.get_mut(Some(Phase::Forward)) = now.activations;
-        *made.get_mut(Some(Phase::Backward)) = now.gradients.saturating_add(now.temporaries);
-        return made;
+        ages.before = now.weights.saturating_add(now.optimizer_state).saturating_add(now.other);
+        *ages.get_mut(Some(Phase::Data)) = now.batch;
+        *ages.get_mut(Some(Phase::Forward)) = now.activations;
+        *ages.get_mut(Some(Phase::Backward)) = now.gradients.saturating_add(now.temporaries);
+        return ages;
     }
     let scaled = |bytes: u64| (bytes as f64 * (new as f64 / old as f64)) as u64;
-    made.before = scaled(before.before);
-    for (made, before) in made.phases.iter_mut().zip(before.phases) {
-        *made = scaled(before);
+    ages.before = scaled(before.before);
+    for (ages, before) in ages.phases.iter_mut().zip(before.phases) {
+        *ages = scaled(before);
     }
-    // Rounding left a few bytes over; they go where most is.
-    let missing = new.saturating_sub(made.total());
-    let most = made.phases.iter_mut().chain([&mut made.before]).max();
-    if let Some(most) = most {
-        *most = most.saturating_add(missing);
+    // Add the bytes lost in rounding to the largest part.
+    let missing = new.saturating_sub(ages.total());
+    let largest = ages.phases.iter_mut().chain([&mut ages.before]).max();
+    if let Some(largest) = largest {
+        *largest = largest.saturating_add(missing);
     }
-    // A float's rounding may have given a few too many.
-    let mut over = made.total().saturating_sub(new);
-    for part in made.phases.iter_mut().chain([&mut made.before]) {
+    // Floating-point rounding may also give a few bytes too many.
+    let mut over = ages.total().saturating_sub(new);
+    for part in ages.phases.iter_mut().chain([&mut ages.before]) {
         let taken = over.min(*part);
         *part -= taken;
         over -= taken;
     }
-    made
+    ages
 }

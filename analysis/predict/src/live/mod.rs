@@ -1,17 +1,17 @@
-//! What a text costs that has not run: the last measurement, scaled by what the operators of both
-//! texts cost by the model of [`op_cost`](ridgeline_operators::op_cost).
+//! The cost of text that has not run: the last measurement, scaled by the ratio of the operator
+//! costs of both texts, by the model in [`op_cost`](ridgeline_operators::op_cost).
 //!
-//! Both texts ran under fake tensors, which leaves a list of operators of each
-//! ([`op_list`](ridgeline_operators::op_list)). What the model gets wrong about a line, it gets wrong in
-//! both, so a line's measured time times the ratio of both estimates is better than either
-//! estimate; that is how Habitat and Daydream use what was measured, too. Time in which no operator
-//! runs (Python, waiting) is kept. Where nothing was measured, the estimate is all there is.
+//! Both texts ran on fake tensors, which gives an operator list of each
+//! ([`op_list`](ridgeline_operators::op_list)). The model's error on a line is the same in both, so
+//! the measured time of a line times the ratio of both estimates is better than either estimate.
+//! Habitat and Daydream use measurements in the same way. Time without operators (Python, waiting)
+//! is kept unchanged. If nothing was measured, the estimate is used directly.
 //!
 //! - [`costed`]: operators with their costs, by place.
-//! - [`places`]: lines of the measured text in today's, by statement.
-//! - [`scale`]: time that each statement takes itself, by phase.
-//! - [`lines`]: lines of the estimated profile, with what runs below them.
-//! - [`memory`]: what is alive at the peak.
+//! - [`places`]: lines of the measured text in the current text, by statement.
+//! - [`scale`]: self time of each statement, by phase.
+//! - [`lines`]: lines of the estimated profile, with self and total times.
+//! - [`memory`]: memory alive at the peak.
 //! - [`modules`]: module instances.
 
 pub mod costed;
@@ -26,7 +26,7 @@ mod tests;
 
 use std::ops::{Index, IndexMut};
 
-use costed::Costed;
+use costed::CostedOperators;
 use lines::Lines;
 use places::Places;
 use scale::Scaled;
@@ -41,58 +41,57 @@ use ridgeline_profile::{
 };
 use ridgeline_python::SourceIndex;
 
-/// A file of today's text.
+/// A file of the current text.
 #[derive(Clone, Debug)]
 pub struct Text<'a> {
-    /// As profiles and lists of operators name it.
+    /// The path in profiles and operator lists.
     pub path: &'a str,
-    /// The text.
     pub index: &'a SourceIndex,
 }
 
-/// What was measured, and the estimate of the very text that was measured.
+/// A measurement, and the estimate of the same text.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
     /// The measurement.
     pub profile: &'a Profile,
-    /// The operators of the text that was measured.
+    /// The operators of the measured text.
     pub operators: &'a OpList,
 }
 
-/// What to estimate from.
+/// The input of an estimate.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
-    /// The last measurement, where the estimate is for the device that it ran on.
+    /// The last measurement, if the estimate is for the device that it ran on.
     pub measured: Option<Measured<'a>>,
-    /// The operators of today's text.
+    /// The operators of the current text.
     pub operators: &'a OpList,
-    /// The texts of the files; of a file that is not here, lines stand for statements.
+    /// The texts of the files. In files without a text, each line counts as a statement.
     pub texts: &'a [Text<'a>],
-    /// What runs the operators.
+    /// The device to estimate for.
     pub device: &'a DeviceSpec,
-    /// How.
+    /// Options of the cost model.
     pub options: Options,
-    /// The device's name, where it is not the one that the program ran on.
+    /// The device's name, if it is not the one that the program ran on.
     pub target: Option<String>,
-    /// What the change is counted from where nothing was measured on this device: the estimate of
-    /// the saved text.
+    /// The reference for changes if nothing was measured on this device: the estimate of the saved
+    /// text.
     pub before: Option<Before>,
 }
 
-/// Estimates what a text costs.
+/// Estimates the cost of the current text.
 pub fn estimate(input: &Input<'_>) -> Profile {
-    let nothing = Profile::default();
+    let empty_profile = Profile::default();
     let no_operators = OpList::default();
     let measured = input.measured;
-    let old = measured.map_or(&nothing, |measured| measured.profile);
+    let old = measured.map_or(&empty_profile, |measured| measured.profile);
     let old_list = measured.map_or(&no_operators, |measured| measured.operators);
-    let before = Costed::new(old_list, input.device, &input.options);
-    let now = Costed::new(input.operators, input.device, &input.options);
+    let before = CostedOperators::new(old_list, input.device, &input.options);
+    let now = CostedOperators::new(input.operators, input.device, &input.options);
 
     let mut places = Places::new(old, input.texts);
     let scaled = Scaled::new(old, &before, &now, &mut places, input.texts);
     let mut lines = Lines::new(old, &before, &now, &scaled);
-    // A list that ends early may end before the peak: what was measured is the better guess.
+    // A partial list may end before the peak, so the measured peak is the better guess.
     let is_known = measured.is_none() || !scaled.is_partial;
     let peak = memory::add(&mut lines, old, old_list, is_known.then_some(input.operators));
     let modules = modules::modules(old, &before, &now, &scaled, &places);
@@ -145,8 +144,8 @@ pub fn estimate(input: &Input<'_>) -> Profile {
     }
 }
 
-/// A GPU waits for a host that launches its kernels more slowly than it runs them. Nothing was measured
-/// of that host, so this is what the table of other GPUs assumes of one.
+/// The time that a GPU waits for a host that launches kernels more slowly than the GPU runs them.
+/// The host was not measured, so this uses the assumptions of the comparison of GPUs.
 fn wait_for_host(input: &Input<'_>) -> Option<Untracked> {
     if input.device.kind != DeviceKind::Gpu {
         return None;
@@ -157,7 +156,7 @@ fn wait_for_host(input: &Input<'_>) -> Option<Untracked> {
     (time_ns > 0.0).then_some(Untracked { name, phase: Phase::Other, time_ns })
 }
 
-/// Self times and what belongs to no line add up to the iteration, as they do where it was measured.
+/// Sums self times and untracked time, which add up to the iteration, as in a measurement.
 fn phases(lines: &[Vec<LineCost>], untracked: &[Untracked]) -> PhaseTimes {
     let mut phases = PhaseTimes::default();
     for line in lines.iter().flatten() {

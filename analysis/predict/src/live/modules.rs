@@ -1,48 +1,49 @@
-//! Module instances of today's text: those that were measured, by their paths, and new ones.
+//! Module instances of the current text: measured ones, matched by path, and new ones.
 
 use std::collections::HashMap;
 
-use super::costed::{Costed, Group};
+use super::costed::{CostedOperators, Group};
 use super::memory::{Kinds, add_to, kind_of, of_kinds, scale, to_kinds};
 use super::places::Places;
 use super::scale::{Scaled, Unit};
 use ridgeline_operators::op_list::Module;
 use ridgeline_profile::{FileId, ModuleCost, ModuleId, Phase, PhaseTimes, Profile, Provenance};
 
-/// Modules may be in modules to this depth.
+/// The maximum nesting depth of modules.
 const MAX_DEPTH: usize = 256;
 
-/// See the module.
+/// The modules of the estimated profile.
 pub(super) struct Modules {
     /// The modules, parents before children.
     pub costs: Vec<ModuleCost>,
-    /// By number of before: today's; nothing where the module is gone.
+    /// For each measured module, its current ID. `None` if the module was removed.
     pub renumbered: Vec<Option<ModuleId>>,
 }
 
-/// A path and how many modules before have the same: two networks have a root each, without a path.
+/// A path, and the number of earlier modules with the same path: two networks each have a root with
+/// an empty path.
 type Key<'a> = (&'a str, usize);
 
-/// What a list says of a module itself, without what it holds.
+/// The self cost of a module in an operator list, without its children.
 #[derive(Clone, Debug, Default)]
-struct Own {
+struct SelfCost {
     time: PhaseTimes,
     memory: Kinds,
     parameters: f64,
 }
 
-/// The modules of today's text.
+/// Returns the modules of the current text.
 pub(super) fn modules(
     old: &Profile,
-    before: &Costed<'_>,
-    now: &Costed<'_>,
+    before: &CostedOperators<'_>,
+    now: &CostedOperators<'_>,
     scaled: &Scaled,
     places: &Places<'_>,
 ) -> Modules {
     let before_time = |group: &Group, unit| scaled.measured_time(group, unit);
     let now_time = |group: &Group, unit| scaled.estimated_time(now, group, unit);
-    let own_before = own(before, &scaled.of_before, before_time);
-    let own_now = own(now, &scaled.of_now, now_time);
+    let self_before = self_costs(before, &scaled.of_before, before_time);
+    let self_now = self_costs(now, &scaled.of_now, now_time);
     let index_before = keys(before.list.modules.iter().map(|module| module.path.as_str()));
     let keys_now = keys(now.list.modules.iter().map(|module| module.path.as_str()));
     let keys_old = keys(old.modules.iter().map(|module| module.path.as_str()));
@@ -50,26 +51,26 @@ pub(super) fn modules(
     let find_now: HashMap<Key<'_>, usize> = by_key(&keys_now);
     let find_old: HashMap<Key<'_>, usize> = by_key(&keys_old);
 
-    let mut made = Modules { costs: Vec::new(), renumbered: vec![None; old.modules.len()] };
+    let mut result = Modules { costs: Vec::new(), renumbered: vec![None; old.modules.len()] };
     let mut of_now: Vec<Option<ModuleId>> = vec![None; now.list.modules.len()];
-    // What a module has more than before is more in all that hold it.
-    let mut more: Vec<Own> = Vec::new();
+    // The increase of a module also applies to all modules that contain it.
+    let mut increase: Vec<SelfCost> = Vec::new();
     for (at, (module, key)) in old.modules.iter().zip(&keys_old).enumerate() {
         let (was, is) = (find_before.get(key), find_now.get(key));
         let parent = module.parent.map(|id| id.0 as usize);
-        let nothing = Own::default();
-        let before = was.and_then(|at| own_before.get(*at)).unwrap_or(&nothing);
-        let after = is.and_then(|at| own_now.get(*at)).unwrap_or(&nothing);
+        let nothing = SelfCost::default();
+        let before = was.and_then(|at| self_before.get(*at)).unwrap_or(&nothing);
+        let after = is.and_then(|at| self_now.get(*at)).unwrap_or(&nothing);
         if was.is_some() && is.is_none() && !scaled.is_partial {
-            // It is gone; those that held it hold less.
-            let mut gone = difference(&Own::default(), &of_module(module));
-            gone.parameters = -before.parameters;
-            let kept = parent.and_then(|at| made.renumbered.get(at).copied().flatten());
-            give(&made.costs, &mut more, kept, &gone);
+            // It was removed, so the modules that contained it shrink.
+            let mut decrease = difference(&SelfCost::default(), &of_module(module));
+            decrease.parameters = -before.parameters;
+            let container = parent.and_then(|at| result.renumbered.get(at).copied().flatten());
+            add_to_ancestors(&result.costs, &mut increase, container, &decrease);
             continue;
         }
         let mut cost = module.clone();
-        cost.parent = parent.and_then(|at| made.renumbered.get(at).copied().flatten());
+        cost.parent = parent.and_then(|at| result.renumbered.get(at).copied().flatten());
         cost.definition = module.definition.iter().filter_map(|at| places.place(*at)).collect();
         if let Some(now) = is.and_then(|at| now.list.modules.get(*at)) {
             cost.type_name.clone_from(&now.type_name);
@@ -77,12 +78,12 @@ pub(super) fn modules(
         let new = rescaled(module, before, after);
         cost.self_time = new.time;
         cost.self_memory = to_kinds(&new.memory);
-        let id = push(&mut made.costs, cost);
-        more.push(Own::default());
+        let id = push(&mut result.costs, cost);
+        increase.push(SelfCost::default());
         let mut change = difference(&new, &of_module(module));
         change.parameters = after.parameters - before.parameters;
-        give(&made.costs, &mut more, id, &change);
-        if let Some(slot) = made.renumbered.get_mut(at) {
+        add_to_ancestors(&result.costs, &mut increase, id, &change);
+        if let Some(slot) = result.renumbered.get_mut(at) {
             *slot = id;
         }
         if let Some(slot) = is.and_then(|at| of_now.get_mut(*at)) {
@@ -94,35 +95,35 @@ pub(super) fn modules(
             continue;
         }
         let parent = module.parent.and_then(|at| of_now.get(at as usize).copied().flatten());
-        let new = own_now.get(at).cloned().unwrap_or_default();
-        let lines = scaled.made_now.get(at).into_iter().flatten();
+        let new = self_now.get(at).cloned().unwrap_or_default();
+        let lines = scaled.created_now.get(at).into_iter().flatten();
         let definition = lines.map(|place| (FileId(place.file), place.line)).collect();
-        let id = push(&mut made.costs, fresh(module, parent, definition, &new));
-        more.push(Own::default());
-        give(&made.costs, &mut more, id, &new);
+        let id = push(&mut result.costs, new_module(module, parent, definition, &new));
+        increase.push(SelfCost::default());
+        add_to_ancestors(&result.costs, &mut increase, id, &new);
         if let Some(slot) = of_now.get_mut(at) {
             *slot = id;
         }
     }
-    for (cost, more) in made.costs.iter_mut().zip(&more) {
-        settle(cost, more);
+    for (cost, increase) in result.costs.iter_mut().zip(&increase) {
+        settle(cost, increase);
     }
-    made
+    result
 }
 
-fn fresh(
+fn new_module(
     module: &Module,
     parent: Option<ModuleId>,
     definition: Vec<(FileId, u32)>,
-    own: &Own,
+    self_costs: &SelfCost,
 ) -> ModuleCost {
     ModuleCost {
         path: module.path.clone(),
         type_name: module.type_name.clone(),
         parent,
         definition,
-        self_time: own.time,
-        self_memory: to_kinds(&own.memory),
+        self_time: self_costs.time,
+        self_memory: to_kinds(&self_costs.memory),
         provenance: Provenance::Estimated,
         ..ModuleCost::default()
     }
@@ -134,19 +135,19 @@ fn push(costs: &mut Vec<ModuleCost>, cost: ModuleCost) -> Option<ModuleId> {
     id
 }
 
-/// Sets what a module has with all that it holds.
-fn settle(cost: &mut ModuleCost, more: &Own) {
+/// Sets the totals of a module, including its children.
+fn settle(cost: &mut ModuleCost, increase: &SelfCost) {
     let before = (cost.total_time, cost.memory);
     for phase in Phase::ALL {
-        let total = cost.total_time.get(phase) + more.time.get(phase);
+        let total = cost.total_time.get(phase) + increase.time.get(phase);
         *cost.total_time.get_mut(phase) = total.max(cost.self_time.get(phase));
     }
     let mut memory = of_kinds(&cost.memory);
-    add_to(&mut memory, &more.memory);
-    let least = of_kinds(&cost.self_memory);
-    cost.memory = to_kinds(&Kinds::by(|kind| memory[kind].max(least[kind])));
-    // A cast saturates.
-    cost.parameters = (cost.parameters as f64 + more.parameters).round() as u64;
+    add_to(&mut memory, &increase.memory);
+    let minimum = of_kinds(&cost.self_memory);
+    cost.memory = to_kinds(&Kinds::by(|kind| memory[kind].max(minimum[kind])));
+    // The cast saturates.
+    cost.parameters = (cost.parameters as f64 + increase.parameters).round() as u64;
     let same = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(b.abs());
     let time = same(before.0.total(), cost.total_time.total());
     if !time || before.1 != cost.memory {
@@ -154,11 +155,16 @@ fn settle(cost: &mut ModuleCost, more: &Own) {
     }
 }
 
-/// Gives what a module has more to it and to all that hold it.
-fn give(costs: &[ModuleCost], more: &mut [Own], module: Option<ModuleId>, difference: &Own) {
+/// Adds a difference to a module and to all modules that contain it.
+fn add_to_ancestors(
+    costs: &[ModuleCost],
+    increase: &mut [SelfCost],
+    module: Option<ModuleId>,
+    difference: &SelfCost,
+) {
     let parent = |id: &ModuleId| costs.get(id.0 as usize).and_then(|cost| cost.parent);
     for id in std::iter::successors(module, parent).take(MAX_DEPTH) {
-        if let Some(sum) = more.get_mut(id.0 as usize) {
+        if let Some(sum) = increase.get_mut(id.0 as usize) {
             sum.time += difference.time;
             sum.parameters += difference.parameters;
             add_to(&mut sum.memory, &difference.memory);
@@ -166,8 +172,8 @@ fn give(costs: &[ModuleCost], more: &mut [Own], module: Option<ModuleId>, differ
     }
 }
 
-fn difference(new: &Own, old: &Own) -> Own {
-    let mut found = Own::default();
+fn difference(new: &SelfCost, old: &SelfCost) -> SelfCost {
+    let mut found = SelfCost::default();
     for phase in Phase::ALL {
         *found.time.get_mut(phase) = new.time.get(phase) - old.time.get(phase);
     }
@@ -175,12 +181,12 @@ fn difference(new: &Own, old: &Own) -> Own {
     found
 }
 
-fn of_module(module: &ModuleCost) -> Own {
-    Own { time: module.self_time, memory: of_kinds(&module.self_memory), parameters: 0.0 }
+fn of_module(module: &ModuleCost) -> SelfCost {
+    SelfCost { time: module.self_time, memory: of_kinds(&module.self_memory), parameters: 0.0 }
 }
 
-/// A measured module by the ratio of both estimates.
-fn rescaled(module: &ModuleCost, before: &Own, now: &Own) -> Own {
+/// Scales a measured module by the ratio of both estimates.
+fn rescaled(module: &ModuleCost, before: &SelfCost, now: &SelfCost) -> SelfCost {
     let mut new = of_module(module);
     for phase in Phase::ALL {
         let (old, was, is) =
@@ -191,14 +197,14 @@ fn rescaled(module: &ModuleCost, before: &Own, now: &Own) -> Own {
     new
 }
 
-fn own(
-    costed: &Costed<'_>,
+fn self_costs(
+    costed: &CostedOperators<'_>,
     units: &[Option<Unit>],
     time: impl Fn(&Group, Option<Unit>) -> f64,
-) -> Vec<Own> {
+) -> Vec<SelfCost> {
     let modules = costed.list.modules.iter();
-    let mut found: Vec<Own> = modules
-        .map(|module| Own { parameters: module.parameters as f64, ..Own::default() })
+    let mut found: Vec<SelfCost> = modules
+        .map(|module| SelfCost { parameters: module.parameters as f64, ..SelfCost::default() })
         .collect();
     for (group, unit) in costed.groups.iter().zip(units) {
         let module = group.module.and_then(|at| found.get_mut(at as usize));

@@ -1,19 +1,19 @@
-//! The costliest operators of lines that cost something else than was measured, with the shapes of
-//! today's text. What other lines list is what was measured.
+//! The most expensive operators of lines whose cost differs from the measurement, with the shapes
+//! of the current text. Other lines keep their measured operators.
 
 use std::collections::HashMap;
 
-use super::costed::Costed;
+use super::costed::CostedOperators;
 use super::lines::{Lines, on_stack};
 use super::scale::Scaled;
 use ridgeline_operators::operator::{Arg, Operator, Tensor};
 use ridgeline_profile::{OPERATORS_PER_LINE, OperatorCost, Phase};
 
-/// Inputs that are written out.
-const INPUTS_SHOWN: usize = 4;
+/// The maximum number of inputs shown.
+const MAX_INPUTS: usize = 4;
 
-/// Gives the lines their operators.
-pub(super) fn list(lines: &mut Lines, now: &Costed<'_>, scaled: &Scaled) {
+/// Sets the operators of the lines.
+pub(super) fn list(lines: &mut Lines, now: &CostedOperators<'_>, scaled: &Scaled) {
     let differing: Vec<bool> = lines.list.iter().map(|line| line.differs()).collect();
     let mut found: HashMap<(usize, u32, Phase), (f64, f64)> = HashMap::new();
     for (group, unit) in now.groups.iter().zip(&scaled.of_now) {
@@ -43,7 +43,7 @@ pub(super) fn list(lines: &mut Lines, now: &Costed<'_>, scaled: &Scaled) {
 }
 
 fn operator(
-    now: &Costed<'_>,
+    now: &CostedOperators<'_>,
     signature: u32,
     phase: Phase,
     calls: f64,
@@ -63,7 +63,7 @@ fn operator(
     }
 }
 
-/// `[32, 64], [64]`: the tensors among the inputs.
+/// Formats the input tensors: `[32, 64], [64]`.
 fn inputs_text(operator: &Operator) -> String {
     let mut tensors: Vec<&Tensor> = Vec::new();
     for input in &operator.inputs {
@@ -80,8 +80,8 @@ fn inputs_text(operator: &Operator) -> String {
         let sizes: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
         format!("[{}]", sizes.join(", "))
     };
-    let mut shown: Vec<String> = tensors.iter().take(INPUTS_SHOWN).map(text).collect();
-    if tensors.len() > INPUTS_SHOWN {
+    let mut shown: Vec<String> = tensors.iter().take(MAX_INPUTS).map(text).collect();
+    if tensors.len() > MAX_INPUTS {
         shown.push("…".to_owned());
     }
     shown.join(", ")

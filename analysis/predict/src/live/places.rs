@@ -1,7 +1,7 @@
-//! Where lines of the measured text and of today's are: files by path, and lines by statement.
+//! Maps lines of the measured text to the current text: files by path, and lines by statement.
 //!
-//! Costs are compared statement by statement, because a call over several lines is on one of them
-//! here and on another there: which one, Python's compiler and its tracing decide.
+//! Costs are compared by statement, because a call over several lines may be recorded on different
+//! lines: Python's compiler and tracing decide which.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::Text;
 use ridgeline_profile::{FileFacts, FileId, Profile};
 use ridgeline_python::{LineMap, Place};
 
-/// Files of the estimated profile, and what of them is known.
+/// The files of the estimated profile.
 pub(super) struct Places<'a> {
     files: Vec<File<'a>>,
     by_path: HashMap<String, u32>,
@@ -18,12 +18,12 @@ pub(super) struct Places<'a> {
 struct File<'a> {
     facts: FileFacts,
     text: Option<&'a Text<'a>>,
-    /// From the measured text to today's; nothing where they are the same.
+    /// Maps the measured text to the current text. `None` if they are equal.
     map: Option<LineMap>,
 }
 
 impl<'a> Places<'a> {
-    /// The files of a profile, on today's texts.
+    /// Collects the files of a profile, with their current texts.
     pub(super) fn new(profile: &Profile, texts: &'a [Text<'a>]) -> Places<'a> {
         let mut places = Places { files: Vec::new(), by_path: HashMap::new() };
         for facts in &profile.files {
@@ -32,7 +32,7 @@ impl<'a> Places<'a> {
         places
     }
 
-    /// The index of a file; files that the profile does not have come after its own.
+    /// Returns the index of a file. Files that are not in the profile come after those that are.
     pub(super) fn file(&mut self, path: &str, texts: &'a [Text<'a>]) -> u32 {
         match self.by_path.get(path) {
             Some(known) => *known,
@@ -42,44 +42,44 @@ impl<'a> Places<'a> {
 
     fn add(&mut self, path: String, measured: Vec<u32>, texts: &'a [Text<'a>]) -> u32 {
         let text = texts.iter().find(|text| text.path == path);
-        let today = text.map_or(&[][..], |text| text.index.lines().checksums());
-        // Where the text that ran is unknown, lines are taken to be where they were.
-        let differs = text.is_some() && !measured.is_empty() && today != measured;
-        let map = differs.then(|| LineMap::new(&measured, today));
-        let fingerprint = if text.is_some() { today.to_vec() } else { measured };
+        let current = text.map_or(&[][..], |text| text.index.lines().checksums());
+        // If the text that ran is unknown, assume that lines did not move.
+        let differs = text.is_some() && !measured.is_empty() && current != measured;
+        let map = differs.then(|| LineMap::new(&measured, current));
+        let fingerprint = if text.is_some() { current.to_vec() } else { measured };
         let at = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
         self.by_path.entry(path.clone()).or_insert(at);
         self.files.push(File { facts: FileFacts { path, fingerprint }, text, map });
         at
     }
 
-    /// Where a line of the measured text is today; nothing where it is gone.
-    pub(super) fn today(&self, file: u32, line: u32) -> Option<Place> {
+    /// Returns the current place of a measured line. `None` if it was deleted.
+    pub(super) fn current_line(&self, file: u32, line: u32) -> Option<Place> {
         match self.files.get(file as usize)?.map.as_ref() {
             Some(map) => map.place(line),
             None => Some(Place { line, changed: false }),
         }
     }
 
-    /// The first line of the statement that a line of today's text belongs to.
+    /// Returns the first line of the statement that contains a line of the current text.
     pub(super) fn statement(&self, file: u32, line: u32) -> u32 {
         let index = self.files.get(file as usize).and_then(|file| Some(file.text?.index));
         let found = index.and_then(|index| index.statements().get(index.statement_on_line(line)?));
         found.filter(|statement| !statement.broken).map_or(line, |statement| statement.first_line)
     }
 
-    /// What the estimated profile knows of its files.
+    /// Returns the files of the estimated profile.
     pub(super) fn into_facts(self) -> Vec<FileFacts> {
         self.files.into_iter().map(|file| file.facts).collect()
     }
 
-    /// The number of files.
+    /// Returns the number of files.
     pub(super) fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// A measured place on today's text; nothing where it is gone.
+    /// Returns the current place of a measured place. `None` if it was deleted.
     pub(super) fn place(&self, (file, line): (FileId, u32)) -> Option<(FileId, u32)> {
-        Some((file, self.today(file.0, line)?.line))
+        Some((file, self.current_line(file.0, line)?.line))
     }
 }

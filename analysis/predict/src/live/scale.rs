@@ -1,114 +1,115 @@
-//! The time that each statement of today's text takes itself, by phase.
+//! Self time of each statement of the current text, by phase.
 
 use std::collections::HashMap;
 
-use super::costed::{Costed, Group};
+use super::costed::{CostedOperators, Group};
 use super::places::Places;
 use super::{ByPhase, Text};
 use ridgeline_operators::op_list::{OpList, Outcome};
 use ridgeline_profile::{LineCost, OPERATORS_PER_LINE, Phase, PhaseTimes, Profile, Untracked};
 use ridgeline_python::Place;
 
-/// A measured time that differs more than this from the model's tells of something else than the
-/// operator (a first call, a wait), and calibrates nothing.
-const MOST_FACTOR: f64 = 30.0;
+/// A measured time that differs from the model by more than this factor has another cause (a first
+/// call, a wait) and is not used for calibration.
+const MAX_FACTOR: f64 = 30.0;
 
-/// A statement: file and first line.
+/// Index of a statement, which is identified by file and first line.
 pub(super) type Unit = usize;
 
-/// What a statement took and takes.
+/// The previous and the estimated cost of a statement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnitCost {
-    /// As measured, by phase.
+    /// Measured self time.
     pub old: PhaseTimes,
-    /// As estimated from it, by phase.
+    /// Estimated self time.
     pub new: PhaseTimes,
-    /// It was measured at a line that reads differently now.
+    /// Whether a measured line of it has changed since.
     pub changed: bool,
-    /// Of `old`, in which no operator ran.
+    /// The part of `old` during which no operator ran.
     host: PhaseTimes,
     before: Sums,
     now: Sums,
 }
 
-/// By the model.
+/// Sums over operators by the cost model.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     time: PhaseTimes,
     calls: ByPhase<f64>,
 }
 
-/// See the module.
+/// The comparison of a measurement with both operator lists.
 pub(super) struct Scaled {
-    /// Statements.
+    /// The statements.
     pub units: Vec<UnitCost>,
-    /// By file and first line.
+    /// Statements by file and first line.
     by_place: HashMap<(u32, u32), Unit>,
-    /// By file and line of before.
-    gone: HashMap<(u32, u32), Unit>,
-    /// Of each group of the measured text: its statement, where it still is.
+    /// Deleted statements by file and measured line.
+    deleted: HashMap<(u32, u32), Unit>,
+    /// For each group of the measured text, its statement.
     pub of_before: Vec<Option<Unit>>,
-    /// Of each group of today's text: its statement.
+    /// For each group of the current text, its statement.
     pub of_now: Vec<Option<Unit>>,
-    /// By index into each list's files: the estimated profile's file.
+    /// For each file of the measured list, its index in the estimated profile.
     pub files_before: Vec<u32>,
-    /// The same of today's list.
+    /// The same for the current list.
     pub files_now: Vec<u32>,
-    /// Where each frame of the measured text stands today.
+    /// For each frame of the measured text, its current place.
     pub frames_before: Vec<Option<FramePlace>>,
-    /// Where each frame of today's text stands.
+    /// For each frame of the current text, its place.
     pub frames_now: Vec<Option<FramePlace>>,
-    /// Where the lines that made each module of the measured text stand today, innermost first.
-    pub made_before: Vec<Vec<FramePlace>>,
-    /// The same of today's modules.
-    pub made_now: Vec<Vec<FramePlace>>,
-    /// Measured lines that are still in the text: index into the profile's lines of a file, file,
-    /// today's line, and whether that line reads differently.
-    pub kept: Vec<Kept>,
-    /// By operator: measured over modelled.
-    likes: Likes,
-    /// Groups without a stack, by phase: before and now.
-    adrift: ByPhase<(f64, f64)>,
+    /// For each module of the measured text, the current places of the lines that created it,
+    /// innermost first.
+    pub created_before: Vec<Vec<FramePlace>>,
+    /// The same for modules of the current text.
+    pub created_now: Vec<Vec<FramePlace>>,
+    /// The measured lines that still exist.
+    pub existing: Vec<ExistingLine>,
+    /// The calibration of new lines.
+    calibration: Calibration,
+    /// Time of groups without a stack, by phase: before and now.
+    without_stack: ByPhase<(f64, f64)>,
     batch_ratio: f64,
-    /// Today's list ends early: what is not in it may run all the same, and is kept as it was.
+    /// Whether the current list ends early. Operators that are missing may still run, so their
+    /// measured time is kept.
     pub is_partial: bool,
 }
 
-/// Where a frame of a stack is in today's text.
+/// The current place of a stack frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FramePlace {
-    /// The file.
+    /// Index of the file.
     pub file: u32,
-    /// Today's line; [`GONE`] where there is none.
+    /// The current line; [`DELETED`] if there is none.
     pub line: u32,
-    /// Its statement.
+    /// The statement.
     pub unit: Unit,
 }
 
-/// The line of what is in no line any more; lines are counted from 1.
-const GONE: u32 = 0;
+/// Stands for a deleted line; lines are counted from 1.
+const DELETED: u32 = 0;
 
-/// A measured line that is still in the text.
+/// A measured line that still exists.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+pub(super) struct ExistingLine {
     /// Index into the profile's lines of the file.
     pub at: usize,
-    /// The file.
+    /// Index of the file.
     pub file: u32,
-    /// Today's line.
+    /// The current line.
     pub line: u32,
-    /// Its statement.
+    /// The statement.
     pub unit: Unit,
-    /// It reads differently.
+    /// Whether the line has changed.
     pub changed: bool,
 }
 
 impl Scaled {
-    /// Compares a measurement and both lists of operators, statement by statement.
+    /// Compares a measurement with both operator lists, statement by statement.
     pub(super) fn new<'a>(
         old: &Profile,
-        before: &Costed<'_>,
-        now: &Costed<'_>,
+        before: &CostedOperators<'_>,
+        now: &CostedOperators<'_>,
         places: &mut Places<'a>,
         texts: &'a [Text<'a>],
     ) -> Scaled {
@@ -119,31 +120,31 @@ impl Scaled {
         let mut scaled = Scaled {
             units: Vec::new(),
             by_place: HashMap::new(),
-            gone: HashMap::new(),
+            deleted: HashMap::new(),
             of_before: Vec::new(),
             of_now: Vec::new(),
             frames_before: Vec::new(),
             frames_now: Vec::new(),
-            made_before: Vec::new(),
-            made_now: Vec::new(),
+            created_before: Vec::new(),
+            created_now: Vec::new(),
             files_before,
             files_now,
-            kept: Vec::new(),
-            likes: Likes::default(),
-            adrift: ByPhase::default(),
+            existing: Vec::new(),
+            calibration: Calibration::default(),
+            without_stack: ByPhase::default(),
             batch_ratio: batch_ratio(old, now.list),
             is_partial: now.list.outcome == Outcome::Partial,
         };
-        scaled.take_measured(old, places);
+        scaled.add_measured(old, places);
         scaled.find_frames(before.list, now.list, places);
-        scaled.of_before = scaled.take_groups(before, true);
-        scaled.of_now = scaled.take_groups(now, false);
-        scaled.likes = Likes::new(&scaled, before);
+        scaled.of_before = scaled.add_groups(before, true);
+        scaled.of_now = scaled.add_groups(now, false);
+        scaled.calibration = Calibration::new(&scaled, before);
         scaled.scale(now);
         scaled
     }
 
-    /// The statement at a place of today's text.
+    /// Returns the statement at a place in the current text.
     fn unit(&mut self, places: &Places<'_>, file: u32, line: u32) -> Unit {
         let first = places.statement(file, line);
         let units = &mut self.units;
@@ -153,13 +154,13 @@ impl Scaled {
         })
     }
 
-    fn take_measured(&mut self, old: &Profile, places: &Places<'_>) {
+    fn add_measured(&mut self, old: &Profile, places: &Places<'_>) {
         for (file, lines) in (0_u32..).zip(&old.lines) {
             for (at, line) in lines.iter().enumerate() {
-                let place = places.today(file, line.line);
+                let place = places.current_line(file, line.line);
                 let unit = match place {
                     Some(place) => self.unit(places, file, place.line),
-                    None => self.gone(file, line.line),
+                    None => self.deleted(file, line.line),
                 };
                 let Some(cost) = self.units.get_mut(unit) else { continue };
                 cost.old += line.self_time;
@@ -167,7 +168,7 @@ impl Scaled {
                 if let Some(place) = place {
                     cost.changed |= place.changed;
                     let (line, changed) = (place.line, place.changed);
-                    self.kept.push(Kept { at, file, line, unit, changed });
+                    self.existing.push(ExistingLine { at, file, line, unit, changed });
                 }
             }
         }
@@ -184,23 +185,24 @@ impl Scaled {
         }
         for module in &before.modules {
             let lines = module.definition.iter();
-            let made = lines.filter_map(|at| self.place_before(places, at.file, at.line)).collect();
-            self.made_before.push(made);
+            let created =
+                lines.filter_map(|at| self.place_before(places, at.file, at.line)).collect();
+            self.created_before.push(created);
         }
         for module in &now.modules {
             let lines = module.definition.iter();
-            let made = lines.filter_map(|at| self.place_now(places, at.file, at.line)).collect();
-            self.made_now.push(made);
+            let created = lines.filter_map(|at| self.place_now(places, at.file, at.line)).collect();
+            self.created_now.push(created);
         }
     }
 
     fn place_before(&mut self, places: &Places<'_>, file: u32, line: u32) -> Option<FramePlace> {
         let file = *self.files_before.get(file as usize)?;
-        Some(match places.today(file, line) {
+        Some(match places.current_line(file, line) {
             Some(Place { line, .. }) => {
                 FramePlace { file, line, unit: self.unit(places, file, line) }
             }
-            None => FramePlace { file, line: GONE, unit: self.gone(file, line) },
+            None => FramePlace { file, line: DELETED, unit: self.deleted(file, line) },
         })
     }
 
@@ -209,22 +211,22 @@ impl Scaled {
         Some(FramePlace { file, line, unit: self.unit(places, file, line) })
     }
 
-    /// A line that is not in today's text any more. What it took is no longer taken by its callers.
-    fn gone(&mut self, file: u32, line: u32) -> Unit {
+    /// Returns the statement of a deleted line. Its time no longer counts for its callers.
+    fn deleted(&mut self, file: u32, line: u32) -> Unit {
         let units = &mut self.units;
-        *self.gone.entry((file, line)).or_insert_with(|| {
+        *self.deleted.entry((file, line)).or_insert_with(|| {
             units.push(UnitCost::default());
             units.len() - 1
         })
     }
 
-    fn take_groups(&mut self, costed: &Costed<'_>, is_before: bool) -> Vec<Option<Unit>> {
-        let mut of_groups = Vec::with_capacity(costed.groups.len());
+    fn add_groups(&mut self, costed: &CostedOperators<'_>, is_before: bool) -> Vec<Option<Unit>> {
+        let mut units = Vec::with_capacity(costed.groups.len());
         for group in &costed.groups {
             let Some(stack) = group.stack else {
-                let (before, now) = &mut self.adrift[group.phase];
+                let (before, now) = &mut self.without_stack[group.phase];
                 *(if is_before { before } else { now }) += group.time_ns;
-                of_groups.push(None);
+                units.push(None);
                 continue;
             };
             let frames = if is_before { &self.frames_before } else { &self.frames_now };
@@ -234,16 +236,16 @@ impl Scaled {
                 *sums.time.get_mut(group.phase) += group.time_ns;
                 sums.calls[group.phase] += group.calls;
             }
-            of_groups.push(unit);
+            units.push(unit);
         }
-        of_groups
+        units
     }
 
-    fn scale(&mut self, now: &Costed<'_>) {
+    fn scale(&mut self, now: &CostedOperators<'_>) {
         let mut fresh = vec![PhaseTimes::default(); self.units.len()];
         for (group, unit) in now.groups.iter().zip(&self.of_now) {
             if let Some(sum) = unit.and_then(|unit| fresh.get_mut(unit)) {
-                *sum.get_mut(group.phase) += self.likes.time(now, group);
+                *sum.get_mut(group.phase) += self.calibration.time(now, group);
             }
         }
         let batch_ratio = self.batch_ratio;
@@ -255,7 +257,7 @@ impl Scaled {
         }
     }
 
-    /// What a group of the measured text took, its share of Python's time with it.
+    /// Returns the measured time of a group, including its share of Python time.
     pub(super) fn measured_time(&self, group: &Group, unit: Option<Unit>) -> f64 {
         let Some(cost) = unit.and_then(|unit| self.units.get(unit)) else { return 0.0 };
         if self.is_partial && cost.now.time.get(group.phase) <= 0.0 {
@@ -264,39 +266,39 @@ impl Scaled {
         share(group.time_ns, cost.before.time.get(group.phase)) * cost.old.get(group.phase)
     }
 
-    /// What a group of today's text takes, its share of Python's time with it.
+    /// Returns the estimated time of a group of the current text, including its share of Python
+    /// time.
     pub(super) fn estimated_time(
         &self,
-        now: &Costed<'_>,
+        now: &CostedOperators<'_>,
         group: &Group,
         unit: Option<Unit>,
     ) -> f64 {
         let Some(cost) = unit.and_then(|unit| self.units.get(unit)) else {
-            return self.likes.time(now, group);
+            return self.calibration.time(now, group);
         };
         if cost.before.time.get(group.phase) > 0.0 {
             share(group.time_ns, cost.now.time.get(group.phase)) * cost.new.get(group.phase)
         } else {
-            self.likes.time(now, group)
+            self.calibration.time(now, group)
         }
     }
 
-    /// By how much a statement's operators are called more often than before, where all are by the
-    /// same factor.
+    /// Returns the factor by which a statement's operators are called more often than before.
     pub(super) fn calls_ratio(&self, unit: Unit) -> f64 {
         let Some(cost) = self.units.get(unit) else { return 1.0 };
         let (before, now) = (cost.before.calls.forward, cost.now.calls.forward);
         if before > 0.0 && now > 0.0 && !cost.changed { now / before } else { 1.0 }
     }
 
-    /// What belongs to no line: scaled where operators ran in it.
+    /// Returns the time that belongs to no line, scaled if operators ran in it.
     pub(super) fn untracked(&self, old: &Profile) -> Vec<Untracked> {
         let mut parts = old.untracked.clone();
         for phase in Phase::ALL {
-            let (before, now) = self.adrift[phase];
-            let of_phase = parts.iter_mut().filter(|part| part.phase == phase);
+            let (before, now) = self.without_stack[phase];
+            let phase_parts = parts.iter_mut().filter(|part| part.phase == phase);
             if before > 0.0 {
-                of_phase.for_each(|part| part.time_ns *= now / before);
+                phase_parts.for_each(|part| part.time_ns *= now / before);
             } else if now > 0.0 && old.lines.is_empty() {
                 let name = "operators not called by your code".to_owned();
                 parts.push(Untracked { name, phase, time_ns: now });
@@ -307,18 +309,19 @@ impl Scaled {
 }
 
 impl UnitCost {
-    /// The measured time times the ratio of both estimates, but for what is not operators' time.
-    fn scaled(&self, phase: Phase, fresh: f64, batch_ratio: f64, is_partial: bool) -> f64 {
+    /// Scales the measured operator time by the ratio of both estimates. Host time only scales with
+    /// the number of calls.
+    fn scaled(&self, phase: Phase, calibrated: f64, batch_ratio: f64, is_partial: bool) -> f64 {
         let (old, host) = (self.old.get(phase), self.host.get(phase).min(self.old.get(phase)));
         let (before, now) = (self.before.time.get(phase), self.now.time.get(phase));
         let calls = |sums: &Sums| sums.calls[phase];
         if before > 0.0 && now > 0.0 {
-            let again = calls(&self.now) / calls(&self.before).max(1.0);
-            host * again + (old - host) * (now / before)
+            let calls_ratio = calls(&self.now) / calls(&self.before).max(1.0);
+            host * calls_ratio + (old - host) * (now / before)
         } else if before > 0.0 {
             if is_partial { old } else { host }
         } else if now > 0.0 {
-            old + fresh
+            old + calibrated
         } else if phase == Phase::Data {
             old * batch_ratio
         } else {
@@ -327,13 +330,13 @@ impl UnitCost {
     }
 }
 
-/// Of a line's own time, that in which none of its operators ran: Python's, or on a GPU that in
-/// which it waited for the host. It is known of lines that call no other line of the user's and
-/// whose operators are all listed.
+/// Returns the part of a line's self time during which none of its operators ran: Python, or on a
+/// GPU also waiting for the host. It is only known for lines that call no other line of the user
+/// and whose operators are all listed.
 fn host_time(line: &LineCost) -> PhaseTimes {
     let mut host = PhaseTimes::default();
-    let (own, total) = (line.self_time.total(), line.total_time.total());
-    if own <= 0.0 || own < 0.99 * total || line.operators.len() >= OPERATORS_PER_LINE {
+    let (self_ns, total) = (line.self_time.total(), line.total_time.total());
+    if self_ns <= 0.0 || self_ns < 0.99 * total || line.operators.len() >= OPERATORS_PER_LINE {
         return host;
     }
     for phase in Phase::ALL {
@@ -346,7 +349,7 @@ fn host_time(line: &LineCost) -> PhaseTimes {
     host
 }
 
-/// How many times the measured batch today's is.
+/// Returns the current batch size divided by the measured one.
 fn batch_ratio(old: &Profile, now: &OpList) -> f64 {
     let size = now.batch.as_ref().and_then(|batch| batch.size);
     match (old.iteration.batch_size, size) {
@@ -355,23 +358,23 @@ fn batch_ratio(old: &Profile, now: &OpList) -> f64 {
     }
 }
 
-/// Measured over modelled time of operators that are alike, over all lines: what new lines are
-/// calibrated with.
+/// The ratio of measured to modelled time of operators with the same name, over all lines. New
+/// lines are calibrated with it.
 #[derive(Debug, Default)]
-struct Likes {
+struct Calibration {
     by_name: HashMap<String, f64>,
-    of_all: f64,
+    overall: f64,
 }
 
-impl Likes {
-    fn new(scaled: &Scaled, before: &Costed<'_>) -> Likes {
+impl Calibration {
+    fn new(scaled: &Scaled, before: &CostedOperators<'_>) -> Calibration {
         let mut sums: HashMap<&str, (f64, f64)> = HashMap::new();
         let mut all = (0.0, 0.0);
         for (group, unit) in before.groups.iter().zip(&scaled.of_before) {
             let Some(cost) = unit.and_then(|unit| scaled.units.get(unit)) else { continue };
             let (old, host) = (cost.old.get(group.phase), cost.host.get(group.phase));
-            let of_unit = share(group.time_ns, cost.before.time.get(group.phase));
-            let measured = of_unit * (old - host).max(0.0);
+            let unit_share = share(group.time_ns, cost.before.time.get(group.phase));
+            let measured = unit_share * (old - host).max(0.0);
             for sum in [sums.entry(before.name(group)).or_default(), &mut all] {
                 sum.0 += measured;
                 sum.1 += group.time_ns;
@@ -379,16 +382,16 @@ impl Likes {
         }
         let factor = |(measured, modelled): (f64, f64)| {
             let factor = measured / modelled;
-            let is_telling = factor > 1.0 / MOST_FACTOR && factor < MOST_FACTOR;
-            is_telling.then_some(factor)
+            let is_plausible = factor > 1.0 / MAX_FACTOR && factor < MAX_FACTOR;
+            is_plausible.then_some(factor)
         };
         let by_name =
             sums.into_iter().filter_map(|(name, sum)| Some((name.to_owned(), factor(sum)?)));
-        Likes { by_name: by_name.collect(), of_all: factor(all).unwrap_or(1.0) }
+        Calibration { by_name: by_name.collect(), overall: factor(all).unwrap_or(1.0) }
     }
 
-    fn time(&self, now: &Costed<'_>, group: &Group) -> f64 {
-        group.time_ns * self.by_name.get(now.name(group)).copied().unwrap_or(self.of_all)
+    fn time(&self, now: &CostedOperators<'_>, group: &Group) -> f64 {
+        group.time_ns * self.by_name.get(now.name(group)).copied().unwrap_or(self.overall)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Estimates from lists of operators that are written by hand.
+//! Estimates from hand-written operator lists.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ for x in loader:
     optimizer.step()
 ";
 
-/// An operator: the line that it runs on, its phase, how wide it is, and its module (-1: none).
+/// An operator: its line, phase, width, and module (-1: none).
 type Op = (u32, u32, u64, i64);
 
 /// Forward and backward of both layers, and the optimizer.
@@ -39,12 +39,12 @@ fn ops(a: u64, b: u64) -> Vec<Op> {
     vec![(7, 1, a, 1), (8, 1, b, 2), (8, 2, b, 2), (7, 2, a, 1), (16, 3, a, -1), (16, 3, b, -1)]
 }
 
-/// The same, in a text in which lines have moved.
+/// Moves operators to other lines.
 fn moved(ops: &[Op], by: impl Fn(u32) -> u32) -> Vec<Op> {
     ops.iter().map(|&(line, phase, width, module)| (by(line), phase, width, module)).collect()
 }
 
-/// A list of matrix products; those within modules are called from `caller`.
+/// Builds a list of matrix multiplications; those within modules are called from line `caller`.
 fn list_from(caller: u32, ops: &[Op], peak: u64, more: Value) -> OpList {
     let mut stacks = vec![json!([-1, 0, caller, "<module>"])];
     let (mut signatures, mut columns) = (Vec::new(), [vec![], vec![], vec![], vec![]]);
@@ -85,7 +85,8 @@ fn list(ops: &[Op], peak: u64, more: Value) -> OpList {
     list_from(14, ops, peak, more)
 }
 
-/// 100 ms: 20 and 30 in both layers, 10 in the optimizer, 30 of waiting, 10 outside of all lines.
+/// A profile of 100 ms: 20 and 30 in the two layers, 10 in the optimizer, 30 waiting for data, 10
+/// outside all lines.
 fn profile() -> Profile {
     let line = |line: u32, scope: &str, own: [f64; 4], total: [f64; 4]| {
         let times = |[data, forward, backward, optimizer]: [f64; 4]| PhaseTimes {
@@ -107,7 +108,7 @@ fn profile() -> Profile {
     let mut lines = vec![
         line(3, "Net.__init__", [0.0; 4], [0.0; 4]),
         line(7, "Net.forward", [0.0, 8.0, 12.0, 0.0], [0.0, 8.0, 12.0, 0.0]),
-        // The tracing of Python put it on the argument's line.
+        // Python's tracing attributed it to the line of the argument.
         line(9, "Net.forward", [0.0, 12.0, 18.0, 0.0], [0.0, 12.0, 18.0, 0.0]),
         line(13, "<module>", [30.0, 0.0, 0.0, 0.0], [30.0, 0.0, 0.0, 0.0]),
         line(14, "<module>", [0.0, 0.0, 0.0, 0.0], [0.0, 20.0, 30.0, 0.0]),
@@ -193,8 +194,8 @@ fn scaled(today: &str, before: &OpList, now: &OpList) -> Profile {
     })
 }
 
-/// Every line with its own and its total time in tenths of a millisecond, and `~` where estimated.
-fn shown(profile: &Profile) -> String {
+/// Formats every line with its self and total time in milliseconds, and `~` if estimated.
+fn format_profile(profile: &Profile) -> String {
     let mut text = String::new();
     for line in profile.lines.iter().flatten() {
         let mark = if line.provenance == Provenance::Estimated { "~" } else { "" };
@@ -205,21 +206,25 @@ fn shown(profile: &Profile) -> String {
     for module in &profile.modules {
         let mark = if module.provenance == Provenance::Estimated { "~" } else { "" };
         let (own, total) = (module.self_time.total() / 1e6, module.total_time.total() / 1e6);
-        let made = module.definition.first().map_or(0, |(_, line)| *line);
-        text += &format!("{:?} of line {made}: {mark}{own:.1}/{total:.1} ms\n", module.path);
+        let line = module.definition.first().map_or(0, |(_, line)| *line);
+        text += &format!("{:?} of line {line}: {mark}{own:.1}/{total:.1} ms\n", module.path);
     }
     let (time, peak) = (profile.iteration.time_ns / 1e6, profile.memory.peak_bytes);
     text + &format!("iteration {time:.1} ms, peak {peak} B\n")
 }
 
-/// What a wider product takes by the model, as a multiple.
-fn times(width: u64, of: u64) -> f64 {
+/// Returns the modelled time of a matrix multiplication of `width` divided by that of width `of`.
+fn time_ratio(width: u64, of: u64) -> f64 {
     let one = |width| {
-        Costed::new(&list(&[(7, 1, width, 1)], 0, json!({})), device(), &Options::default())
-            .groups
-            .iter()
-            .map(|group| group.time_ns)
-            .sum::<f64>()
+        CostedOperators::new(
+            &list(&[(7, 1, width, 1)], 0, json!({})),
+            device(),
+            &Options::default(),
+        )
+        .groups
+        .iter()
+        .map(|group| group.time_ns)
+        .sum::<f64>()
     };
     one(width) / one(of)
 }
@@ -227,37 +232,39 @@ fn times(width: u64, of: u64) -> f64 {
 #[track_caller]
 fn check_conservation(profile: &Profile) {
     let mut sum = PhaseTimes::default();
-    let (mut kinds, mut made) = (MemoryByKind::default(), MemoryByAge::default());
+    let (mut kinds, mut ages) = (MemoryByKind::default(), MemoryByAge::default());
     for line in profile.lines.iter().flatten() {
         sum += line.self_time;
         kinds += line.self_memory;
-        made += line.self_memory_made;
+        ages += line.self_memory_made;
         assert_eq!(line.self_memory.total(), line.self_memory_made.total());
         for phase in Phase::ALL {
             assert!(line.total_time.get(phase) >= line.self_time.get(phase) - 1e-3);
         }
     }
     let untracked: f64 = profile.untracked.iter().map(|part| part.time_ns).sum();
-    let whole = profile.iteration.time_ns;
-    assert!((sum.total() + untracked - whole).abs() <= 1e-6 * whole.max(1.0));
-    assert!((profile.iteration.phases.total() - whole).abs() <= 1e-6 * whole.max(1.0));
+    let iteration_ns = profile.iteration.time_ns;
+    assert!((sum.total() + untracked - iteration_ns).abs() <= 1e-6 * iteration_ns.max(1.0));
+    assert!(
+        (profile.iteration.phases.total() - iteration_ns).abs() <= 1e-6 * iteration_ns.max(1.0)
+    );
     let memory = &profile.memory;
     assert_eq!(memory.at_peak.total(), memory.peak_bytes);
     assert_eq!(memory.made.total(), memory.peak_bytes);
-    assert!(kinds.total() <= memory.peak_bytes && made.total() <= memory.peak_bytes);
+    assert!(kinds.total() <= memory.peak_bytes && ages.total() <= memory.peak_bytes);
 }
 
 #[track_caller]
 fn check(profile: &Profile, expected: Expect) {
     check_conservation(profile);
-    expected.assert_eq(&shown(profile));
+    expected.assert_eq(&format_profile(profile));
 }
 
 #[test]
 fn the_same_operators_cost_what_was_measured() {
     let same = list(&ops(4096, 4096), 1_000, json!({}));
-    let down = |line: u32| if line >= 13 { line + 1 } else { line };
-    let now = list_from(15, &moved(&ops(4096, 4096), down), 1_000, json!({}));
+    let shift_down = |line: u32| if line >= 13 { line + 1 } else { line };
+    let now = list_from(15, &moved(&ops(4096, 4096), shift_down), 1_000, json!({}));
     let today = TEXT.replace("for x", "# now\nfor x");
     let found = scaled(&today, &same, &now);
     check(
@@ -290,17 +297,17 @@ fn a_wider_layer_scales_its_lines_and_their_callers() {
         let line = found.lines[0].iter().find(|line| line.line == number);
         line.cloned().unwrap_or_default()
     };
-    let wider = times(8192, 4096);
+    let wider = time_ratio(8192, 4096);
     let own = line(7).self_time.total() / 1e6;
     assert!((own - 20.0 * wider).abs() < 1e-6, "{own} {wider}");
     let below = line(14).total_time.total() / 1e6;
     assert!((below - 30.0 - 20.0 * wider).abs() < 1e-6, "{below} {wider}");
-    // Who runs the whole backward pass takes longer by what is in it.
+    // The line that runs the whole backward pass takes longer by the increase in it.
     let engine = line(15).total_time.total() / 1e6;
     assert!((engine - (12.0 * wider + 18.0)).abs() < 1e-3 * engine, "{engine} {wider}");
     let marks = [7, 9, 13, 14, 15, 16].map(|number| line(number).provenance);
     use Provenance::{Estimated, Measured};
-    // Line 9 takes what it took, and holds more.
+    // Line 9 takes the same time, and holds more memory.
     assert_eq!(line(9).self_time, profile().lines[0][2].self_time);
     assert_eq!(marks, [Estimated, Estimated, Measured, Estimated, Estimated, Estimated]);
     assert_eq!(found.memory.peak_bytes, 2_200);
@@ -311,10 +318,10 @@ fn a_wider_layer_scales_its_lines_and_their_callers() {
 }
 
 #[test]
-fn a_new_line_is_calibrated_by_its_like_and_a_removed_one_is_gone() {
+fn a_new_line_is_calibrated_by_similar_ones_and_a_deleted_one_is_removed() {
     let before = list(&ops(4096, 4096), 1_000, json!({}));
-    let down = |line: u32| if line >= 8 { line + 1 } else { line };
-    let mut with_one_more = moved(&ops(4096, 4096), down);
+    let shift_down = |line: u32| if line >= 8 { line + 1 } else { line };
+    let mut with_one_more = moved(&ops(4096, 4096), shift_down);
     with_one_more.push((8, 1, 4096, 0));
     let now = list_from(15, &with_one_more, 1_000, json!({}));
     let today = TEXT.replace("        return", "        x = x @ x\n        return");
@@ -335,8 +342,8 @@ fn a_new_line_is_calibrated_by_its_like_and_a_removed_one_is_gone() {
             iteration 110.0 ms, peak 1100 B
         "#]],
     );
-    let up = |line: u32| if line >= 8 { line - 1 } else { line };
-    let mut one_less = moved(&ops(4096, 4096)[1..], up);
+    let shift_up = |line: u32| if line >= 8 { line - 1 } else { line };
+    let mut one_less = moved(&ops(4096, 4096)[1..], shift_up);
     one_less.retain(|op| op.3 != 1 && *op != (15, 3, 4096, -1));
     one_less.push((15, 3, 4096, -1));
     let only = json!([
@@ -373,7 +380,7 @@ fn a_larger_batch_waits_longer_for_its_data() {
 }
 
 #[test]
-fn a_list_that_ends_early_leaves_the_rest_as_it_was() {
+fn a_partial_list_keeps_the_rest_as_measured() {
     let before = list(&ops(4096, 4096), 1_000, json!({}));
     let now = list(&[(7, 1, 8192, 1)], 10, json!({"outcome": "partial"}));
     let found = scaled(TEXT, &before, &now);
@@ -384,7 +391,7 @@ fn a_list_that_ends_early_leaves_the_rest_as_it_was() {
 }
 
 #[test]
-fn without_a_measurement_operators_are_all_there_is() {
+fn without_a_measurement_operators_are_estimated_directly() {
     let now = list(&ops(4096, 8192), 1_000, json!({"loop": {"file": 0, "line": 13}}));
     let index = SourceIndex::new(TEXT);
     let found = estimate(&Input {
@@ -404,12 +411,12 @@ fn without_a_measurement_operators_are_all_there_is() {
     assert_eq!(found.device.name, device().name);
     let lines: Vec<u32> = found.lines.iter().flatten().map(|line| line.line).collect();
     assert_eq!(lines, [3, 7, 8, 12, 14, 16]);
-    // The weights say where their module was made.
+    // Modules have the lines that created them.
     assert_eq!(found.modules[1].definition.first(), Some(&(FileId(0), 3)));
 }
 
 #[test]
-fn a_target_waits_for_its_host_as_it_does_in_the_table_of_other_gpus() {
+fn a_target_waits_for_its_host_as_in_the_device_comparison() {
     for batch in [8, 4096] {
         let now = list(&ops(batch, 2 * batch), 1_000, json!({}));
         let index = SourceIndex::new(TEXT);
@@ -431,7 +438,7 @@ fn a_target_waits_for_its_host_as_it_does_in_the_table_of_other_gpus() {
 
 proptest! {
     #[test]
-    fn nothing_is_made_up_or_lost(
+    fn time_and_memory_are_conserved(
         before in proptest::collection::vec((1u32..20, 0u32..5, 1u64..5000, -1i64..3), 0..12),
         now in proptest::collection::vec((1u32..20, 0u32..5, 1u64..5000, -1i64..3), 0..12),
         peaks in (0u64..1 << 60, 0u64..5_000),

@@ -1,4 +1,4 @@
-//! The shares of a device's limits that kernels reach, with where they come from.
+//! The shares of a device's limits that kernels reach, and the fit they come from.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,28 +7,28 @@ use serde::Deserialize;
 
 use ridgeline_devices::device_spec::DeviceSpec;
 
-/// Kernels that multiply.
+/// Kernels that multiply matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Product {
-    /// A half-precision matrix product whose rows are multiples of 8 elements.
+    /// A half-precision GEMM with rows of a multiple of 8 elements.
     Gemm,
-    /// Whose rows are multiples of 2 or 4.
+    /// With rows of a multiple of 2 or 4 elements.
     GemmHalfAligned,
-    /// Whose rows are odd.
+    /// With rows of an odd number of elements.
     GemmUnaligned,
-    /// A convolution of single pixels.
+    /// A 1x1 convolution.
     #[serde(rename = "convolution_1x1")]
     Convolution1x1,
-    /// Any other, of one group.
+    /// Any other convolution with one group.
     Convolution,
-    /// Of several groups with several channels.
+    /// A convolution with several groups of several channels.
     GroupedConvolution,
-    /// With a window for each channel.
+    /// A depthwise convolution.
     Depthwise,
-    /// Attention in one kernel.
+    /// Fused attention.
     Attention,
-    /// In FP32.
+    /// A GEMM or convolution in FP32.
     SinglePrecision,
 }
 
@@ -38,13 +38,13 @@ impl Product {
     }
 }
 
-/// Kernels by how they move bytes.
+/// Kernels by their memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Stream {
-    /// Sums and products element by element.
+    /// Element-wise sums and products.
     Elementwise,
-    /// Functions with more arithmetic.
+    /// Element-wise functions with more arithmetic.
     Activation,
     /// Batch, layer and group norms.
     Norm,
@@ -56,55 +56,56 @@ pub(super) enum Stream {
     Reduction,
     /// Pooling and resampling.
     Pooling,
-    /// What a matrix product reads and writes.
+    /// The reads and writes of a GEMM.
     Product,
-    /// What a convolution does.
+    /// Those of a convolution.
     Convolution,
-    /// What a depthwise convolution does.
+    /// Those of a depthwise convolution.
     Depthwise,
 }
 
-/// What was fitted.
+/// The fitted efficiencies.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Efficiencies {
-    /// The devices that it was fitted on.
+    /// The devices of the fit.
     devices: Vec<String>,
     products: BTreeMap<Product, f64>,
     streams: BTreeMap<Stream, f64>,
-    /// The share of the last cache that holds what is read again.
+    /// The share of the last-level cache that holds data that is read again.
     pub(super) cache_share: f64,
-    /// Bytes that a multiprocessor gets from it in a clock.
+    /// Bytes that a multiprocessor reads from it per clock.
     pub(super) cache_bytes_per_clock: f64,
-    /// How far the rest of a step follows arithmetic; otherwise it follows bandwidth.
+    /// The share to which the rest of a step scales with compute; otherwise it scales with
+    /// bandwidth.
     pub(super) arithmetic_share: f64,
-    /// Architectures that reach less of their datasheet than those that were fitted on.
+    /// Architectures that reach less of their datasheet values than those of the fit.
     attained: Vec<Attained>,
-    /// Factors by which a prediction may be off.
+    /// Error factors of predictions.
     pub(super) ranges: Ranges,
 }
 
-/// Factors within which nine in ten predictions lie.
+/// Factors of 90% intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub(super) struct Ranges {
-    /// Between two devices that the efficiencies were fitted on.
+    /// Between two devices of the fit.
     pub(super) fitted_pair: f64,
-    /// Between other devices, and of compiled steps.
+    /// Between other devices, and for compiled steps.
     pub(super) other_pair: f64,
 }
 
-/// What an architecture reaches of its datasheet, beside those that were fitted on.
+/// The share of the datasheet values that an architecture reaches, relative to those of the fit.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct Attained {
     /// The major number of its compute capability.
     architecture: String,
-    /// Of its peak rates.
+    /// The share of peak compute rates.
     pub(super) arithmetic: f64,
-    /// Of its bandwidth.
+    /// The share of bandwidth.
     pub(super) bandwidth: f64,
 }
 
 static SHIPPED: LazyLock<Efficiencies> = LazyLock::new(|| {
-    // A test holds the file to this.
+    // A test checks that the file parses.
     serde_json::from_str(include_str!("efficiencies.json")).unwrap_or_else(|_| Efficiencies {
         devices: Vec::new(),
         products: BTreeMap::new(),
@@ -118,12 +119,12 @@ static SHIPPED: LazyLock<Efficiencies> = LazyLock::new(|| {
 });
 
 impl Efficiencies {
-    /// Those that travel in the binary.
+    /// Returns the efficiencies embedded in the binary.
     pub fn shipped() -> &'static Efficiencies {
         &SHIPPED
     }
 
-    /// What [`Efficiencies::values`] are.
+    /// The names of [`Efficiencies::values`].
     pub const NAMES: [&str; 22] = [
         "products.gemm",
         "products.gemm_half_aligned",
@@ -149,7 +150,7 @@ impl Efficiencies {
         "arithmetic_share",
     ];
 
-    /// All that is fitted, in the order of [`Efficiencies::NAMES`].
+    /// Returns all fitted values, in the order of [`Efficiencies::NAMES`].
     pub fn values(&self) -> Vec<f64> {
         let shares = self.products.values().chain(self.streams.values()).copied();
         shares
@@ -157,7 +158,7 @@ impl Efficiencies {
             .collect()
     }
 
-    /// The same devices and architectures with other values. Those that are missing stay.
+    /// Returns a copy with other values. Missing values keep theirs.
     #[must_use]
     pub fn with_values(&self, values: &[f64]) -> Efficiencies {
         let mut new = self.clone();
@@ -173,9 +174,9 @@ impl Efficiencies {
         new
     }
 
-    /// A value within what makes sense: no kernel reaches more than a limit, but for boost clocks
-    /// beyond the datasheet's.
-    pub fn held(place: usize, value: f64) -> f64 {
+    /// Limits a value to a plausible range: no kernel exceeds a limit, except by boost clocks above
+    /// the datasheet.
+    pub fn clamped(place: usize, value: f64) -> f64 {
         match place {
             0..=8 => value.clamp(0.03, 1.1),
             9..=18 => value.clamp(0.3, 0.95),
@@ -188,7 +189,7 @@ impl Efficiencies {
         self.devices.contains(&device.name)
     }
 
-    /// The shares of arithmetic and of bandwidth that a device reaches beside others.
+    /// Returns the relative shares of compute and bandwidth that a device reaches.
     pub(super) fn attained(&self, device: &DeviceSpec) -> (f64, f64) {
         let major = device.architecture.split('.').next().unwrap_or_default();
         let found = self.attained.iter().find(|attained| attained.architecture == major);
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shipped_file_has_every_kind_and_only_sensible_shares() {
+    fn the_shipped_file_has_every_kind_and_plausible_shares() {
         let read: Efficiencies =
             serde_json::from_str(include_str!("efficiencies.json")).expect("it parses");
         assert_eq!(read.values().len(), Efficiencies::NAMES.len());
@@ -221,10 +222,10 @@ mod tests {
         let text = include_str!("efficiencies.json");
         let mut all = names(text, "products");
         all.extend(names(text, "streams"));
-        let mut told = Efficiencies::NAMES[..19].to_vec();
-        told.sort_unstable();
+        let mut expected = Efficiencies::NAMES[..19].to_vec();
+        expected.sort_unstable();
         all.sort();
-        assert_eq!(all, told);
+        assert_eq!(all, expected);
         let shares = read.products.values().chain(read.streams.values());
         assert!(shares.into_iter().all(|share| (0.01..=1.2).contains(share)));
         let table = ridgeline_devices::device_table::DeviceTable::shipped();

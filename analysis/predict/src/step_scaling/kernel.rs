@@ -1,11 +1,11 @@
-//! What an operator makes a device do: multiply, and move bytes.
+//! The work of an operator on a device: matrix multiplication and memory traffic.
 
 use super::efficiencies::{Efficiencies, Product, Stream};
 use super::limits::Limits;
 use ridgeline_operators::op_cost::{self, Family, Work};
 use ridgeline_operators::operator::{ElementType, Operator};
 
-/// Both bounds of one operator.
+/// The compute and the bandwidth bound of one operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Kernel {
     flops: f64,
@@ -14,14 +14,14 @@ pub(super) struct Kernel {
     stream: Stream,
 }
 
-/// No kernel is shorter.
-const SHORTEST_SECONDS: f64 = 3e-6;
+/// The minimum time of a kernel, in seconds.
+const MIN_SECONDS: f64 = 3e-6;
 
-/// How sharply the larger of two bounds decides: their p-norm, as neither overlaps the other fully.
+/// The exponent of the p-norm of both bounds, because neither overlaps the other fully.
 const SHARPNESS: i32 = 3;
 
 impl Kernel {
-    /// `None` where the operator runs none.
+    /// Returns `None` if the operator runs no kernel.
     pub(super) fn of(operator: &Operator) -> Option<Kernel> {
         let unknown = Work { family: Family::Unknown, flops: 0.0, bytes: None };
         let work = op_cost::work(operator).unwrap_or(unknown);
@@ -34,8 +34,8 @@ impl Kernel {
         }
         let name = operator.base_name().unwrap_or_default();
         let product = match work.family {
-            Family::Gemm => Some(of_gemm(operator)),
-            Family::Convolution => Some(of_convolution(operator)),
+            Family::Gemm => Some(gemm_kind(operator)),
+            Family::Convolution => Some(convolution_kind(operator)),
             Family::Attention => Some(Product::Attention),
             _ => None,
         };
@@ -55,25 +55,26 @@ impl Kernel {
         Some(Kernel { flops, bytes, product, stream })
     }
 
-    /// Its time.
+    /// Returns the time in seconds.
     pub(super) fn seconds(&self, limits: &Limits, efficiencies: &Efficiencies) -> f64 {
         let cache = efficiencies.cache_share * limits.cache_bytes;
-        // All of a small working set is found in the cache; of a larger one ever less, since what
-        // is read again was driven out by what came after it.
+        // A small working set is entirely in the cache. Of a larger one, less and less is: data is
+        // evicted before it is read again.
         let hits = if self.bytes <= cache { 1.0 } else { (cache / self.bytes).powi(2) };
         let from_cache = hits / (limits.clocks * efficiencies.cache_bytes_per_clock);
         let from_memory = (1.0 - hits) / limits.bandwidth;
-        let moving = self.bytes * (from_cache + from_memory) / efficiencies.stream(self.stream);
-        let multiplying = self.product.map_or(0.0, |product| {
+        let memory_time =
+            self.bytes * (from_cache + from_memory) / efficiencies.stream(self.stream);
+        let compute_time = self.product.map_or(0.0, |product| {
             let peak =
                 if product.uses_tensor_cores() { limits.products } else { limits.arithmetic };
             self.flops / (peak * efficiencies.product(product))
         });
-        let both = moving.powi(SHARPNESS) + multiplying.powi(SHARPNESS);
-        both.powf(1.0 / f64::from(SHARPNESS)) + SHORTEST_SECONDS
+        let both = memory_time.powi(SHARPNESS) + compute_time.powi(SHARPNESS);
+        both.powf(1.0 / f64::from(SHARPNESS)) + MIN_SECONDS
     }
 
-    /// Whether a compiler makes it part of another kernel.
+    /// Returns whether a compiler fuses it into another kernel.
     pub(super) fn is_fused_away(&self) -> bool {
         matches!(self.stream, Stream::Elementwise | Stream::Activation | Stream::Copy)
     }
@@ -103,8 +104,9 @@ fn is_half(element: Option<ElementType>) -> bool {
     matches!(element, Some(ElementType::Float16 | ElementType::BFloat16))
 }
 
-/// Tensor cores want rows in eights (16 bytes); cuBLAS has slower kernels for the others.
-fn of_gemm(operator: &Operator) -> Product {
+/// Returns the kind of a GEMM. Tensor cores need rows of multiples of 8 elements (16 bytes); cuBLAS
+/// has slower kernels for others.
+fn gemm_kind(operator: &Operator) -> Product {
     let right = operator.input_tensors().last();
     if !is_half(right.and_then(|tensor| tensor.element)) {
         return Product::SinglePrecision;
@@ -119,7 +121,7 @@ fn of_gemm(operator: &Operator) -> Product {
     }
 }
 
-fn of_convolution(operator: &Operator) -> Product {
+fn convolution_kind(operator: &Operator) -> Product {
     let weight = operator.tensor(1);
     let shape = weight.map(|tensor| tensor.shape.as_slice()).unwrap_or_default();
     let grouped = operator.input(8).number().is_some_and(|groups| groups > 1.0);

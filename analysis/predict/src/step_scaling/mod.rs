@@ -1,13 +1,13 @@
-//! From a step that was measured on one device to the same step on another, by its operators.
+//! Scales a step measured on one device to another, by its operators.
 //!
-//! Both steps are put together from their operators' kernels ([`kernel`]): how much of a step is
-//! products, and how much is streams, decides which ratio of the two devices it follows. What the
-//! measurement has beyond the sum of its kernels is not lost: it follows a ratio between that of
-//! arithmetic and that of bandwidth. The sum alone would be an estimate without a measurement; its
-//! error is mostly the same on both devices and goes out of the ratio.
+//! Both steps are modelled as the sum of their operators' kernels ([`kernel`]): the mix of GEMMs
+//! and memory traffic decides which ratio of the two devices the step follows. The part of the
+//! measurement beyond that sum follows a ratio between those of compute and of bandwidth. The sum
+//! by itself would be an estimate without a measurement; its error is mostly the same on both
+//! devices and cancels in the ratio.
 //!
-//! The efficiencies were fitted on models of `timm` that ran on an RTX 3090 and an RTX 4090
-//! (`efficiencies.json`, which says how; `docs/accuracy.md` says how well it does).
+//! The efficiencies were fitted on `timm` models that ran on an RTX 3090 and an RTX 4090
+//! (`efficiencies.json` describes the fit, `docs/accuracy.md` its accuracy).
 
 mod efficiencies;
 mod kernel;
@@ -23,29 +23,29 @@ pub use efficiencies::Efficiencies;
 use kernel::Kernel;
 use limits::Limits;
 
-/// A measured step and what ran in it.
+/// A measured step and its operators.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredStep<'a> {
-    /// The time of one step.
     pub milliseconds: f64,
-    /// Its operators.
+    /// The operators of the step.
     pub list: &'a OpList,
-    /// Where it ran.
+    /// The device that it ran on.
     pub device: &'a DeviceSpec,
-    /// Whether a compiler had fused its operators.
+    /// Whether it was compiled, which fuses operators.
     pub compiled: bool,
 }
 
-/// The kernels of a step, apart from any device.
+/// The kernels of a step, independent of any device.
 pub struct StepKernels {
     kernels: Vec<(Kernel, f64)>,
-    /// Whether a compiler had fused its element-wise operators.
+    /// Whether it was compiled, which fuses element-wise operators.
     compiled: bool,
 }
 
 impl StepKernels {
-    /// Of the operators of these phases. A compiler fuses element-wise operators into kernels that an
-    /// operator list does not show. Their time is what the measured step has beyond its other kernels.
+    /// Collects the kernels of these phases. A compiler fuses element-wise operators into kernels
+    /// that an operator list does not show. Their time is the part of the measured step beyond its
+    /// other kernels.
     pub fn of(list: &OpList, phases: &[Phase], compiled: bool) -> StepKernels {
         let kernels = counts(list, phases).into_iter().filter_map(|(signature, count)| {
             let kernel = Kernel::of(list.signatures.get(signature as usize)?)?;
@@ -61,8 +61,8 @@ impl StepKernels {
     }
 }
 
-/// The step on another device, where its operators are `list` (they differ where the batch does).
-/// `None` where nothing of it costs time, or a device's peak rates are not known.
+/// Predicts the step on another device, where its operators are `list` (different if the batch is).
+/// `None` if none of them takes time, or a device's peak rates are unknown.
 pub fn scale_step(
     measured: &MeasuredStep<'_>,
     list: &OpList,
@@ -78,7 +78,7 @@ pub fn scale_step(
         (&to, device),
         efficiencies,
     )?;
-    // What nothing was fitted on is known less well.
+    // Predictions for devices outside the fit are less accurate.
     let fitted_on = efficiencies.fitted_on(measured.device) && efficiencies.fitted_on(device);
     let ranges = &efficiencies.ranges;
     let factor = match (fitted_on, measured.compiled) {
@@ -88,7 +88,8 @@ pub fn scale_step(
     Some(Range::within_factor(value, factor))
 }
 
-/// The step by given efficiencies, in milliseconds: kernels and device before, and after.
+/// Predicts the step with given efficiencies, in milliseconds. `from` and `to` are the kernels and
+/// device before and after.
 pub fn scale_kernels(
     milliseconds: f64,
     (from, from_device): (&StepKernels, &DeviceSpec),
@@ -105,7 +106,7 @@ pub fn scale_kernels(
     if before >= milliseconds {
         return Some(milliseconds * after / before);
     }
-    // Other work grows with the batch as the kernels do.
+    // The rest grows with the batch like the kernels.
     let batch = to.milliseconds(from_limits, efficiencies) / before;
     let rest = (milliseconds - before) * batch;
     // Fused kernels stream their inputs and outputs, so they follow bandwidth.

@@ -6,7 +6,7 @@ fn device(name: &str) -> &'static DeviceSpec {
     DeviceTable::shipped().find(name).expect("it is in the table")
 }
 
-/// A list with one signature that runs so many times.
+/// Builds a list with one signature that runs `count` times.
 fn list(signature: &str, count: usize) -> OpList {
     let column = |value: &str| vec![value; count].join(",");
     let text = format!(
@@ -29,7 +29,7 @@ fn addition(rows: u64) -> OpList {
     )
 }
 
-fn product() -> OpList {
+fn gemm() -> OpList {
     let tensor = r#"{"t": "float16", "s": [8192, 8192]}"#;
     list(&format!(r#"{{"op": "aten::mm", "in": [{tensor}, {tensor}], "out": [{tensor}]}}"#), 3)
 }
@@ -46,32 +46,32 @@ fn ratio(list: &OpList, milliseconds: f64, from: &str, to: &str) -> f64 {
 #[test]
 fn the_same_device_takes_the_same_time() {
     for milliseconds in [0.001, 1.0, 1e5] {
-        let same = ratio(&product(), milliseconds, "RTX3090", "RTX3090");
+        let same = ratio(&gemm(), milliseconds, "RTX3090", "RTX3090");
         assert!((same - 1.0).abs() < 1e-9, "{same}");
     }
 }
 
 #[test]
-fn streams_follow_bandwidth_and_products_follow_arithmetic() {
+fn element_wise_kernels_scale_with_bandwidth_and_gemms_with_compute() {
     let (from, to) = (device("RTX3090"), device("RTX4090"));
     let stream = ratio(&addition(1024), 1.0, "RTX3090", "RTX4090");
     assert!((stream - from.bandwidth / to.bandwidth).abs() < 0.01, "{stream}");
     let (peak, other) = (from.peaks.fp16.expect("known"), to.peaks.fp16.expect("known"));
-    let multiplied = ratio(&product(), 1.0, "RTX3090", "RTX4090");
-    assert!((multiplied - peak / other).abs() < 0.02, "{multiplied}");
+    let compute_ratio = ratio(&gemm(), 1.0, "RTX3090", "RTX4090");
+    assert!((compute_ratio - peak / other).abs() < 0.02, "{compute_ratio}");
 }
 
 #[test]
-fn what_fits_the_cache_gains_more_than_what_does_not() {
-    // Six megabytes fit the cache of the second and not that of the first.
+fn data_that_fits_the_cache_gains_more() {
+    // The data fits the cache of the second device but not that of the first.
     let small = ratio(&addition(5), 1e-6, "RTX3090", "RTX4090");
     let large = ratio(&addition(1024), 1e-6, "RTX3090", "RTX4090");
     assert!(small < large, "{small} {large}");
 }
 
 #[test]
-fn what_no_kernel_explains_follows_neither_limit_alone() {
-    let mostly_rest = ratio(&product(), 1e6, "RTX3090", "RTX4090");
+fn unexplained_time_scales_between_compute_and_bandwidth() {
+    let mostly_rest = ratio(&gemm(), 1e6, "RTX3090", "RTX4090");
     assert!((0.43..0.93).contains(&mostly_rest), "{mostly_rest}");
 }
 
@@ -99,9 +99,9 @@ fn a_step_without_kernels_is_not_scaled() {
 }
 
 #[test]
-fn fused_kernels_of_a_compiled_step_follow_bandwidth() {
+fn fused_kernels_of_a_compiled_step_scale_with_bandwidth() {
     // Nearly all of the step is in fused kernels, which the operator list does not show.
-    let list = product();
+    let list = gemm();
     let (from, to) = (device("RTX3090"), device("RTX4090"));
     let measured = MeasuredStep { milliseconds: 1e6, list: &list, device: from, compiled: true };
     let range = scale_step(&measured, &list, to, &[Phase::Forward]).expect("it costs something");
@@ -110,8 +110,8 @@ fn fused_kernels_of_a_compiled_step_follow_bandwidth() {
 }
 
 #[test]
-fn matrix_multiplications_follow_the_rates_that_users_report() {
-    // The best FP16 rate of a large product in PyTorch, in TFLOP/s, beside 167 on an RTX 4090
+fn gemm_rates_agree_with_reported_ones() {
+    // The best FP16 rate of a large GEMM in PyTorch, in TFLOP/s, relative to 167 on an RTX 4090
     // (github.com/zzc0721/torch-performance-test-data, medians).
     let mut table = String::new();
     for (name, reported) in [
@@ -122,7 +122,7 @@ fn matrix_multiplications_follow_the_rates_that_users_report() {
         ("A100-SXM4-80GB", 258.7),
         ("H100-SXM5-80GB", 760.0),
     ] {
-        let rate = 167.0 / ratio(&product(), 1.0, "RTX4090", name);
+        let rate = 167.0 / ratio(&gemm(), 1.0, "RTX4090", name);
         table.push_str(&format!("{name}: {rate:.0}, reported {reported:.0}\n"));
     }
     expect_test::expect![[r#"

@@ -1,4 +1,4 @@
-//! JUnit's XML, as GitLab, Jenkins and others read it: a test for every question.
+//! JUnit XML, as GitLab, Jenkins and others read it: one test case for each check.
 
 use std::io::{self, Write};
 
@@ -8,10 +8,10 @@ use quick_xml::events::{BytesDecl, BytesText, Event};
 use super::{message, path};
 use ridgeline_compare::check::{Check, Item, Status};
 
-/// The suite of a check. `prefix` stands before every path.
+/// Returns the test suite of a check. `prefix` is prepended to every path.
 ///
 /// # Errors
-/// Where it cannot be written, which would be a defect.
+/// If writing the XML fails, which would be a bug.
 pub fn junit(check: &Check, prefix: &str) -> io::Result<String> {
     let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
     writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
@@ -40,15 +40,15 @@ pub fn junit(check: &Check, prefix: &str) -> io::Result<String> {
     Ok(text)
 }
 
-/// The test that could not be made, because the program did not run to its end.
+/// Writes the test case of a program that did not run to its end.
 fn not_run(writer: &mut Writer<impl Write>, error: &str) -> io::Result<()> {
     let text = allowed(&message(error));
     let test = writer
         .create_element("testcase")
         .with_attributes([("classname", "ridgeline.check"), ("name", "program")]);
     test.write_inner_content(|writer| {
-        let told = [("message", text.as_str())];
-        let error = writer.create_element("error").with_attributes(told);
+        let attributes = [("message", text.as_str())];
+        let error = writer.create_element("error").with_attributes(attributes);
         error.write_text_content(BytesText::new(&text))?;
         Ok(())
     })?;
@@ -64,16 +64,16 @@ fn case(writer: &mut Writer<impl Write>, item: &Item, prefix: &str) -> io::Resul
         ("file", file.as_str()),
         ("line", line.as_str()),
     ]);
-    let told = [("message", text.as_str())];
+    let attributes = [("message", text.as_str())];
     match item.status {
         Status::Passed => test.write_empty()?,
         Status::NotJudged => test.write_inner_content(|writer| {
-            writer.create_element("skipped").with_attributes(told).write_empty()?;
+            writer.create_element("skipped").with_attributes(attributes).write_empty()?;
             Ok(())
         })?,
         Status::Broken => test.write_inner_content(|writer| {
             let place = format!("{file}:{line}: {text}");
-            let failure = writer.create_element("failure").with_attributes(told);
+            let failure = writer.create_element("failure").with_attributes(attributes);
             failure.write_text_content(BytesText::new(&place))?;
             Ok(())
         })?,
@@ -81,7 +81,7 @@ fn case(writer: &mut Writer<impl Write>, item: &Item, prefix: &str) -> io::Resul
     Ok(())
 }
 
-/// The characters that XML 1.0 has; others cannot be written in any way.
+/// Replaces the characters that XML 1.0 cannot represent.
 fn allowed(text: &str) -> String {
     let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
     text.chars().map(|c| if is_allowed(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
@@ -93,12 +93,12 @@ mod tests {
     use quick_xml::Reader;
 
     use super::*;
-    use crate::check::tests::hard;
+    use crate::check::tests::check_with_special_characters;
 
-    /// Reads it again: every element is closed, and the texts are what was written.
+    /// Parses the written XML: every element is closed, and the texts survive the round trip.
     #[test]
     fn a_suite_is_well_formed() {
-        let mut check = hard();
+        let mut check = check_with_special_characters();
         check.items[1].message.push_str(" ]]> \u{1}\u{fffe}");
         let text = junit(&check, "ml").expect("written");
         let mut reader = Reader::from_str(&text);

@@ -1,5 +1,5 @@
-//! A check for those who read it: a person, a program, a code host's list of alerts (SARIF), a list of
-//! tests (JUnit), and GitLab's widget (code quality).
+//! The result of a check in each output format: terminal page, JSON, SARIF for code hosts, JUnit
+//! for test reports, and GitLab's code quality widget.
 
 mod code_quality;
 mod junit;
@@ -16,11 +16,11 @@ pub use code_quality::code_quality;
 pub use junit::junit;
 pub use sarif::sarif;
 
-/// The version of the document.
+/// The version of the JSON document.
 pub const SCHEMA: u32 = 1;
 
-/// Characters of a message.
-const MESSAGE: usize = 600;
+/// Maximum length of a message, in characters.
+const MAX_MESSAGE: usize = 600;
 
 /// The document of `--format json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -31,12 +31,12 @@ pub struct Document<'a> {
     check: &'a Check,
 }
 
-/// What `--format json` writes.
+/// Returns the document of `--format json`.
 pub fn document(check: &Check) -> Document<'_> {
     Document { schema: SCHEMA, passed: !check.is_broken(), check }
 }
 
-/// The page of a terminal.
+/// Formats a check for the terminal.
 pub fn page(check: &Check, style: Style) -> String {
     let mut page = String::new();
     let mut say = |text: &str| {
@@ -87,31 +87,31 @@ fn place(at: &Location) -> String {
 }
 
 fn message(text: &str) -> String {
-    clean(&shorten(text, MESSAGE))
+    clean(&shorten(text, MAX_MESSAGE))
 }
 
-/// A path with what stands before it where the project is not where the command runs.
+/// Prepends `prefix`, the path from the working directory of the command to the project.
 fn path(prefix: &str, file: &str) -> String {
     let file = clean(file);
     if prefix.is_empty() { file } else { format!("{}/{file}", prefix.trim_end_matches('/')) }
 }
 
-/// What stays the same of a result from run to run, so that a code host does not take it for another
-/// one: its name, and its place without the line, which moves.
-fn fingerprint(name: &str, at: &Location, number: usize) -> String {
+/// A hash that identifies a result across runs, so that a code host recognizes it: its name, its
+/// file and its ordinal, but not its line, which moves.
+fn fingerprint(name: &str, at: &Location, ordinal: usize) -> String {
     use sha2::{Digest as _, Sha256};
-    let digest = Sha256::digest(format!("{name}\n{}\n{number}", at.file).as_bytes());
+    let digest = Sha256::digest(format!("{name}\n{}\n{ordinal}", at.file).as_bytes());
     digest.into_iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// How many before this one have the same name and file.
-fn number<'a>(
+/// Counts the earlier results with the same name and file.
+fn ordinal<'a>(
     mut before: impl Iterator<Item = (&'a str, &'a Location)>,
-    of: (&str, &Location),
+    key: (&str, &Location),
 ) -> usize {
     let mut count = 0;
     before.by_ref().for_each(|(name, at)| {
-        count += usize::from(name == of.0 && at.file == of.1.file);
+        count += usize::from(name == key.0 && at.file == key.1.file);
     });
     count
 }
@@ -122,8 +122,8 @@ mod tests {
     use expect_test::expect;
     use ridgeline_compare::check::{Item, Noted};
 
-    /// A check with what is hard to write in it.
-    pub(super) fn hard() -> Check {
+    /// A check whose texts are hard to escape.
+    pub(super) fn check_with_special_characters() -> Check {
         let at = |file: &str, line| Location { file: file.to_owned(), line };
         let item = |name: &str, status, message: &str| Item {
             name: name.to_owned(),
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_page() {
-        let shown = page(&hard(), Style { color: false, width: 80 });
+        let shown = page(&check_with_special_characters(), Style { color: false, width: 80 });
         expect![[r#"
             passed       time-budget: iteration time is 10 ms; the budget is 11 ms
             FAILED       time-regression: slower by 20%, p < 0.01 & "so on"  src/a b&c.py:3
@@ -170,8 +170,8 @@ mod tests {
             train.py:0  information loader-workers: "waits" <here> & there ]]> �[2J � ￾
         "#]]
         .assert_eq(&shown);
-        let nothing = page(&Check::default(), Style { color: false, width: 80 });
-        assert!(nothing.starts_with("Nothing to check"), "{nothing}");
+        let empty = page(&Check::default(), Style { color: false, width: 80 });
+        assert!(empty.starts_with("Nothing to check"), "{empty}");
         let failed =
             page(&Check::failed("train.py:3: ValueError: x"), Style { color: false, width: 80 });
         assert_eq!(failed, "FAILED       train.py:3: ValueError: x\n");

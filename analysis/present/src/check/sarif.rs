@@ -4,45 +4,45 @@
 use serde_json::{Value, json};
 
 use super::sarif_rule::rule;
-use super::{fingerprint, message, number, path};
+use super::{fingerprint, message, ordinal, path};
 use ridgeline_compare::check::{Check, Location, Status};
 
 const SCHEMA: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
-/// Results that a code host takes: GitHub shows 5,000 of a run.
-const MOST_RESULTS: usize = 5000;
+/// The maximum number of results: GitHub shows 5,000 per run.
+const MAX_RESULTS: usize = 5000;
 
-/// A result before it is written.
-struct Found<'a> {
+/// A result before it is serialized.
+struct Alert<'a> {
     rule: &'a str,
     level: &'static str,
     message: String,
     at: &'a Location,
 }
 
-/// The log of a check. `prefix` stands before every path.
+/// Returns the SARIF log of a check. `prefix` is prepended to every path.
 pub fn sarif(check: &Check, prefix: &str, version: &str) -> Value {
     let broken = check.items.iter().filter(|item| item.status == Status::Broken);
-    let broken = broken.map(|item| Found {
+    let broken = broken.map(|item| Alert {
         rule: &item.name,
         level: "error",
         message: message(&item.message),
         at: &item.at,
     });
-    let findings = check.findings.iter().map(|finding| Found {
+    let findings = check.findings.iter().map(|finding| Alert {
         rule: &finding.rule,
         level: if finding.severity == "warning" { "warning" } else { "note" },
         message: message(&finding.message),
         at: &finding.at,
     });
-    let found: Vec<Found<'_>> = broken.chain(findings).take(MOST_RESULTS).collect();
-    let mut rules: Vec<&str> = found.iter().map(|one| one.rule).collect();
+    let alerts: Vec<Alert<'_>> = broken.chain(findings).take(MAX_RESULTS).collect();
+    let mut rules: Vec<&str> = alerts.iter().map(|one| one.rule).collect();
     rules.sort_unstable();
     rules.dedup();
     let results: Vec<Value> =
-        (0..found.len()).filter_map(|at| result(&found, at, &rules, prefix)).collect();
+        (0..alerts.len()).filter_map(|at| result(&alerts, at, &rules, prefix)).collect();
     let rules: Vec<Value> = rules.iter().map(|id| rule(id)).collect();
-    // 3.20.21: what came up while the tool ran, which is no result.
+    // 3.20.21: conditions encountered while the tool ran, which are not results.
     let notifications: Vec<Value> = check
         .error
         .iter()
@@ -63,10 +63,10 @@ pub fn sarif(check: &Check, prefix: &str, version: &str) -> Value {
     })
 }
 
-fn result(found: &[Found<'_>], at: usize, rules: &[&str], prefix: &str) -> Option<Value> {
-    let (before, one) = (found.get(..at)?, found.get(at)?);
-    let number = number(before.iter().map(|other| (other.rule, other.at)), (one.rule, one.at));
-    // A result without a place is not shown, so that what has none stands at the project.
+fn result(alerts: &[Alert<'_>], at: usize, rules: &[&str], prefix: &str) -> Option<Value> {
+    let (before, one) = (alerts.get(..at)?, alerts.get(at)?);
+    let ordinal = ordinal(before.iter().map(|other| (other.rule, other.at)), (one.rule, one.at));
+    // GitHub hides results without a location, so use the project's root for them.
     let file = if one.at.file.is_empty() { "." } else { &one.at.file };
     Some(json!({
         "ruleId": one.rule,
@@ -77,11 +77,11 @@ fn result(found: &[Found<'_>], at: usize, rules: &[&str], prefix: &str) -> Optio
             "artifactLocation": {"uri": uri(&path(prefix, file))},
             "region": {"startLine": one.at.line.max(1)},
         }}],
-        "partialFingerprints": {"ridgeline/v1": fingerprint(one.rule, one.at, number)},
+        "partialFingerprints": {"ridgeline/v1": fingerprint(one.rule, one.at, ordinal)},
     }))
 }
 
-/// A relative reference of RFC 3986.
+/// Percent-encodes a path as a relative reference (RFC 3986).
 fn uri(path: &str) -> String {
     let mut uri = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -98,11 +98,11 @@ fn uri(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::tests::hard;
+    use crate::check::tests::check_with_special_characters;
 
-    /// What section 3 of the standard asks of the parts that are written here.
+    /// Checks what section 3 of the standard requires of the parts written here.
     #[track_caller]
-    fn is_valid(log: &Value) {
+    fn assert_valid(log: &Value) {
         assert_eq!(log["version"], "2.1.0");
         for run in log["runs"].as_array().expect("3.13.4: runs") {
             let driver = &run["tool"]["driver"];
@@ -116,8 +116,10 @@ mod tests {
             let invocations = run["invocations"].as_array().expect("3.14.11");
             for invocation in invocations {
                 assert!(invocation["executionSuccessful"].is_boolean(), "3.20.14");
-                for told in invocation["toolExecutionNotifications"].as_array().expect("3.20.21") {
-                    assert!(told["message"]["text"].is_string(), "3.58.5");
+                for notification in
+                    invocation["toolExecutionNotifications"].as_array().expect("3.20.21")
+                {
+                    assert!(notification["message"]["text"].is_string(), "3.58.5");
                 }
             }
             let ids: std::collections::HashSet<_> = rules.iter().map(|rule| &rule["id"]).collect();
@@ -133,32 +135,32 @@ mod tests {
                 let uri = place["artifactLocation"]["uri"].as_str().expect("3.4.3");
                 let allowed = |c: char| c.is_ascii_alphanumeric() || "-._~/%".contains(c);
                 assert!(uri.chars().all(allowed) && !uri.starts_with('/'), "{uri}");
-                let prints = result["partialFingerprints"].as_object().expect("3.27.17");
-                assert!(prints.values().all(Value::is_string));
+                let fingerprints = result["partialFingerprints"].as_object().expect("3.27.17");
+                assert!(fingerprints.values().all(Value::is_string));
             }
         }
     }
 
     #[test]
-    fn a_log_is_as_the_standard_has_it() {
-        let log = sarif(&hard(), "ml", "1.2.3");
-        is_valid(&log);
+    fn a_log_conforms_to_the_standard() {
+        let log = sarif(&check_with_special_characters(), "ml", "1.2.3");
+        assert_valid(&log);
         let results = log["runs"][0]["results"].as_array().expect("results");
         let levels: Vec<_> = results.iter().map(|result| &result["level"]).collect();
         assert_eq!(levels, ["error", "warning", "note", "note"]);
         let uri = &results[0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"];
         assert_eq!(uri, "ml/src/a%20b%26c.py");
-        // Two findings of one rule in one file are two alerts.
+        // Two findings of one rule in one file have different fingerprints.
         assert_ne!(results[1]["partialFingerprints"], results[2]["partialFingerprints"]);
-        is_valid(&sarif(&Check::default(), "", "1.2.3"));
+        assert_valid(&sarif(&Check::default(), "", "1.2.3"));
     }
 
     #[test]
-    fn a_program_that_failed_is_told_as_a_notification() {
-        let done = sarif(&hard(), "", "1.2.3");
+    fn a_failed_program_becomes_a_notification() {
+        let done = sarif(&check_with_special_characters(), "", "1.2.3");
         assert_eq!(done["runs"][0]["invocations"][0]["executionSuccessful"], true);
         let log = sarif(&Check::failed("a.py:3: ValueError: x"), "", "1.2.3");
-        is_valid(&log);
+        assert_valid(&log);
         assert_eq!(log["runs"][0]["results"], json!([]));
         assert_eq!(
             log["runs"][0]["invocations"],

@@ -1,17 +1,18 @@
-//! What a code host shows of a rule beside an alert: what it is, why it matters, how to mend it.
+//! The description of a rule that a code host shows next to an alert: what it is, why it matters,
+//! how to fix it.
 //!
-//! Of a finding that is its page. The page's own links lead into folders that are not there, so their
-//! words alone are kept.
+//! For a finding, this is its documentation page. The page's relative links would not resolve
+//! there, so only their text is kept.
 
 use serde_json::{Value, json};
 
 use ridgeline_diagnose::pages::page;
 
-/// Characters of a description that GitHub takes.
-const DESCRIPTION: usize = 1024;
+/// Maximum length of a description on GitHub, in characters.
+const MAX_DESCRIPTION: usize = 1024;
 
-/// The questions of a check: the beginning of their names, what a failure means, and what is asked.
-const QUESTIONS: [(&str, &str, &str); 5] = [
+/// The checks that are not findings: prefix of the name, title, and what is compared.
+const CHECKS: [(&str, &str, &str); 5] = [
     (
         "time-budget",
         "Iteration time over budget",
@@ -47,68 +48,69 @@ const QUESTIONS: [(&str, &str, &str); 5] = [
 
 /// The `reportingDescriptor` of a rule (3.49).
 pub(super) fn rule(id: &str) -> Value {
-    let question = QUESTIONS.iter().find(|(name, ..)| id.starts_with(name));
-    let about = page(id)
-        .map(About::of_page)
-        .or_else(|| question.map(|(_, title, asked)| About::of_question(title, asked)));
-    let Some(about) = about else {
+    let check = CHECKS.iter().find(|(name, ..)| id.starts_with(name));
+    let description = page(id)
+        .map(Description::of_page)
+        .or_else(|| check.map(|(_, title, text)| Description::of_check(title, text)));
+    let Some(description) = description else {
         return json!({"id": id, "shortDescription": {"text": id}});
     };
     json!({
         "id": id,
-        "shortDescription": {"text": about.title},
-        "fullDescription": {"text": about.description},
-        "help": {"text": plain(&about.page), "markdown": about.page},
+        "shortDescription": {"text": description.title},
+        "fullDescription": {"text": description.summary},
+        "help": {"text": plain(&description.page), "markdown": description.page},
     })
 }
 
-struct About {
+struct Description {
     title: String,
-    description: String,
+    summary: String,
     /// Markdown.
     page: String,
 }
 
-impl About {
-    /// The first paragraph of a page says what it is about, and another one why that costs something.
-    fn of_page(page: &str) -> About {
+impl Description {
+    /// Builds the description from the first paragraph, which states the problem, and the one on
+    /// why it matters.
+    fn of_page(page: &str) -> Description {
         let (heading, body) = page.split_once('\n').unwrap_or((page, ""));
         let title = heading.split_once(": ").map_or(heading, |(_, title)| title);
         let body = without_links(body.trim());
         let mut paragraphs = body.split("\n\n");
         let what = paragraphs.next().unwrap_or_default();
         let why = paragraphs.find_map(|text| text.strip_prefix("**Why it matters.** "));
-        let described = [Some(what), why].into_iter().flatten().collect::<Vec<_>>().join(" ");
-        let described: String = plain(&described).replace('\n', " ");
-        About {
+        let summary = [Some(what), why].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let summary: String = plain(&summary).replace('\n', " ");
+        Description {
             title: title.to_owned(),
-            description: described.chars().take(DESCRIPTION).collect(),
+            summary: summary.chars().take(MAX_DESCRIPTION).collect(),
             page: body,
         }
     }
 
-    fn of_question(title: &str, asked: &str) -> About {
-        About { title: title.to_owned(), description: plain(asked), page: asked.to_owned() }
+    fn of_check(title: &str, text: &str) -> Description {
+        Description { title: title.to_owned(), summary: plain(text), page: text.to_owned() }
     }
 }
 
-/// Markdown without links: `[panel](../panel.md)` becomes `panel`.
+/// Replaces links by their text: `[panel](../panel.md)` becomes `panel`.
 fn without_links(markdown: &str) -> String {
     let mut text = String::with_capacity(markdown.len());
     let mut rest = markdown;
     while let Some((before, after)) = rest.split_once("](") {
-        let Some(((before, words), (_, after))) =
+        let Some(((before, text_of_link), (_, after))) =
             before.rsplit_once('[').zip(after.split_once(')'))
         else {
             break;
         };
-        text.extend([before, words]);
+        text.extend([before, text_of_link]);
         rest = after;
     }
     text + rest
 }
 
-/// Markdown as a text that is read as it stands.
+/// Converts Markdown to plain text.
 fn plain(markdown: &str) -> String {
     let lines = markdown.lines().filter(|line| !line.starts_with("```"));
     lines.collect::<Vec<_>>().join("\n").replace("**", "")
@@ -120,16 +122,16 @@ mod tests {
     use ridgeline_diagnose::rules;
 
     #[test]
-    fn every_rule_is_described_within_what_code_hosts_take() {
-        let questions = ["time-budget", "memory-budget", "time-regression", "memory-regression"];
-        let questions = questions.into_iter().chain(["findings-warning", "findings-hint"]);
-        for id in rules().into_iter().map(|(rule, _)| rule).chain(questions) {
+    fn every_description_is_within_github_limits() {
+        let checks = ["time-budget", "memory-budget", "time-regression", "memory-regression"];
+        let checks = checks.into_iter().chain(["findings-warning", "findings-hint"]);
+        for id in rules().into_iter().map(|(rule, _)| rule).chain(checks) {
             let rule = rule(id);
             for part in ["shortDescription", "fullDescription"] {
                 let text = rule[part]["text"].as_str().unwrap_or_default();
                 let length = text.chars().count();
                 assert!(
-                    length > 10 && length < DESCRIPTION && !text.contains('\n'),
+                    length > 10 && length < MAX_DESCRIPTION && !text.contains('\n'),
                     "{id}: {text}"
                 );
             }
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_says_what_its_page_says() {
+    fn a_rule_quotes_its_page() {
         let rule = rule("hidden-sync");
         assert_eq!(rule["shortDescription"]["text"], "Synchronization in the training loop");
         let described = rule["fullDescription"]["text"].as_str().expect("a text");
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn links_become_their_words() {
+    fn links_become_their_text() {
         assert_eq!(
             without_links("a [b](c.md) [d\ne](../f.md#g), `x[0]` (h)"),
             "a b d\ne, `x[0]` (h)"

@@ -1,4 +1,4 @@
-//! The statements of today's text and what they cost, and the measured loop.
+//! The costs of statements, and the measured loop, in the current text.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use ridgeline_python::syntax::anchor::LineMap;
 use ridgeline_python::syntax::index::SourceIndex;
 use ridgeline_python::syntax::statements::StatementKind;
 
-/// A statement, or a line that belongs to none.
+/// A statement, or a line outside any statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Unit {
     pub(super) first_line: u32,
@@ -16,20 +16,20 @@ pub(super) struct Unit {
     statement: Option<usize>,
 }
 
-/// A recorded line, and where it is today.
+/// A recorded line and the statement it is in now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Placed {
+struct PlacedLine {
     unit: Unit,
-    /// Index into the profile's lines of the file.
-    at: u32,
+    /// Index into the profile's lines of this file.
+    index: u32,
     changed: bool,
 }
 
-/// A statement's lines belong to this many functions at the most: its own, and comprehensions and
-/// lambdas in it. More are not looked at.
+/// The maximum number of functions that the lines of one statement belong to: the enclosing
+/// function, plus comprehensions and lambdas in the statement. Further functions are ignored.
 const MAX_SCOPES: usize = 16;
 
-/// Puts the costs of a file on today's text.
+/// Maps the costs of a file to its current text.
 pub(super) struct Builder<'a> {
     pub(super) profile: &'a Profile,
     pub(super) file: FileId,
@@ -40,15 +40,15 @@ pub(super) struct Builder<'a> {
 
 impl Builder<'_> {
     pub(super) fn build(&self) -> CostMap {
-        let mut placed: Vec<Placed> = Vec::with_capacity(self.lines.len());
+        let mut placed: Vec<PlacedLine> = Vec::with_capacity(self.lines.len());
         let mut unit = Unit::default();
         for (at, line) in (0..).zip(self.lines) {
             if let Some(place) = self.map.place(line.line) {
-                // Lines of one statement mostly follow each other.
+                // The lines of one statement are mostly consecutive.
                 if !(unit.first_line..=unit.last_line).contains(&place.line) {
                     unit = self.unit(place.line);
                 }
-                placed.push(Placed { unit, at, changed: place.changed });
+                placed.push(PlacedLine { unit, index: at, changed: place.changed });
             }
         }
         placed.sort_unstable();
@@ -64,7 +64,7 @@ impl Builder<'_> {
             scopes: self.scopes(&statements),
             training_loop: self.training_loop(),
             statements,
-            lines: placed.iter().map(|placed| placed.at).collect(),
+            lines: placed.iter().map(|placed| placed.index).collect(),
         }
     }
 
@@ -89,13 +89,13 @@ impl Builder<'_> {
 
     /// Joins the recorded lines of one statement.
     ///
-    /// Self times and memory are disjoint by their nature, so they are added. Of totals, a frame
-    /// stands at one line at a time, so the lines of one function are disjoint too, and are added;
-    /// but a comprehension or lambda within the statement has a frame of its own below, whose time
-    /// the function's line already holds. So lines are added by function, and the largest sum is
-    /// taken. A function that calls itself from here counts twice even so, which is why no phase
-    /// is let above the iteration's own.
-    fn statement(&self, group: &[Placed], first: usize) -> StatementCost {
+    /// Self times and memory are disjoint, so they are summed. Total times are disjoint between the
+    /// lines of one function, because a frame is at one line at a time, so they are summed too. But
+    /// a comprehension or lambda within the statement runs in its own frame, and its time is
+    /// already part of the function's line. So totals are summed by function, and the largest sum
+    /// is used. A function that calls itself from this statement still counts twice, so no phase
+    /// may exceed that of the iteration.
+    fn statement(&self, group: &[PlacedLine], first: usize) -> StatementCost {
         let unit = group.first().map(|placed| placed.unit).unwrap_or_default();
         let kind = unit.statement.and_then(|at| Some(self.index.statements().get(at)?.kind));
         let mut cost = StatementCost {
@@ -123,8 +123,8 @@ impl Builder<'_> {
             cost.calls = only.calls;
         } else {
             self.add_totals(&mut cost, group);
-            // The first line of a call over several lines runs again after its arguments, so the
-            // lower median is what a person would count.
+            // The first line of a multi-line call runs again after its arguments, so the lower
+            // median is the number of calls that a reader would expect.
             let mut calls: Vec<f64> = self.recorded(group).map(|line| line.calls).collect();
             calls.retain(|calls| *calls > 0.0);
             calls.sort_unstable_by(f64::total_cmp);
@@ -138,11 +138,11 @@ impl Builder<'_> {
         cost
     }
 
-    fn recorded<'a>(&'a self, group: &'a [Placed]) -> impl Iterator<Item = &'a LineCost> {
-        group.iter().filter_map(|placed| self.lines.get(placed.at as usize))
+    fn recorded<'a>(&'a self, group: &'a [PlacedLine]) -> impl Iterator<Item = &'a LineCost> {
+        group.iter().filter_map(|placed| self.lines.get(placed.index as usize))
     }
 
-    fn add_totals(&self, cost: &mut StatementCost, group: &[Placed]) {
+    fn add_totals(&self, cost: &mut StatementCost, group: &[PlacedLine]) {
         let lines = || self.recorded(group);
         let mut seen: Vec<&str> = Vec::new();
         for line in lines() {
@@ -165,23 +165,23 @@ impl Builder<'_> {
         }
         self.limit(&mut cost.total_time);
         if cost.total_memory.total() > self.profile.memory.peak_bytes {
-            cost.total_memory = least(cost.total_memory, self.profile.memory.at_peak);
+            cost.total_memory = min_by_kind(cost.total_memory, self.profile.memory.at_peak);
         }
     }
 
-    /// No part of the iteration takes longer than the iteration.
+    /// Limits each phase to its time in the whole iteration.
     pub(super) fn limit(&self, time: &mut PhaseTimes) {
-        let whole = self.profile.iteration.phases;
-        if time.total() > whole.total() && whole.total() > 0.0 {
+        let iteration = self.profile.iteration.phases;
+        if time.total() > iteration.total() && iteration.total() > 0.0 {
             for phase in Phase::ALL {
                 let part = time.get_mut(phase);
-                *part = part.min(whole.get(phase));
+                *part = part.min(iteration.get(phase));
             }
         }
     }
 
-    /// Anything on these lines reads differently from what ran, or a line of it was taken out. What
-    /// is blank or a comment alone does not count.
+    /// Returns whether these lines differ from the text that ran, or a line between them was
+    /// deleted. Blank lines and lines with only a comment do not count.
     pub(super) fn changed(&self, first: u32, last: u32) -> bool {
         let checksums = self.index.lines().checksums();
         let mut before: Option<u32> = None;
@@ -236,8 +236,8 @@ impl Builder<'_> {
     }
 }
 
-/// Of each kind the smaller of both.
-pub(super) fn least(a: MemoryByKind, b: MemoryByKind) -> MemoryByKind {
+/// The minimum of each kind.
+pub(super) fn min_by_kind(a: MemoryByKind, b: MemoryByKind) -> MemoryByKind {
     MemoryByKind {
         weights: a.weights.min(b.weights),
         gradients: a.gradients.min(b.gradients),

@@ -1,26 +1,26 @@
-//! The statements that made modules, and what those cost.
+//! The statements that create modules, and the cost of those modules.
 
 use super::DefinitionCost;
 use super::builder::{Builder, Unit};
 use ridgeline_profile::{ModuleId, Provenance};
 
-/// A module may be asked for this many of its parents.
+/// The maximum number of parents followed for a module.
 const MAX_ANCESTORS: usize = 64;
 
 impl Builder<'_> {
     pub(super) fn definitions(&self) -> Vec<DefinitionCost> {
-        let mut made: Vec<(Unit, u32, bool)> = Vec::new();
+        let mut created: Vec<(Unit, u32, bool)> = Vec::new();
         for (id, module) in (0_u32..).zip(&self.profile.modules) {
             for &(file, line) in &module.definition {
                 if file == self.file
                     && let Some(place) = self.map.place(line)
                 {
-                    made.push((self.unit(place.line), id, place.changed));
+                    created.push((self.unit(place.line), id, place.changed));
                 }
             }
         }
-        made.sort_unstable();
-        made.dedup_by_key(|(unit, id, _)| (*unit, *id));
+        created.sort_unstable();
+        created.dedup_by_key(|(unit, id, _)| (*unit, *id));
         let definition = |group: &[(Unit, u32, bool)]| {
             let (unit, ..) = group.first().copied().unwrap_or_default();
             let mut cost = DefinitionCost {
@@ -29,10 +29,11 @@ impl Builder<'_> {
                 last_line: unit.last_line,
                 ..DefinitionCost::default()
             };
-            let made_here = |id: u32| group.binary_search_by_key(&id, |(_, id, _)| *id).is_ok();
+            let created_here = |id: u32| group.binary_search_by_key(&id, |(_, id, _)| *id).is_ok();
             for &(_, id, _) in group {
-                // A module's cost has its children's within, and they were mostly made there too.
-                if self.ancestors(id).any(made_here) {
+                // A module's cost includes its children, which are mostly created by the same
+                // statement.
+                if self.ancestors(id).any(created_here) {
                     continue;
                 }
                 if let Some(module) = self.profile.modules.get(id as usize) {
@@ -49,7 +50,7 @@ impl Builder<'_> {
             }
             cost
         };
-        made.chunk_by(|(a, ..), (b, ..)| a == b).map(definition).collect()
+        created.chunk_by(|(a, ..), (b, ..)| a == b).map(definition).collect()
     }
 
     pub(super) fn ancestors(&self, module: u32) -> impl Iterator<Item = u32> {

@@ -1,4 +1,4 @@
-//! [`CostMap`]: the costs of one file of a profile, on spans of today's text.
+//! [`CostMap`]: the costs of one file of a profile, mapped to spans of its current text.
 
 mod builder;
 mod definitions;
@@ -16,114 +16,115 @@ use ridgeline_profile::{
 use ridgeline_python::syntax::anchor::LineMap;
 use ridgeline_python::syntax::index::SourceIndex;
 
-/// The costs of one file, on spans of today's text.
+/// The costs of one file, mapped to spans of its current text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CostMap {
-    /// The file, as the profile knows it.
+    /// The file in the profile.
     pub file: Option<FileId>,
-    /// Statements that cost something, by place; one for each line at the most.
+    /// Statements with a cost, in source order; at most one for each line.
     pub statements: Vec<StatementCost>,
-    /// Statements that made modules, by place: what those modules cost.
+    /// Statements that create modules, in source order, with the cost of those modules.
     pub definitions: Vec<DefinitionCost>,
-    /// Functions and classes that cost something, by place.
+    /// Functions and classes with a cost, in source order.
     pub scopes: Vec<ScopeCost>,
-    /// The loop whose iterations were measured, where it stands in this file.
+    /// The loop whose iterations were measured, if it is in this file.
     pub training_loop: Option<LoopCost>,
-    /// Indices into the profile's lines of this file, by statement. In one list, because a map of
-    /// a long file is made anew with each key, and thousands of short lists take longest of all.
+    /// Indices into the profile's lines of this file, grouped by statement. They share one list
+    /// because the map of a long file is rebuilt on every keystroke, and allocating thousands of
+    /// short lists would dominate that.
     lines: Vec<u32>,
 }
 
-/// What a statement costs in one iteration.
+/// The cost of a statement in one iteration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StatementCost {
-    /// Bytes of the statement; of a compound statement, its header.
+    /// Byte range of the statement, or of its header if it is a compound statement.
     pub span: Range<usize>,
     /// First line, counted from 1.
     pub first_line: u32,
     /// Last line of the span, counted from 1.
     pub last_line: u32,
-    /// Index into the text's statements; nothing where the line could not be parsed.
+    /// Index into the statements of the [`SourceIndex`]; `None` if the line could not be parsed.
     pub statement: Option<usize>,
-    /// What it is.
+    /// Whether it is a `for` loop.
     pub is_for: bool,
-    /// Its recorded lines: a range of [`CostMap::lines`].
+    /// The recorded lines: a range of [`CostMap::lines`].
     lines: Range<usize>,
-    /// Of these lines themselves.
+    /// Self time of these lines, in nanoseconds.
     pub self_time: PhaseTimes,
-    /// With everything that they call.
+    /// Time of these lines and everything they call, in nanoseconds.
     pub total_time: PhaseTimes,
-    /// How often it ran in one iteration.
+    /// Executions per iteration.
     pub calls: f64,
-    /// On a GPU.
+    /// GPU time, if the profile is from a GPU.
     pub device_time: Option<DeviceTime>,
-    /// Alive at the peak and made here.
+    /// Memory alive at the peak and allocated here.
     pub self_memory: MemoryByKind,
-    /// Alive at the peak and made here or in calls from here.
+    /// Memory alive at the peak and allocated here or in calls from here.
     pub total_memory: MemoryByKind,
-    /// Where the numbers come from.
+    /// The origin of the numbers.
     pub provenance: Provenance,
 }
 
-/// What the modules cost that a statement made.
+/// The cost of the modules that a statement creates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DefinitionCost {
-    /// Bytes of the statement; of a compound statement, its header.
+    /// Byte range of the statement, or of its header if it is a compound statement.
     pub span: Range<usize>,
     /// First line, counted from 1.
     pub first_line: u32,
     /// Last line of the span, counted from 1.
     pub last_line: u32,
-    /// The modules; none is part of another one of them.
+    /// The modules; none is a submodule of another.
     pub modules: Vec<ModuleId>,
-    /// Of all of them, their children included.
+    /// Time of all of them, including their children.
     pub total_time: PhaseTimes,
-    /// Alive at the peak, owned by or made in them.
+    /// Memory alive at the peak that they own or allocated.
     pub memory: MemoryByKind,
-    /// Where the numbers come from.
+    /// The origin of the numbers.
     pub provenance: Provenance,
 }
 
-/// What a function or class costs in one iteration.
+/// The cost of a function or class in one iteration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScopeCost {
-    /// Index into the text's scopes.
+    /// Index into the scopes of the [`SourceIndex`].
     pub scope: usize,
-    /// Bytes of its name.
+    /// Byte range of the name.
     pub name: Range<usize>,
-    /// Bytes of all of it.
+    /// Byte range of the whole definition.
     pub span: Range<usize>,
-    /// The line of its name, counted from 1.
+    /// The line of the name, counted from 1.
     pub line: u32,
-    /// A class, not a function.
+    /// Whether it is a class rather than a function.
     pub is_class: bool,
-    /// The modules that are of this class; none is part of another one of them.
+    /// The modules that are instances of this class; none is a submodule of another.
     pub modules: Vec<ModuleId>,
-    /// With everything that it calls.
+    /// Time including everything it calls.
     pub total_time: PhaseTimes,
-    /// Alive at the peak and made by it, or by what it calls.
+    /// Memory alive at the peak that it, or what it calls, allocated.
     pub total_memory: MemoryByKind,
-    /// Where the numbers come from.
+    /// The origin of the numbers.
     pub provenance: Provenance,
 }
 
-/// Where the measured loop is.
+/// The measured loop.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoopCost {
-    /// Bytes of the loop's header.
+    /// Byte range of the loop's header.
     pub header: Range<usize>,
-    /// Bytes of the loop, its body included.
+    /// Byte range of the loop, including its body.
     pub span: Range<usize>,
     /// First line, counted from 1.
     pub first_line: u32,
     /// Last line of the header, counted from 1.
     pub last_line: u32,
-    /// Where the numbers come from: stale when anything in the loop changed.
+    /// The origin of the numbers; stale if anything in the loop changed.
     pub provenance: Provenance,
 }
 
 impl CostMap {
-    /// Puts the costs of one file of a profile on today's text.
+    /// Maps the costs of one file of a profile to its current text.
     pub fn build(profile: &Profile, file: FileId, index: &SourceIndex) -> CostMap {
         let lines = profile.lines.get(file.0 as usize).map_or(&[][..], Vec::as_slice);
         let fingerprint =
@@ -133,7 +134,7 @@ impl CostMap {
         builder.build()
     }
 
-    /// The recorded lines of a statement.
+    /// Returns the recorded lines of a statement.
     pub fn recorded_lines<'a>(
         &'a self,
         profile: &'a Profile,
@@ -144,13 +145,13 @@ impl CostMap {
         at.iter().filter_map(move |&at| lines?.get(at as usize))
     }
 
-    /// The cost of the statement on a line, counted from 1.
+    /// Returns the cost of the statement on a line, counted from 1.
     pub fn statement_on_line(&self, line: u32) -> Option<&StatementCost> {
         let at = self.statements.partition_point(|cost| cost.last_line < line);
         self.statements.get(at).filter(|cost| cost.first_line <= line)
     }
 
-    /// What the modules cost that were made on a line, counted from 1.
+    /// Returns the cost of the modules created on a line, counted from 1.
     pub fn definition_on_line(&self, line: u32) -> Option<&DefinitionCost> {
         let at = self.definitions.partition_point(|cost| cost.last_line < line);
         self.definitions.get(at).filter(|cost| cost.first_line <= line)

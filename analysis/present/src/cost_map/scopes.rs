@@ -1,21 +1,22 @@
-//! The functions and classes of today's text, and what they cost.
+//! The costs of functions and classes in the current text.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::builder::{Builder, least};
+use super::builder::{Builder, min_by_kind};
 use super::{ScopeCost, StatementCost};
 use ridgeline_profile::{MemoryByKind, ModuleId, PhaseTimes, Provenance};
 use ridgeline_python::syntax::statements::{Scope, ScopeKind};
 
 impl Builder<'_> {
-    /// A function's frame stands at one of its lines at a time, so its total is their sum. A
-    /// class's is what its instances cost, if it is a module's; else its costliest method's, or
-    /// what its methods' own lines cost, whichever is more: which method calls which is not known.
+    /// Returns the costs of functions and classes. A function's frame is at one of its lines at a
+    /// time, so its total is the sum of its lines. The cost of a module class is that of its
+    /// instances. The cost of any other class is the larger of its most expensive method and the
+    /// self time of all its methods, because it is unknown which method calls which.
     pub(super) fn scopes(&self, statements: &[StatementCost]) -> Vec<ScopeCost> {
         let scopes = self.index.scopes();
         let mut by_scope: BTreeMap<usize, (ScopeCost, PhaseTimes)> = BTreeMap::new();
         for cost in statements {
-            // A header belongs to the scope that it opens only as text; it runs in the one around.
+            // In the text a header belongs to the scope it opens, but it runs in the enclosing one.
             let known = cost.statement.and_then(|at| self.index.statements().get(at));
             let at = match known {
                 Some(statement) => statement.scope as usize,
@@ -26,7 +27,7 @@ impl Builder<'_> {
             };
             let (sum, own) = by_scope
                 .entry(at)
-                .or_insert_with(|| (self.no_cost(at, scope), PhaseTimes::default()));
+                .or_insert_with(|| (self.empty_cost(at, scope), PhaseTimes::default()));
             sum.total_time += cost.total_time;
             sum.total_memory += cost.total_memory;
             sum.provenance = sum.provenance.max(cost.provenance);
@@ -36,7 +37,7 @@ impl Builder<'_> {
         let mut classes: BTreeMap<usize, (ScopeCost, PhaseTimes)> = BTreeMap::new();
         for (cost, own) in by_scope.values_mut() {
             self.limit(&mut cost.total_time);
-            cost.total_memory = least(cost.total_memory, self.profile.memory.at_peak);
+            cost.total_memory = min_by_kind(cost.total_memory, self.profile.memory.at_peak);
             let class = scopes.get(cost.scope).and_then(|scope| scope.parent).unwrap_or(0) as usize;
             let Some(scope) = scopes.get(class).filter(|scope| scope.kind == ScopeKind::Class)
             else {
@@ -47,7 +48,7 @@ impl Builder<'_> {
             }
             let (sum, own_sum) = classes
                 .entry(class)
-                .or_insert_with(|| (self.no_cost(class, scope), PhaseTimes::default()));
+                .or_insert_with(|| (self.empty_cost(class, scope), PhaseTimes::default()));
             *own_sum += *own;
             sum.provenance = sum.provenance.max(cost.provenance);
             if cost.total_time.total() > sum.total_time.total() {
@@ -66,7 +67,7 @@ impl Builder<'_> {
                 sum.total_time = own;
             }
             self.limit(&mut sum.total_time);
-            // A class's own body, which runs once, is not what the class costs.
+            // The class body runs once and is not part of the cost of the class.
             by_scope.insert(class, (sum, own));
         }
         let mut costs: Vec<ScopeCost> = by_scope.into_values().map(|(cost, _)| cost).collect();
@@ -80,7 +81,7 @@ impl Builder<'_> {
         costs
     }
 
-    fn no_cost(&self, at: usize, scope: &Scope) -> ScopeCost {
+    fn empty_cost(&self, at: usize, scope: &Scope) -> ScopeCost {
         ScopeCost {
             scope: at,
             name: scope.name.clone(),
@@ -91,7 +92,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The instances of each module type, those within another one of the type left out.
+    /// The outermost instances of each module type: those inside another instance of the same type
+    /// are left out.
     fn instances_by_type(&self) -> HashMap<&str, Vec<ModuleId>> {
         let modules = &self.profile.modules;
         let mut found: HashMap<&str, Vec<ModuleId>> = HashMap::new();

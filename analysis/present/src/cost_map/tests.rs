@@ -5,7 +5,7 @@ use super::*;
 use ridgeline_profile::{FileFacts, ModuleCost};
 use ridgeline_python::{TextEdit, fingerprint};
 
-/// A profile of `text` where each of `lines` (line, function, milliseconds) has a cost.
+/// Builds a profile of `text` with a cost for each of `lines`: (line, function, milliseconds).
 fn profile(text: &str, lines: &[(u32, &str, f64)]) -> Profile {
     let mut profile = Profile::default();
     profile.files.push(FileFacts { path: "a.py".into(), fingerprint: fingerprint(text) });
@@ -31,7 +31,7 @@ fn profile(text: &str, lines: &[(u32, &str, f64)]) -> Profile {
     profile
 }
 
-fn shown(costs: &CostMap, index: &SourceIndex) -> String {
+fn format_costs(costs: &CostMap, index: &SourceIndex) -> String {
     let mut text = String::new();
     for cost in &costs.statements {
         let code = &index.text()[cost.span.clone()];
@@ -53,7 +53,7 @@ fn shown(costs: &CostMap, index: &SourceIndex) -> String {
 fn check(ran: &str, today: &str, lines: &[(u32, &str, f64)], expected: Expect) {
     let index = SourceIndex::new(today);
     let costs = CostMap::build(&profile(ran, lines), FileId(0), &index);
-    expected.assert_eq(&shown(&costs, &index));
+    expected.assert_eq(&format_costs(&costs, &index));
 }
 
 const CALL: &str = "def f(x):\n    y = g(\n        a(x),\n        b(x),\n    )\n    return y\n";
@@ -72,7 +72,7 @@ fn lines_of_one_statement_are_added() {
 }
 
 #[test]
-fn a_comprehension_is_within_its_line_already() {
+fn a_comprehension_is_not_counted_twice() {
     let text = "y = [\n    f(i)\n    for i in x\n]\n";
     let nested = "<module>.<locals>.<listcomp>";
     check(
@@ -86,7 +86,7 @@ fn a_comprehension_is_within_its_line_already() {
 }
 
 #[test]
-fn a_statement_that_calls_itself_is_no_longer_than_the_iteration() {
+fn a_recursive_statement_takes_at_most_the_iteration_time() {
     check(
         "f(\n g(),\n)\n",
         "f(\n g(),\n)\n",
@@ -112,7 +112,7 @@ fn a_changed_argument_makes_the_statement_stale() {
 }
 
 #[test]
-fn a_line_added_to_or_taken_from_a_statement_makes_it_stale() {
+fn adding_or_deleting_a_line_of_a_statement_makes_it_stale() {
     let costs = [(2, "f", 1.0), (6, "f", 2.0)];
     let longer = CALL.replace("b(x),\n", "b(x),\n        c(x),\n");
     check(
@@ -138,7 +138,7 @@ fn a_line_added_to_or_taken_from_a_statement_makes_it_stale() {
 }
 
 #[test]
-fn blanks_and_comments_change_nothing() {
+fn blank_lines_and_comments_keep_costs_fresh() {
     let today = CALL.replace("b(x),\n", "b(x),\n\n        # c\n").replace("def", "\n# d\ndef");
     check(
         CALL,
@@ -164,7 +164,7 @@ fn a_deleted_statement_has_no_cost() {
 }
 
 #[test]
-fn a_bracket_that_is_not_closed_yet_leaves_the_rest_alone() {
+fn an_unclosed_bracket_does_not_affect_other_statements() {
     let ran = "def f(x):\n    a(x)\n    b(x)\n    c(x)\n";
     let today = ran.replace("    b(x)\n", "    d(\n    b(x)\n");
     check(
@@ -181,7 +181,7 @@ fn a_bracket_that_is_not_closed_yet_leaves_the_rest_alone() {
 }
 
 #[test]
-fn a_quote_that_is_not_closed_yet_leaves_the_rest_alone() {
+fn an_unclosed_quote_does_not_affect_other_statements() {
     let ran = "def f(x):\n    a(x)\n    b(x)\n\ndef g():\n    \"\"\"Text.\"\"\"\n    c(x)\n";
     let today = ran.replace("    b(x)\n", "    \"\"\"\n    b(x)\n");
     check(
@@ -210,7 +210,7 @@ fn several_statements_on_a_line_share_one_cost() {
 }
 
 #[test]
-fn modules_count_once_where_they_were_made() {
+fn nested_modules_count_once_where_they_are_created() {
     let text = "net = Net()\nblock = Block()\n";
     let mut profile = profile(text, &[]);
     let module = |path: &str, parent: Option<u32>, lines: &[u32]| ModuleCost {
@@ -227,9 +227,9 @@ fn modules_count_once_where_they_were_made() {
         module("c", Some(0), &[2]),
     ];
     let costs = CostMap::build(&profile, FileId(0), &SourceIndex::new(text));
-    let made: Vec<_> =
+    let created: Vec<_> =
         costs.definitions.iter().map(|cost| (cost.first_line, cost.modules.as_slice())).collect();
-    assert_eq!(made, [(1, &[ModuleId(0)][..]), (2, &[ModuleId(2), ModuleId(3)])]);
+    assert_eq!(created, [(1, &[ModuleId(0)][..]), (2, &[ModuleId(2), ModuleId(3)])]);
 }
 
 #[test]
@@ -249,19 +249,19 @@ fn the_loop_is_stale_when_its_body_changed() {
 
 proptest! {
     #[test]
-    fn nothing_from_outside_panics(
+    fn arbitrary_input_does_not_panic(
         ran in "[af(:)x\\n\\r é🙂\"]{0,60}",
         today in "[af(:)x\\n\\r é🙂\"]{0,60}",
         edit in ("[a(\\n]{0,4}", 0usize..80, 0usize..10),
         lines in proptest::collection::vec((any::<u32>(), any::<f64>()), 0..6),
         modules in proptest::collection::vec((any::<u32>(), any::<u32>(), 0u32..9), 0..6),
-        near in proptest::collection::vec((0u32..12, any::<f64>()), 0..6),
+        near_lines in proptest::collection::vec((0u32..12, any::<f64>()), 0..6),
         file in 0u32..3,
     ) {
         let lines: Vec<(u32, &str, f64)> =
-            lines.iter().chain(&near).map(|(line, time)| (*line, "f", *time)).collect();
+            lines.iter().chain(&near_lines).map(|(line, time)| (*line, "f", *time)).collect();
         let mut profile = profile(&ran, &lines);
-        profile.iteration.loop_line = near.first().map(|(line, _)| (FileId(0), *line));
+        profile.iteration.loop_line = near_lines.first().map(|(line, _)| (FileId(0), *line));
         profile.memory.peak_bytes = u64::MAX;
         for (parent, at, line) in modules {
             profile.modules.push(ModuleCost {
@@ -283,7 +283,7 @@ proptest! {
         {
             prop_assert!(text.get(span.clone()).is_some());
         }
-        let everything = crate::everything(&profile, &costs, &index);
-        prop_assert!(everything.iter().all(|offset| text.is_char_boundary(*offset)));
+        let offsets = crate::present_everything(&profile, &costs, &index);
+        prop_assert!(offsets.iter().all(|offset| text.is_char_boundary(*offset)));
     }
 }

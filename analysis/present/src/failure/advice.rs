@@ -1,6 +1,6 @@
-//! The likely cause of a failure and what to do about it. A rule speaks where it is sure: an exception's type
-//! and text, where it was raised, and what the program printed have to say the same. Without a rule there is no
-//! advice. docs/failures.md lists the causes.
+//! The likely cause of a failure and what to do about it. A rule gives advice only if it is sure:
+//! the type and text of the exception, the place where it was raised and the program's output have
+//! to agree. If no rule matches, there is no advice. docs/failures.md lists the causes.
 
 mod arguments;
 mod checkpoints;
@@ -21,24 +21,24 @@ pub use self::imports::missing_module;
 use super::run::{Reader, RunFacts};
 use super::{RunFailure, quoted};
 
-/// Why a run failed, as far as that is sure, and what to do.
+/// The likely cause of a failed run, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Advice {
-    /// The cause's name: `missing-file`.
+    /// The name of the cause: `missing-file`.
     pub cause: &'static str,
     /// A paragraph: the cause in a sentence, and what to do.
     pub text: String,
 }
 
-/// The likely cause of a failure; nothing where no rule is sure.
+/// Returns the likely cause of a failure. `None` if no rule is sure.
 pub fn advice(failure: &RunFailure, reader: Reader) -> Option<Advice> {
-    let seen = Seen { failure, run: &failure.run, reader };
-    RULES.iter().find_map(|rule| rule(&seen))
+    let failed = Failed { failure, run: &failure.run, reader };
+    RULES.iter().find_map(|rule| rule(&failed))
 }
 
-type Rule = fn(&Seen) -> Option<Advice>;
+type Rule = fn(&Failed) -> Option<Advice>;
 
-/// The first that knows the failure speaks, so the special ones come first.
+/// The rules in order of priority, specific ones first. The first match is used.
 const RULES: &[Rule] = &[
     arguments::missing_setting,
     arguments::usage,
@@ -80,35 +80,35 @@ const RULES: &[Rule] = &[
     data::missing_file,
 ];
 
-/// What a rule looks at.
-struct Seen<'a> {
+/// The input of a rule.
+struct Failed<'a> {
     failure: &'a RunFailure,
     run: &'a RunFacts,
     reader: Reader,
 }
 
-impl Seen<'_> {
+impl Failed<'_> {
     fn because(&self, cause: &'static str, text: impl Into<String>) -> Option<Advice> {
         Some(Advice { cause, text: text.into() })
     }
 
-    /// Whether the exception is of one of these types, by their last names.
+    /// Returns whether the exception has one of these type names, without module path.
     fn is(&self, types: &[&str]) -> bool {
         types.contains(&last_name(&self.failure.error_type))
     }
 
-    /// Whether the exception, or one that it was raised from, is of one of these types.
+    /// Returns whether the exception, or one that it was raised from, has one of these type names.
     fn comes_from(&self, types: &[&str]) -> bool {
         self.is(types)
             || self.run.error.causes.iter().any(|cause| types.contains(&last_name(cause)))
     }
 
-    /// Whether the exception's text has one of these.
-    fn says(&self, texts: &[&str]) -> bool {
+    /// Returns whether the message of the exception contains one of these texts.
+    fn message_contains(&self, texts: &[&str]) -> bool {
         texts.iter().any(|text| self.failure.message.contains(text))
     }
 
-    /// Whether the program printed one of these among its last lines.
+    /// Returns whether the last lines of output contain one of these texts.
     fn printed(&self, texts: &[&str]) -> bool {
         self.printed_line(texts).is_some()
     }
@@ -118,7 +118,7 @@ impl Seen<'_> {
         lines.into_iter().find(|line| texts.iter().any(|text| line.contains(text)))
     }
 
-    /// The file that it was raised in, from its package on.
+    /// The file that raised the exception, relative to the parent of its package.
     fn raised_in(&self) -> &str {
         self.run.error.raised_in.as_ref().map_or("", |raised| &raised.path)
     }
@@ -127,7 +127,7 @@ impl Seen<'_> {
         self.run.error.errno.as_deref().unwrap_or_default()
     }
 
-    /// Whether the program exited by itself.
+    /// Returns whether the program exited by itself.
     fn is_exit(&self) -> bool {
         self.failure.kind == "exit"
     }
@@ -138,7 +138,7 @@ fn last_name(dotted: &str) -> &str {
     dotted.rsplit('.').next().unwrap_or(dotted)
 }
 
-/// The text between two others.
+/// Returns the text between two others.
 fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
     let rest = &text[text.find(before)? + before.len()..];
     Some(&rest[..rest.find(after)?]).filter(|found| !found.is_empty())

@@ -1,4 +1,5 @@
-//! Runs that raised nothing and were not measured: stopped at a limit, ended by a signal, or over too soon.
+//! Runs that ended without an exception and without a measurement: stopped at a limit, terminated
+//! by a signal, or finished too early.
 
 use super::RunFailure;
 use super::run::{Reader, RunFacts};
@@ -6,12 +7,12 @@ use ridgeline_base::units;
 
 const KINDS: &[&str] = &["timeout", "memory_limit", "crash", "short", "exited"];
 
-/// Whether it is one of those.
-pub(crate) fn is_ended(failure: &RunFailure) -> bool {
+/// Returns whether the run ended without an exception.
+pub(crate) fn ended_without_exception(failure: &RunFailure) -> bool {
     KINDS.contains(&failure.kind.as_str())
 }
 
-/// What happened, in a sentence without its full stop.
+/// Describes what happened, as a sentence without a full stop.
 pub(super) fn what(failure: &RunFailure, reader: Reader) -> String {
     let run = &failure.run;
     let program = match run.program.as_str() {
@@ -33,7 +34,9 @@ pub(super) fn what(failure: &RunFailure, reader: Reader) -> String {
                 "{program} exceeded {} s ({limit}) and was stopped {}{}",
                 run.seconds,
                 stage(run),
-                doing(failure).map(|doing| format!(". It was {doing}")).unwrap_or_default()
+                activity_at_stop(failure)
+                    .map(|activity_at_stop| format!(". It was {activity_at_stop}"))
+                    .unwrap_or_default()
             )
         }
         "memory_limit" => format!(
@@ -43,28 +46,32 @@ pub(super) fn what(failure: &RunFailure, reader: Reader) -> String {
         "crash" => {
             format!("{program} was terminated by {}{}", signal_name(run.end.signal), at(failure))
         }
-        "short" => format!("{program} exited{code} {}{}", count(run.iterations), instead(run)),
+        "short" => format!(
+            "{program} exited{code} {}{}",
+            after_iterations(run.iterations),
+            without_training(run)
+        ),
         _ => format!("{program} exited{code} before it was measured{detail}"),
     }
 }
 
-/// What to do about it.
+/// Suggests a fix.
 pub(super) fn what_to_do(failure: &RunFailure, reader: Reader) -> Option<String> {
     let run = &failure.run;
     let text = match failure.kind.as_str() {
         "timeout" => {
-            let longer = run.seconds.saturating_mul(2).max(60);
+            let raised_limit = run.seconds.saturating_mul(2).max(60);
             let more = match reader {
                 Reader::Terminal => format!(
-                    "Raise the limit: `--seconds {longer}`, or `seconds = {longer}` under [limits] \
+                    "Raise the limit: `--seconds {raised_limit}`, or `seconds = {raised_limit}` under [limits] \
                     in ridgeline.toml"
                 ),
                 Reader::Editor => format!(
-                    "Raise the limit: `seconds = {longer}` under [limits] in ridgeline.toml"
+                    "Raise the limit: `seconds = {raised_limit}` under [limits] in ridgeline.toml"
                 ),
             };
-            match less(run) {
-                Some(less) => format!("{more}. {less}."),
+            match how_to_shorten(run) {
+                Some(how_to_shorten) => format!("{more}. {how_to_shorten}."),
                 None => format!("{more}."),
             }
         }
@@ -91,9 +98,9 @@ pub(super) fn what_to_do(failure: &RunFailure, reader: Reader) -> Option<String>
     Some(text)
 }
 
-/// Whether the last line that the program printed says that there are too few GPUs for it.
+/// Returns whether the last line of output says that the program needs more GPUs.
 fn wants_more_gpus(run: &RunFacts) -> bool {
-    const LACKS: [&str; 9] = [
+    const SHORTAGE_WORDS: [&str; 9] = [
         "sufficient",
         "not enough",
         "at least",
@@ -105,10 +112,11 @@ fn wants_more_gpus(run: &RunFacts) -> bool {
         "no cuda",
     ];
     let last = run.output.last().map(|line| line.to_lowercase()).unwrap_or_default();
-    (last.contains("gpu") || last.contains("cuda")) && LACKS.iter().any(|lack| last.contains(lack))
+    (last.contains("gpu") || last.contains("cuda"))
+        && SHORTAGE_WORDS.iter().any(|word| last.contains(word))
 }
 
-/// How far a run was that was stopped.
+/// The progress of a run when it was stopped.
 fn stage(run: &RunFacts) -> String {
     match (run.end.stage.as_str(), run.end.done) {
         ("warm-up", 0) | ("starting", _) | ("", _) => {
@@ -122,8 +130,8 @@ fn stage(run: &RunFacts) -> String {
     }
 }
 
-/// What it was doing, and at which line.
-fn doing(failure: &RunFailure) -> Option<String> {
+/// The activity when the run was stopped, and its line.
+fn activity_at_stop(failure: &RunFailure) -> Option<String> {
     let place = failure.frames.last().map(|frame| match frame.name.as_str() {
         "" | "<module>" => format!("{}:{}", frame.path, frame.line),
         name => format!("{}:{} in {name}", frame.path, frame.line),
@@ -147,8 +155,8 @@ fn doing(failure: &RunFailure) -> Option<String> {
     }
 }
 
-/// How to have it take less time.
-fn less(run: &RunFacts) -> Option<&'static str> {
+/// Suggests how to make the run take less time.
+fn how_to_shorten(run: &RunFacts) -> Option<&'static str> {
     let text = match run.end.activity.as_str() {
         "data" => "Or load less data: fewer samples, or a cached copy",
         "network" => "Or run the program once without Ridgeline to fill its download cache",
@@ -175,7 +183,7 @@ fn at(failure: &RunFailure) -> String {
     })
 }
 
-fn count(seen: Option<u32>) -> String {
+fn after_iterations(seen: Option<u32>) -> String {
     match seen {
         Some(0) => "before its first iteration finished".to_owned(),
         Some(1) => "after one iteration".to_owned(),
@@ -184,8 +192,8 @@ fn count(seen: Option<u32>) -> String {
     }
 }
 
-/// What a program did that did not train.
-fn instead(run: &RunFacts) -> String {
+/// Describes what a program without training iterations did.
+fn without_training(run: &RunFacts) -> String {
     let signals = run.signals;
     if run.iterations != Some(0) {
         return String::new();
@@ -274,8 +282,8 @@ mod tests {
     }
 
     #[test]
-    fn what_it_was_doing_at_the_limit() {
-        let said = |stage: &str, done, activity: &str| {
+    fn the_activity_at_the_time_limit() {
+        let describe = |stage: &str, done, activity: &str| {
             let failure = stopped(stage, done, activity);
             let what = what(&failure, Reader::Terminal);
             let next = what_to_do(&failure, Reader::Terminal).unwrap_or_default();
@@ -284,12 +292,12 @@ mod tests {
             format!("{after} / {next}\n")
         };
         let all = [
-            said("starting", 0, "import transformers"),
-            said("warm-up", 0, ""),
-            said("warm-up", 1, "network"),
-            said("timing", 2, "compile"),
-            said("profiling", 0, "processes"),
-            said("saving", 0, "distributed"),
+            describe("starting", 0, "import transformers"),
+            describe("warm-up", 0, ""),
+            describe("warm-up", 1, "network"),
+            describe("timing", 2, "compile"),
+            describe("profiling", 0, "processes"),
+            describe("saving", 0, "distributed"),
         ];
         expect![[r#"
             before its first iteration finished. It was importing transformers: data.py:40 in Images.__getitem__ / Raise the limit: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml.

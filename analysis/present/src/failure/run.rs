@@ -1,89 +1,87 @@
-//! What is known of the run around a failure: advice names its program, its Python and its device.
+//! Facts about the run that failed: advice names its program, its Python and its device.
 
 use ridgeline_recording::manifest::FailureFacts;
 
-/// What ran, and how far it came.
+/// The program, its settings and its progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFacts {
-    /// What else is known of the exception.
+    /// Details of the exception.
     pub error: FailureFacts,
-    /// The text of the innermost frame's line, as the file has it now; empty where unknown.
+    /// The current text of the innermost frame's line; empty if unknown.
     pub source: String,
-    /// As a person names it: `train.py`, `python -m package.train`.
+    /// The program as displayed: `train.py`, `python -m package.train`.
     pub program: String,
     /// The program's own arguments.
     pub arguments: Vec<String>,
-    /// The Python, as it may be shown to whoever reads this.
+    /// The path of the Python interpreter, as displayed.
     pub python: String,
     /// `3.12.1`.
     pub python_version: String,
     /// `2.15.0+cpu`.
     pub torch: String,
-    /// Whether this torch was built for CUDA or ROCm; nothing where unknown.
+    /// Whether torch was built for CUDA or ROCm. `None` if unknown.
     pub torch_has_gpu: Option<bool>,
-    /// What was asked for: `auto`, `cpu`, `cuda:1`.
+    /// The requested device: `auto`, `cpu`, `cuda:1`.
     pub device: String,
-    /// Relative to the project's root; empty for the root itself.
+    /// Relative to the project root; empty for the root itself.
     pub working_directory: String,
-    /// Whether writing was denied.
+    /// Whether writes were denied.
     pub writes_denied: bool,
-    /// Whether a launcher starts its processes.
+    /// Whether a launcher starts the processes.
     pub has_launcher: bool,
     /// The time limit, in seconds.
     pub seconds: u64,
     /// The memory limit, in bytes.
     pub memory_bytes: u64,
-    /// Files and folders of the project by the name that the program looked for in vain, relative to the
-    /// root.
+    /// Files and folders in the project with the name that the program did not find, relative to
+    /// the root.
     pub elsewhere: Vec<String>,
-    /// The last lines of what it printed.
+    /// The last lines of output.
     pub output: Vec<String>,
-    /// Iterations that ended; nothing where unknown.
+    /// Completed iterations. `None` if unknown.
     pub iterations: Option<u32>,
-    /// SignalCounts of training that were seen.
+    /// Signs of training that were seen.
     pub signals: SignalCounts,
-    /// What it was doing when it was ended from outside.
+    /// How the run ended, if it was stopped or crashed.
     pub end: End,
 }
 
-/// How often what marks an iteration was seen.
+/// Counts of the events that mark an iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SignalCounts {
-    /// Steps of an optimizer.
+    /// Optimizer steps.
     pub optimizer: u64,
     /// Backward passes.
     pub backward: u64,
-    /// Calls of a whole model.
+    /// Calls of a top-level model.
     pub module: u64,
 }
 
-/// Where and how a run was ended that raised nothing.
+/// How a run ended that did not raise an exception.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct End {
-    /// The stage: `starting`, `warm-up`, `timing`, `profiling`, `saving`.
+    /// `starting`, `warm-up`, `timing`, `profiling` or `saving`.
     pub stage: String,
-    /// Steps of that stage that were done.
+    /// Completed steps of that stage.
     pub done: u64,
-    /// What a library was doing for the innermost line: `import transformers`, `data`, `network`.
+    /// What the innermost line was waiting for: `import transformers`, `data`, `network`.
     pub activity: String,
-    /// The exit code.
     pub code: Option<i32>,
-    /// The signal.
     pub signal: Option<i32>,
 }
 
-/// Who reads a message, which names what they can set.
+/// The audience of a message, which determines the settings it names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reader {
-    /// A person at a terminal, or a program that reads JSON: options of the command line.
+    /// A terminal, or a program that reads JSON: command-line options.
     #[default]
     Terminal,
-    /// A person in an editor: settings of the project.
+    /// An editor: project settings.
     Editor,
 }
 
 impl RunFacts {
-    /// How the program gets arguments, such as `--dataset …`.
+    /// Explains how to pass arguments to the program, such as `--dataset …`.
     pub fn with_arguments(&self, reader: Reader, example: &str) -> String {
         match reader {
             Reader::Terminal => format!(
@@ -99,7 +97,7 @@ impl RunFacts {
         }
     }
 
-    /// What to set, for the end of a sentence that begins with `set`.
+    /// Names the environment variable to set, for the end of a sentence that begins with "set".
     pub fn with_variable(&self, reader: Reader, name: &str, value: &str) -> String {
         match reader {
             Reader::Terminal => format!(
@@ -112,7 +110,7 @@ impl RunFacts {
         }
     }
 
-    /// What is named on the command line.
+    /// The path to pass to `ridgeline profile`.
     pub fn path(&self) -> &str {
         match self.program.as_str() {
             program if program.is_empty() || program.starts_with("python -m ") => ".",
@@ -120,7 +118,7 @@ impl RunFacts {
         }
     }
 
-    /// The folder that relative paths of the program are looked up from.
+    /// The folder that the program's relative paths start at.
     pub fn looked_up_from(&self) -> String {
         match self.working_directory.as_str() {
             "" | "." => "the project folder".to_owned(),
@@ -128,7 +126,7 @@ impl RunFacts {
         }
     }
 
-    /// The Python's version as `(3, 12)`.
+    /// Returns the Python version as `(3, 12)`.
     pub fn python_minor(&self) -> Option<(u32, u32)> {
         let mut parts = self.python_version.split('.').map(str::parse);
         Some((parts.next()?.ok()?, parts.next()?.ok()?))

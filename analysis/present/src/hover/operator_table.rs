@@ -1,4 +1,4 @@
-//! The operators of a line, one below the other: time, shapes, and the rates that they reached.
+//! The table of a line's operators: time, shapes, and the rates they reached.
 
 use ridgeline_base::printable::shorten;
 use ridgeline_base::units;
@@ -7,19 +7,20 @@ use ridgeline_profile::{OperatorCost, Phase, Profile};
 
 use crate::page::{Page, count, name, text};
 
-/// So many are listed at most.
-const OPERATORS: usize = 4;
-/// Characters of a name and of the shapes.
-const NAME: usize = 28;
-const INPUTS: usize = 32;
+/// The maximum number of operators listed.
+const MAX_OPERATORS: usize = 4;
+/// Maximum length of an operator name, in characters.
+const MAX_NAME: usize = 28;
+/// Maximum length of the input shapes, in characters.
+const MAX_INPUTS: usize = 32;
 
-/// The costliest that there is room for, under headings.
+/// Writes the most expensive operators that fit.
 pub(super) fn write(page: &mut Page, profile: &Profile, mut operators: Vec<&OperatorCost>) {
     if operators.is_empty() || page.room() < 2 {
         return;
     }
     operators.sort_by(|a, b| b.time_ns.total_cmp(&a.time_ns));
-    let shown = operators.len().min(OPERATORS).min(page.room() - 1);
+    let shown = operators.len().min(MAX_OPERATORS).min(page.room() - 1);
     let title = match operators.len() {
         all if all > shown => format!("Operators: {shown} of {all}"),
         _ => "Operators".to_owned(),
@@ -55,7 +56,7 @@ fn row(operator: &OperatorCost, rates: &Rates, has_peaks: bool) -> [String; 4] {
         time += &format!(" in {} calls", count(operator.calls));
     }
     if let Some(phase) = operator.phase {
-        // As hints tell them.
+        // The same abbreviations as in hints.
         let phase = match phase {
             Phase::Forward => "fwd",
             Phase::Backward => "bwd",
@@ -63,13 +64,14 @@ fn row(operator: &OperatorCost, rates: &Rates, has_peaks: bool) -> [String; 4] {
         };
         time += &format!(" {phase}");
     }
-    // Most are of this library; its name would be most of a narrow column.
-    let name = shorten(operator.name.trim_start_matches("aten::"), NAME);
-    let inputs = shorten(&grouped(&operator.inputs), INPUTS);
+    // Most operators are from ATen, and the prefix would fill much of a narrow column.
+    let name = shorten(operator.name.trim_start_matches("aten::"), MAX_NAME);
+    let inputs = shorten(&grouped(&operator.inputs), MAX_INPUTS);
     [name, time, inputs, if has_peaks { rates.of_peaks() } else { rates.reached() }]
 }
 
-/// `3× [64, 64] float` for three inputs of the same shape, and `[8, 4], [4] float` for two of one type.
+/// Groups equal inputs: `3× [64, 64] float` for three inputs of the same shape, and `[8, 4], [4]
+/// float` for two of one type.
 fn grouped(inputs: &str) -> String {
     let inputs = split(inputs);
     let typed: Option<Vec<(&str, &str)>> =
@@ -89,15 +91,15 @@ fn grouped(inputs: &str) -> String {
             _ => groups.push((shape, 1)),
         }
     }
-    let told = groups.into_iter().map(|(shape, times)| match times {
+    let text = groups.into_iter().map(|(shape, times)| match times {
         1 => shape.to_owned(),
         _ => format!("{times}× {shape}"),
     });
-    let told = told.collect::<Vec<_>>().join(", ");
-    one_type.map(|one| format!("{told} {one}")).unwrap_or(told)
+    let text = text.collect::<Vec<_>>().join(", ");
+    one_type.map(|one| format!("{text} {one}")).unwrap_or(text)
 }
 
-/// The inputs of a list: `[1, 2] float` is one.
+/// Splits a list of inputs, where `[1, 2] float` is one input.
 fn split(inputs: &str) -> Vec<&str> {
     let (mut found, mut start, mut depth) = (Vec::new(), 0, 0_u32);
     for (at, letter) in inputs.char_indices() {
@@ -115,7 +117,7 @@ fn split(inputs: &str) -> Vec<&str> {
     found
 }
 
-/// What an operator reached, each with what its device can do at best: FLOP/s and B/s.
+/// The rates that an operator reached, each with the device's peak: FLOP/s and B/s.
 struct Rates {
     compute: Option<(f64, Option<f64>)>,
     bandwidth: Option<(f64, Option<f64>)>,
@@ -128,8 +130,8 @@ impl Rates {
         let roof = profile.device.attainable_roof().unwrap_or_default();
         let inputs = operator.inputs.to_lowercase();
         let is_half = ["half", "float16", "bf16", "fp16"].iter().any(|name| inputs.contains(name));
-        let mut products = operator.kernels.iter().filter_map(|kernel| product_type(&kernel.name));
-        let flops_roof = match products.next() {
+        let mut gemms = operator.kernels.iter().filter_map(|kernel| product_type(&kernel.name));
+        let flops_roof = match gemms.next() {
             _ if is_half => roof.fp16_flops,
             Some(ProductType::Half) => roof.fp16_flops,
             Some(ProductType::Tf32) => roof.tf32_flops,
@@ -150,7 +152,7 @@ impl Rates {
         both.into_iter().flatten().any(|(_, roof)| roof.is_some())
     }
 
-    /// `compute 50%`: the higher of the two shares.
+    /// `compute 50%`: the higher of the two shares of peak.
     fn of_peaks(&self) -> String {
         let share = |named: &'static str, rate: Option<(f64, Option<f64>)>| {
             let (reached, roof) = rate?;
@@ -162,7 +164,7 @@ impl Rates {
             .map_or_else(String::new, |(named, share)| format!("{named} {}", units::percent(share)))
     }
 
-    /// `30 TFLOP/s`, or `200 GB/s` where nothing is computed.
+    /// `30 TFLOP/s`, or `200 GB/s` if the operator computes nothing.
     fn reached(&self) -> String {
         let rate = |rate: Option<(f64, Option<f64>)>, unit| Some(units::rate(rate?.0, unit));
         let rate = rate(self.compute, "FLOP/s").or_else(|| rate(self.bandwidth, "B/s"));
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_inputs_are_told_once() {
+    fn equal_inputs_are_grouped() {
         let check = |inputs: &str, expected: &str| assert_eq!(grouped(inputs), expected);
         check("[8, 4] float, [8, 4] float, [] double", "2× [8, 4] float, [] double");
         check("[8, 4] float, [4, 8] float, [8, 4] float", "[8, 4], [4, 8], [8, 4] float");

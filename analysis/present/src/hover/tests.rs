@@ -1,7 +1,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::fixture::{costs, used};
+use crate::fixture::{add_utilization, costs};
 use crate::terminal::{Style, summary};
 use ridgeline_compare::fixture::{TRAIN, profile};
 use ridgeline_diagnose::finding::{Cost, Place};
@@ -89,7 +89,7 @@ fn the_loop() {
 }
 
 #[test]
-fn the_loop_says_when_memory_was_made() {
+fn the_loop_shows_when_memory_was_allocated() {
     let (mut profile, costs, index) = costs(TRAIN, None);
     profile.memory.made =
         MemoryByAge { before: 18_000_000, phases: [12_000_000, 90_000_000, 0, 0, 0] };
@@ -115,18 +115,18 @@ fn a_constructor() {
     );
 }
 
-/// The hover of a place where it is known what the device was used for.
-fn check_used(on_gpu: bool, needle: &str, expected: Expect) {
+/// Checks the hover of a profile with utilization.
+fn check_utilization(on_gpu: bool, needle: &str, expected: Expect) {
     let (mut profile, costs, index) = costs(TRAIN, None);
-    used(&mut profile, on_gpu);
+    add_utilization(&mut profile, on_gpu);
     let offset = index.text().find(needle).unwrap();
     let shown = hover(&profile, Beside::default(), &costs, &index, offset);
     expected.assert_eq(&shown.map_or("nothing".to_owned(), |hover| hover.plain));
 }
 
 #[test]
-fn what_a_gpu_is_used_for() {
-    check_used(
+fn gpu_utilization() {
+    check_utilization(
         true,
         "conv(x)",
         expect![[r#"
@@ -143,7 +143,7 @@ fn what_a_gpu_is_used_for() {
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
     );
-    check_used(
+    check_utilization(
         true,
         "for x, y",
         expect![[r#"
@@ -158,7 +158,7 @@ fn what_a_gpu_is_used_for() {
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
     );
-    check_used(
+    check_utilization(
         true,
         "model(x)",
         expect![[r#"
@@ -175,8 +175,8 @@ fn what_a_gpu_is_used_for() {
 }
 
 #[test]
-fn what_a_processor_is_used_for() {
-    check_used(
+fn cpu_utilization() {
+    check_utilization(
         false,
         "conv(x)",
         expect![[r#"
@@ -193,7 +193,7 @@ fn what_a_processor_is_used_for() {
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
     );
-    check_used(
+    check_utilization(
         false,
         "for x, y",
         expect![[r#"
@@ -211,8 +211,8 @@ fn what_a_processor_is_used_for() {
 }
 
 #[test]
-fn what_functions_classes_and_the_modules_of_a_line_use_a_device_for() {
-    check_used(
+fn utilization_of_functions_classes_and_modules() {
+    check_utilization(
         true,
         "forward(self",
         expect![[r#"
@@ -223,7 +223,7 @@ fn what_functions_classes_and_the_modules_of_a_line_use_a_device_for() {
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
     );
-    check_used(
+    check_utilization(
         true,
         "def train",
         expect![[r#"
@@ -234,7 +234,7 @@ fn what_functions_classes_and_the_modules_of_a_line_use_a_device_for() {
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
     );
-    check_used(
+    check_utilization(
         true,
         "Net(nn",
         expect![[r#"
@@ -245,7 +245,7 @@ fn what_functions_classes_and_the_modules_of_a_line_use_a_device_for() {
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
     );
-    check_used(
+    check_utilization(
         true,
         "self.conv = ",
         expect![[r#"
@@ -257,7 +257,7 @@ fn what_functions_classes_and_the_modules_of_a_line_use_a_device_for() {
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
     );
-    check_used(
+    check_utilization(
         false,
         "forward(self",
         expect![[r#"
@@ -268,7 +268,7 @@ fn what_functions_classes_and_the_modules_of_a_line_use_a_device_for() {
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
     );
-    check_used(
+    check_utilization(
         false,
         "self.conv = ",
         expect![[r#"
@@ -318,12 +318,12 @@ fn finding(rule: &'static str) -> Finding {
 }
 
 #[test]
-fn cost_comes_first_then_its_cause_and_what_to_do() {
+fn the_cost_is_followed_by_its_cause_and_the_fix() {
     let (profile, costs, index) = costs(TRAIN, None);
     let found = finding("layout-copies");
-    let beside = Beside { findings: &[(&found, Some(&profile))], ..Beside::default() };
+    let context = Beside { findings: &[(&found, Some(&profile))], ..Beside::default() };
     let offset = index.text().find("conv(x)").unwrap();
-    let shown = hover(&profile, beside, &costs, &index, offset).unwrap();
+    let shown = hover(&profile, context, &costs, &index, offset).unwrap();
     expect![[r#"
             50 ms (50% of the iteration) · most expensive line
             The convolution pads: 5.0 ms per iteration (5%) · layout-copies
@@ -345,9 +345,9 @@ fn cost_comes_first_then_its_cause_and_what_to_do() {
 }
 
 #[test]
-fn no_hover_is_longer_than_a_person_reads() {
+fn hovers_have_a_maximum_length() {
     let (mut profile, costs, index) = costs(TRAIN, None);
-    used(&mut profile, true);
+    add_utilization(&mut profile, true);
     profile.notes = vec!["a note".to_owned(); 9];
     for line in profile.lines.iter_mut().flatten() {
         line.operators = line.operators.iter().cycle().take(9).cloned().collect();
@@ -356,11 +356,11 @@ fn no_hover_is_longer_than_a_person_reads() {
     let found: Vec<_> = found.iter().map(|one| (one, Some(&profile))).collect();
     let text = index.text();
     for findings in [&found[..0], &found[..1], &found[..]] {
-        let beside = Beside { findings, ..Beside::default() };
+        let context = Beside { findings, ..Beside::default() };
         for (at, _) in text.match_indices('\n') {
-            let Some(shown) = hover(&profile, beside, &costs, &index, at) else { continue };
+            let Some(shown) = hover(&profile, context, &costs, &index, at) else { continue };
             let lines = shown.plain.lines().filter(|line| !line.is_empty()).count();
-            assert!(lines <= LINES, "{lines} lines:\n{}", shown.plain);
+            assert!(lines <= MAX_LINES, "{lines} lines:\n{}", shown.plain);
             assert!(shown.plain.contains("measured on NVIDIA"), "{}", shown.plain);
         }
     }
@@ -379,7 +379,7 @@ fn a_changed_line() {
 }
 
 #[test]
-fn nothing_where_nothing_was_measured() {
+fn no_hover_without_a_measurement() {
     check("super()", expect![["nothing"]]);
     check("# One step", expect![["nothing"]]);
 }

@@ -1,6 +1,8 @@
 use super::*;
 use ridgeline_diagnose::finding::{Cost, Place};
-use ridgeline_profile::{FileFacts, FileId, IterationCost, ModuleId};
+use ridgeline_profile::{
+    DeviceTime, FileFacts, FileId, IterationCost, LineCost, ModuleId, OperatorCost,
+};
 use serde_json::Value;
 
 fn profile() -> Profile {
@@ -30,23 +32,23 @@ fn profile() -> Profile {
     }
 }
 
-/// Holds a value to a schema, as far as this schema uses the language: every key that is
-/// written is described, and every key that is required is written.
-fn hold(value: &Value, schema: &Value, root: &Value, path: &str) {
+/// Checks a value against a schema, for the parts of JSON Schema that this schema uses: every key
+/// that is written is described, and every required key is written.
+fn check_value(value: &Value, schema: &Value, root: &Value, path: &str) {
     if let Some(name) = schema["$ref"].as_str() {
         let definition = &root["$defs"][name.trim_start_matches("#/$defs/")];
-        return hold(value, definition, root, path);
+        return check_value(value, definition, root, path);
     }
     if let Some(choices) = schema["oneOf"].as_array() {
         let choice = choices.iter().find(|choice| (choice["type"] == "null") == value.is_null());
-        return hold(value, choice.expect("a choice"), root, path);
+        return check_value(value, choice.expect("a choice"), root, path);
     }
     match value {
         Value::Object(entries) => {
             for (key, value) in entries {
                 let described = &schema["properties"][key];
                 assert!(!described.is_null(), "{path}.{key} is not described");
-                hold(value, described, root, &format!("{path}.{key}"));
+                check_value(value, described, root, &format!("{path}.{key}"));
             }
             for key in schema["required"].as_array().into_iter().flatten() {
                 let key = key.as_str().expect("a key");
@@ -55,11 +57,11 @@ fn hold(value: &Value, schema: &Value, root: &Value, path: &str) {
         }
         Value::Array(entries) => {
             for (index, entry) in entries.iter().enumerate() {
-                hold(entry, &schema["items"], root, &format!("{path}[{index}]"));
+                check_value(entry, &schema["items"], root, &format!("{path}[{index}]"));
             }
         }
         _ => {
-            let of = |name: &str| match name {
+            let has_type = |name: &str| match name {
                 "integer" => value.is_u64() || value.is_i64(),
                 "number" => value.is_number(),
                 "string" => value.is_string(),
@@ -68,8 +70,8 @@ fn hold(value: &Value, schema: &Value, root: &Value, path: &str) {
                 _ => false,
             };
             let fits = match &schema["type"] {
-                Value::String(name) => of(name),
-                Value::Array(names) => names.iter().filter_map(Value::as_str).any(of),
+                Value::String(name) => has_type(name),
+                Value::Array(names) => names.iter().filter_map(Value::as_str).any(has_type),
                 _ => schema["const"] == *value,
             };
             assert!(fits, "{path}: {value} is not {schema}");
@@ -82,11 +84,11 @@ fn check_schema(document: &Document) {
     let schema = include_str!("../../../../docs/schema/profile.schema.json");
     let schema: Value = serde_json::from_str(schema).expect("a schema");
     let value = serde_json::to_value(document).expect("a document");
-    hold(&value, &schema, &schema, "");
+    check_value(&value, &schema, &schema, "");
 }
 
 #[test]
-fn what_is_written_is_what_the_schema_says() {
+fn documents_conform_to_the_schema() {
     check_schema(&document(&profile(), &[]));
     check_schema(&document(&Profile::default(), &[]));
     let finding = Finding {
@@ -101,7 +103,7 @@ fn what_is_written_is_what_the_schema_says() {
 }
 
 #[test]
-fn memory_is_told_by_when_it_was_made() {
+fn memory_is_split_by_time_of_allocation() {
     let mut profile = profile();
     profile.memory.made = MemoryByAge { before: 5, phases: [0, 7, 1, 0, 0] };
     let value = serde_json::to_value(document(&profile, &[])).expect("a document");
@@ -111,7 +113,7 @@ fn memory_is_told_by_when_it_was_made() {
 }
 
 #[test]
-fn an_analysis_always_says_what_the_gpu_did() {
+fn an_analysis_always_has_gpu_activity() {
     let document = analysis_document(&Profile::default(), &[], vec![]);
     let value = serde_json::to_value(document).expect("a document");
     assert_eq!(value["gpu"]["busy_ns"], 0);
@@ -119,7 +121,7 @@ fn an_analysis_always_says_what_the_gpu_did() {
 }
 
 #[test]
-fn findings_that_could_not_be_worked_out_are_unknown() {
+fn unavailable_findings_are_null() {
     let document = document(&profile(), &[]).with_findings(Err("no graph"), &profile());
     let value = serde_json::to_value(document).expect("a document");
     assert_eq!(value["findings"], Value::Null);
@@ -141,7 +143,7 @@ fn lines_of_one_statement_are_one_entry() {
 }
 
 #[test]
-fn another_text_than_the_one_that_ran_merges_nothing() {
+fn lines_are_not_merged_if_the_text_changed() {
     let mut profile = profile();
     profile.files[0].fingerprint = fingerprint("something else");
     let text = "loss = model(\n    batch,\n)\nstep()\n";
@@ -150,7 +152,7 @@ fn another_text_than_the_one_that_ran_merges_nothing() {
 }
 
 #[test]
-fn numbers_are_rounded_to_nanoseconds_and_always_numbers() {
+fn numbers_are_finite_and_rounded_to_nanoseconds() {
     assert_eq!(milliseconds(1_234_567.89), 1.234_568);
     assert_eq!(milliseconds(f64::NAN), 0.0);
 }

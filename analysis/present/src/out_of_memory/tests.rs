@@ -60,9 +60,9 @@ fn activations_fill_the_memory() {
 }
 
 #[test]
-fn the_lines_that_hold_most_are_named_with_what_they_hold() {
+fn the_lines_that_hold_most_are_labeled() {
     let places = in_forward().places();
-    let told: Vec<String> =
+    let lines: Vec<String> =
         places.iter().map(|(frame, text)| format!("{}: {text}", frame.line)).collect();
     expect![[r#"
             33: holds 18 GB of activations
@@ -70,7 +70,7 @@ fn the_lines_that_hold_most_are_named_with_what_they_hold() {
             20: holds 9.0 GB of activations
             21: holds 8.0 GB of activations
             22: holds 7.0 GB of activations"#]]
-    .assert_eq(&told.join("\n"));
+    .assert_eq(&lines.join("\n"));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn the_first_optimizer_step_allocates_the_state() {
 }
 
 #[test]
-fn memory_that_the_program_does_not_use_is_named() {
+fn memory_outside_the_program_is_listed() {
     let memory = OutOfMemory {
         other_processes_bytes: Some(30 * GB),
         outside_pytorch_bytes: Some(9 * GB),
@@ -142,12 +142,12 @@ fn one_tensor_may_be_larger_than_the_device() {
 }
 
 #[test]
-fn nothing_is_known() {
+fn nothing_known() {
     check(&OutOfMemory::default(), expect!["Out of memory"]);
 }
 
 #[test]
-fn absurd_numbers_are_shown_without_a_panic() {
+fn invalid_numbers_do_not_panic() {
     let memory = OutOfMemory {
         reserved_bytes: Some(0),
         allocated_bytes: Some(u64::MAX),

@@ -1,4 +1,4 @@
-//! The iteration at other batch sizes, as the document's `predictions.batch_size`.
+//! The batch-size sweep: `predictions.batch_size` of the document.
 
 use serde::Serialize;
 
@@ -8,26 +8,26 @@ use ridgeline_operators::range;
 use ridgeline_predict::batch_size::{Capacity, Curve, CurvePoint, Evidence, Whole};
 use ridgeline_profile::{FileId, Profile};
 
-/// What is known of other batch sizes.
+/// The measurements and estimates at other batch sizes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchSizes {
-    /// More is being found out.
+    /// Whether more measurements are running.
     pub is_measuring: bool,
-    /// Why not, or what cannot be told: a sentence.
+    /// Why there is no prediction, or what is unknown: a sentence.
     pub message: Option<String>,
-    /// The batch size as the text says it now; where it says none, as the run found it.
+    /// The batch size in the current text, or that of the run if the text does not state it.
     pub current: u64,
-    /// Where it is written.
+    /// The place where it is set.
     pub site: Option<Site>,
     /// Why it cannot be edited.
     pub refusal: Option<String>,
     /// Runs and estimates.
     pub evidence: Evidence,
-    /// What the device holds.
+    /// The memory of the device.
     pub capacity: Option<Capacity>,
 }
 
-/// Where the batch size is written.
+/// The place where the batch size is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Site {
     /// `batch_size=32`.
@@ -36,17 +36,17 @@ pub struct Site {
     pub file: String,
     /// Counted from 1.
     pub line: u32,
-    /// What else a person should know.
+    /// A note for the user.
     pub note: Option<String>,
 }
 
 /// `predictions.batch_size`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Shown {
+pub(super) struct BatchSizeEntry {
     state: &'static str,
     message: Option<String>,
     current: u64,
-    site: Option<ShownSite>,
+    site: Option<SiteEntry>,
     refusal: Option<String>,
     points: Vec<Point>,
     capacity_bytes: Option<u64>,
@@ -55,7 +55,7 @@ pub(super) struct Shown {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct ShownSite {
+struct SiteEntry {
     text: String,
     place: Option<Place>,
     note: Option<String>,
@@ -97,8 +97,8 @@ impl From<Whole> for WholeRange {
     }
 }
 
-impl Shown {
-    pub(super) fn of(sizes: &BatchSizes, profile: Option<&Profile>) -> Shown {
+impl BatchSizeEntry {
+    pub(super) fn of(sizes: &BatchSizes, profile: Option<&Profile>) -> BatchSizeEntry {
         let sentence = |text: &String| shorten(&clean(text), 500);
         let curve = Curve::fit(&sizes.evidence);
         let largest = match (&curve, sizes.capacity) {
@@ -111,7 +111,7 @@ impl Shown {
             .and_then(|curve| curve.saturation(largest.map(|largest| largest.value)));
         let points = curve.as_ref().map(|curve| curve.points(sizes.current, sizes.capacity));
         let why = curve.as_ref().err().map(ToString::to_string);
-        Shown {
+        BatchSizeEntry {
             state: match (sizes.is_measuring, curve.is_ok()) {
                 (true, _) => "measuring",
                 (false, true) => "ready",
@@ -119,7 +119,7 @@ impl Shown {
             },
             message: sizes.message.as_ref().map(sentence).or(why.filter(|_| !sizes.is_measuring)),
             current: sizes.current,
-            site: sizes.site.as_ref().map(|site| ShownSite::of(site, profile)),
+            site: sizes.site.as_ref().map(|site| SiteEntry::of(site, profile)),
             refusal: sizes.refusal.as_ref().map(sentence),
             points: points.unwrap_or_default().iter().map(Point::of).collect(),
             capacity_bytes: sizes.capacity.map(Capacity::left),
@@ -129,14 +129,14 @@ impl Shown {
     }
 }
 
-impl ShownSite {
-    fn of(site: &Site, profile: Option<&Profile>) -> ShownSite {
-        // A file of settings is none that ran, so that there is nothing to jump to.
+impl SiteEntry {
+    fn of(site: &Site, profile: Option<&Profile>) -> SiteEntry {
+        // A configuration file is not among the files that ran, so there is no place to jump to.
         let place = profile.and_then(|profile| {
             let file = profile.files.iter().position(|file| file.path == site.file)?;
             Place::of(profile, FileId(u32::try_from(file).ok()?), site.line)
         });
-        ShownSite { text: name(&site.text), place, note: site.note.as_deref().map(name) }
+        SiteEntry { text: name(&site.text), place, note: site.note.as_deref().map(name) }
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_curve_with_its_largest_batch() {
-        let shown = serde_json::to_value(Shown::of(&sizes(), None)).expect("JSON");
+        let shown = serde_json::to_value(BatchSizeEntry::of(&sizes(), None)).expect("JSON");
         assert_eq!(shown["state"], "ready");
         assert_eq!(shown["largest"]["value"], 100);
         assert_eq!(shown["capacity_bytes"], 1_100_000);
@@ -187,17 +187,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_one_run() {
+    fn a_single_run_allows_no_prediction() {
         let mut sizes = sizes();
         sizes.evidence.runs.truncate(1);
-        let shown = serde_json::to_value(Shown::of(&sizes, None)).expect("JSON");
+        let shown = serde_json::to_value(BatchSizeEntry::of(&sizes, None)).expect("JSON");
         assert_eq!(shown["state"], "unavailable");
         assert_eq!(
             shown["message"],
             "only one batch size was measured, which does not allow a prediction for others"
         );
         sizes.is_measuring = true;
-        let shown = serde_json::to_value(Shown::of(&sizes, None)).expect("JSON");
+        let shown = serde_json::to_value(BatchSizeEntry::of(&sizes, None)).expect("JSON");
         assert_eq!((&shown["state"], shown["message"].is_null()), (&"measuring".into(), true));
     }
 }

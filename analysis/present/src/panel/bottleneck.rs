@@ -1,4 +1,4 @@
-//! The bottleneck of the iteration, and what its parts get out of the device.
+//! The bottleneck of the iteration, and the utilization of its parts.
 
 use serde::Serialize;
 
@@ -8,41 +8,41 @@ use ridgeline_profile::{Phase, Profile};
 
 /// The bottleneck of the iteration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct BottleneckShown {
-    /// The share in which a GPU was busy; null on a CPU.
+pub(super) struct BottleneckEntry {
+    /// The share of the iteration during which the GPU was busy; null on a CPU.
     gpu_busy: Option<f64>,
-    /// The cause whose removal saves most; null where none dominates, or it is unknown.
+    /// The cause whose removal saves most; null if none dominates or the bottleneck is unknown.
     verdict: Option<&'static str>,
-    /// The verdict in words.
+    /// The verdict as text.
     text: String,
-    /// The largest first, that of the whole host last. They overlap.
-    savings: Vec<SavingShown>,
+    /// Largest first, with the saving for the whole host last. They overlap.
+    savings: Vec<SavingEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct SavingShown {
+struct SavingEntry {
     cause: &'static str,
     label: &'static str,
     at_most_share: f64,
     at_most_ns: u64,
-    /// Where it comes from, in words: lines, else operators.
+    /// The source of the saving as text: lines, or operators if no lines are known.
     evidence: String,
-    /// The line that has most of it.
+    /// The line that accounts for most of it.
     place: Option<Place>,
 }
 
-/// What a part of the iteration gets out of the device.
+/// The utilization of a part of the iteration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct PartShown {
+pub(super) struct PartEntry {
     name: &'static str,
     facts: Vec<String>,
 }
 
-/// The bottleneck of a profile's iteration, where it could be replayed.
-pub(super) fn shown(profile: &Profile) -> Option<BottleneckShown> {
+/// Returns the bottleneck of a profile. `None` if the iteration could not be replayed.
+pub(super) fn shown(profile: &Profile) -> Option<BottleneckEntry> {
     let found = profile.bottleneck.as_ref()?;
     let on_gpu = found.gpu_busy.is_some();
-    let savings = bottleneck::shown(found).map(|saving| SavingShown {
+    let savings = bottleneck::shown(found).map(|saving| SavingEntry {
         cause: saving.cause.key(),
         label: bottleneck::label(saving.cause, on_gpu),
         at_most_share: finite(saving.share),
@@ -50,7 +50,7 @@ pub(super) fn shown(profile: &Profile) -> Option<BottleneckShown> {
         evidence: bottleneck::evidence(saving, profile),
         place: saving.lines.first().and_then(|((file, line), _)| Place::of(profile, *file, *line)),
     });
-    Some(BottleneckShown {
+    Some(BottleneckEntry {
         gpu_busy: found.gpu_busy.map(finite),
         verdict: bottleneck::verdict_key(found),
         text: bottleneck::verdict(found, profile),
@@ -58,15 +58,15 @@ pub(super) fn shown(profile: &Profile) -> Option<BottleneckShown> {
     })
 }
 
-/// The iteration and the phases of which there is something to say.
-pub(super) fn parts(profile: &Profile) -> Vec<PartShown> {
+/// Returns the iteration and the phases that have facts.
+pub(super) fn parts(profile: &Profile) -> Vec<PartEntry> {
     let Some(metrics) = &profile.metrics else { return Vec::new() };
-    let whole = PartShown {
+    let iteration = PartEntry {
         name: "iteration",
         facts: explained::facts(&metrics.whole, metrics.iteration_ns, profile, metrics.on_gpu),
     };
     let phases = Phase::ALL
-        .map(|phase| PartShown { name: phase.name(), facts: explained::of_phase(phase, profile) });
-    let parts = std::iter::once(whole).chain(phases);
+        .map(|phase| PartEntry { name: phase.name(), facts: explained::of_phase(phase, profile) });
+    let parts = std::iter::once(iteration).chain(phases);
     parts.filter(|part| !part.facts.is_empty()).collect()
 }

@@ -1,8 +1,8 @@
-//! Where time and memory go, as trees: by module, by line and by phase.
+//! Time and memory as trees: by module, by line and by phase.
 //!
-//! What a node says includes its children, and what is left is its own. The leaves are whole
-//! numbers that neither overlap nor leave anything out, so the roots of each tree add up to the
-//! iteration (but for the rounding of each leaf to a nanosecond) and to the peak.
+//! A node includes its children; the remainder is its self cost. The leaves are whole numbers that
+//! neither overlap nor omit anything, so the roots of each tree add up to the iteration (up to
+//! rounding each leaf to a nanosecond) and to the peak.
 
 use std::collections::HashMap;
 
@@ -16,12 +16,12 @@ use ridgeline_profile::{
     FileId, LineCost, MemoryByKind, Phase, PhaseTimes, Profile, Provenance, Untracked,
 };
 
-/// Of less than this share of the peak it is not told what it is.
-const LEAST: f64 = 0.01;
-/// What is alive at the peak and was made by no line of the user.
+/// Memory below this share of the peak is not split by kind.
+const MIN_PEAK_SHARE: f64 = 0.01;
+/// Memory alive at the peak that no line of the user allocated.
 const NO_LINE: &str = "not attributed to a line";
 
-/// All breakdowns; modules only where there are some.
+/// Returns all breakdowns; the one by module only if there are modules.
 pub(super) fn all(profile: &Profile, texts: &[Option<&str>]) -> Vec<Breakdown> {
     let code = Code::new(profile, texts);
     let mut all = Vec::new();
@@ -43,7 +43,7 @@ fn by_module(profile: &Profile) -> Tree {
                 last => name(last),
             },
             detail: name(&module.type_name),
-            // Whatever else a profile says, a parent comes before its children.
+            // `Tree::add` makes a module with a parent that does not come before it a root.
             parent: module.parent.map_or(-1, |parent| i64::from(parent.0)),
             memory_bytes: module.self_memory.total(),
             phases: phases(&module.self_time),
@@ -65,14 +65,14 @@ fn by_line(profile: &Profile, code: &Code<'_>) -> Tree {
     let mut tree = Tree::default();
     for (file, path, lines) in files(profile) {
         let place = Place::of(profile, file, 1);
-        let of_file = Node { name: name(path), parent: -1, place, ..Node::default() };
-        let of_file = tree.add(of_file);
+        let file_node = Node { name: name(path), parent: -1, place, ..Node::default() };
+        let file_node = tree.add(file_node);
         let mut functions = HashMap::new();
         for line in lines {
             let place = Place::of(profile, file, line.line);
             let parent = *functions.entry(line.scope.as_str()).or_insert_with(|| {
                 let name = function_name(&line.scope);
-                tree.add(Node { name, parent: of_file, place, ..Node::default() })
+                tree.add(Node { name, parent: file_node, place, ..Node::default() })
             });
             tree.add(Node {
                 parent,
@@ -85,12 +85,12 @@ fn by_line(profile: &Profile, code: &Code<'_>) -> Tree {
                     line.self_time.total(),
                     profile,
                 ),
-                ..of_line(line, file, path, code)
+                ..line_node(line, file, path, code)
             });
         }
     }
     for part in &profile.untracked {
-        tree.add(of_untracked(part, -1));
+        tree.add(untracked_node(part, -1));
     }
     let rest = tree.rest([0; 5], profile.memory.peak_bytes);
     tree.add(Node { name: NO_LINE.to_owned(), parent: -1, ..rest });
@@ -102,8 +102,8 @@ fn by_phase(profile: &Profile, code: &Code<'_>) -> Tree {
     for phase in Phase::ALL.map(Some).into_iter().chain([None]) {
         let phase_name = phase.map_or("before the step", Phase::name);
         let facts = phase.map_or_else(Vec::new, |phase| explained::of_phase(phase, profile));
-        let of_phase = Node { name: phase_name.to_owned(), parent: -1, facts, ..Node::default() };
-        let root = tree.add(of_phase);
+        let phase_node = Node { name: phase_name.to_owned(), parent: -1, facts, ..Node::default() };
+        let root = tree.add(phase_node);
         let mut without_line = profile.memory.made.get(phase);
         for (file, path, lines) in files(profile) {
             let mut functions = HashMap::new();
@@ -120,12 +120,12 @@ fn by_phase(profile: &Profile, code: &Code<'_>) -> Tree {
                     tree.add(Node { name, detail, parent: root, place, ..Node::default() })
                 });
                 let phases = in_phase(phase, time_ns);
-                let node = of_line(line, file, path, code);
+                let node = line_node(line, file, path, code);
                 tree.add(Node { parent, place, memory_bytes, phases, ..node });
             }
         }
         for part in profile.untracked.iter().filter(|part| Some(part.phase) == phase) {
-            tree.add(of_untracked(part, root));
+            tree.add(untracked_node(part, root));
         }
         let name = NO_LINE.to_owned();
         tree.add(Node { name, parent: root, memory_bytes: without_line, ..Node::default() });
@@ -133,8 +133,8 @@ fn by_phase(profile: &Profile, code: &Code<'_>) -> Tree {
     tree
 }
 
-/// What is the same about a line in every tree.
-fn of_line(line: &LineCost, file: FileId, path: &str, code: &Code<'_>) -> Node {
+/// Returns the parts of a line's node that are the same in every tree.
+fn line_node(line: &LineCost, file: FileId, path: &str, code: &Code<'_>) -> Node {
     Node {
         name: format!("{}:{}", file_name(path), line.line),
         detail: code.of(file, line.line),
@@ -144,7 +144,7 @@ fn of_line(line: &LineCost, file: FileId, path: &str, code: &Code<'_>) -> Node {
     }
 }
 
-fn of_untracked(part: &Untracked, parent: i64) -> Node {
+fn untracked_node(part: &Untracked, parent: i64) -> Node {
     let phases = in_phase(Some(part.phase), whole(part.time_ns));
     Node { name: name(&part.name), parent, phases, ..Node::default() }
 }
@@ -153,7 +153,7 @@ fn in_phase(phase: Option<Phase>, time_ns: u64) -> [u64; 5] {
     Phase::ALL.map(|each| if Some(each) == phase { time_ns } else { 0 })
 }
 
-/// The files that have lines, with their paths.
+/// Returns the files that have lines, with their paths.
 fn files(profile: &Profile) -> impl Iterator<Item = (FileId, &str, &[LineCost])> {
     let lines = (0_u32..).map(FileId).zip(&profile.files).zip(&profile.lines);
     lines
@@ -165,7 +165,8 @@ fn file_name(path: &str) -> String {
     name(path.rsplit('/').next().unwrap_or(path))
 }
 
-/// Lines without a scope did not run: they hold what the modules own that were made there.
+/// The name of a scope. Lines without a scope did not run: their memory is owned by the modules
+/// created there.
 fn function_name(scope: &str) -> String {
     match scope {
         "" => "module construction".to_owned(),
@@ -174,9 +175,13 @@ fn function_name(scope: &str) -> String {
     }
 }
 
-/// Nothing of what is hardly any.
+/// The memory by kind; empty if it is negligible.
 fn holds(memory: &MemoryByKind, profile: &Profile) -> String {
-    if share_of_peak(memory.total(), profile) < LEAST { String::new() } else { kinds(memory) }
+    if share_of_peak(memory.total(), profile) < MIN_PEAK_SHARE {
+        String::new()
+    } else {
+        kinds(memory)
+    }
 }
 
 fn calls(calls: f64) -> Option<f64> {

@@ -1,103 +1,104 @@
-//! What changed since an earlier run, and whether that is more than noise: as `compare` tells it.
+//! Changes since an earlier run, and whether they exceed noise, as `compare` reports them.
 
 use serde::Serialize;
 
 use super::{PanelInput, RunRecord, name};
 use ridgeline_base::units;
-use ridgeline_compare::change::{Measure, Verdict as Told};
+use ridgeline_compare::change::{Measure, Verdict as CompareVerdict};
 use ridgeline_compare::run::Run;
 use ridgeline_compare::{Comparison, compare};
 use ridgeline_profile::Profile;
 
-/// Since an earlier run.
+/// A change since an earlier run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// `+4%`.
     pub text: String,
-    /// Now over then.
+    /// The current value divided by the earlier one.
     pub ratio: f64,
-    /// What to think of it.
+    /// Whether it is an improvement.
     pub verdict: Verdict,
 }
 
-/// What a change means for a person who wants a fast program.
+/// Whether a change makes the program better or worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// For the better, beyond noise.
+    /// Better, beyond noise.
     Better,
-    /// For the worse, beyond noise.
+    /// Worse, beyond noise.
     Worse,
     /// Within noise.
     Same,
-    /// Beyond the noise within each run, but the same code ran: most likely the machine differed.
+    /// Beyond the noise within each run, but with the same code: most likely the machine differed.
     #[serde(rename = "same_code")]
     SameCode,
 }
 
-/// Which way a number should go.
+/// The direction in which a number improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// A rate.
+    /// For rates.
     Higher,
-    /// A cost.
+    /// For costs.
     Lower,
 }
 
 /// The runs that the current one is compared with.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Against<'a> {
+pub(super) struct Baselines<'a> {
     current: Option<&'a RunRecord>,
-    /// The run before.
+    /// The previous run.
     pub last: Option<Earlier<'a>>,
-    /// The newest one before it of the text of the commit that HEAD was.
+    /// The latest earlier run of the text at HEAD.
     pub head: Option<Earlier<'a>>,
 }
 
-/// One of them.
+/// An earlier run.
 #[derive(Clone, Debug)]
 pub(super) struct Earlier<'a> {
     pub record: &'a RunRecord,
-    /// Nothing where what it cost is not kept.
+    /// `None` if the costs of the run are not stored.
     comparison: Option<Comparison>,
 }
 
-impl<'a> Against<'a> {
-    /// As `compare` does it. The history is newest first and begins with the profile's own run.
-    pub(super) fn of(input: &PanelInput<'a>, profile: &Profile) -> Against<'a> {
+impl<'a> Baselines<'a> {
+    /// Compares as `compare` does. The history is newest first and begins with the run of
+    /// `profile`.
+    pub(super) fn of(input: &PanelInput<'a>, profile: &Profile) -> Baselines<'a> {
         let Some((current, others)) = input.history.split_first() else {
-            return Against::default();
+            return Baselines::default();
         };
         let now = Run::of(profile);
-        let earlier = |record: &'a RunRecord, kept: Option<&Run>| Earlier {
+        let earlier = |record: &'a RunRecord, stored: Option<&Run>| Earlier {
             record,
-            comparison: kept.map(|before| compare(before, &now)),
+            comparison: stored.map(|before| compare(before, &now)),
         };
         let head_unix_ms = profile.since.as_ref().and_then(|since| since.head_unix_ms);
         let head = others.iter().find(|run| Some(run.when_unix_ms) == head_unix_ms);
-        Against {
+        Baselines {
             current: Some(current),
             last: others.first().map(|last| earlier(last, input.last)),
             head: head.map(|head| earlier(head, input.head)),
         }
     }
 
-    /// `the run 3 minutes earlier, batch of 16`.
+    /// `the run 3 minutes earlier, batch size 16`.
     pub(super) fn describe(&self, run: &RunRecord) -> String {
         let earlier_ms =
             self.current.map_or(0, |now| now.when_unix_ms.saturating_sub(run.when_unix_ms));
         format!("the run {}{}", earlier(earlier_ms), self.differences(run))
     }
 
-    /// `a1b2c3d, batch of 16`: the commit that HEAD was, with what its run did otherwise.
+    /// `a1b2c3d, batch size 16`: the commit at HEAD, with the differences of its run.
     pub(super) fn describe_head(&self, run: &RunRecord) -> String {
         let head = self.current.and_then(|current| current.commit.as_deref()).unwrap_or_default();
         let commit: String = head.chars().take(7).collect();
         format!("{}{}", name(&commit), self.differences(run))
     }
 
-    /// What makes the two runs unlike.
+    /// The differences in batch size, device and number of ranks.
     fn differences(&self, run: &RunRecord) -> String {
         let Some(current) = self.current else { return String::new() };
         let mut text = String::new();
@@ -109,7 +110,7 @@ impl<'a> Against<'a> {
         if run.device != current.device {
             text.push_str(&format!(", on {}", name(&run.device)));
         }
-        // Whether the two had as many ranks is not known of a run of before it was kept.
+        // Old records do not have the number of ranks.
         if let Some(ranks) = run.world_size.filter(|_| current.world_size.is_some())
             && run.world_size != current.world_size
         {
@@ -120,7 +121,8 @@ impl<'a> Against<'a> {
 }
 
 impl Change {
-    /// Of a number of both runs; nothing where the two cannot be compared, or nothing can be told.
+    /// Returns the change of a number. `None` if the runs cannot be compared or the change is
+    /// unknown.
     pub(super) fn of(
         earlier: Option<&Earlier<'_>>,
         number: impl Fn(&Comparison) -> Measure,
@@ -129,17 +131,19 @@ impl Change {
         let measure = number(comparison);
         let ratio = measure.ratio.filter(|ratio| *ratio > 0.0)?;
         let verdict = match measure.verdict {
-            Told::Faster | Told::Slower if comparison.is_same_code() => Verdict::SameCode,
-            Told::Faster | Told::Smaller => Verdict::Better,
-            Told::Slower | Told::Larger => Verdict::Worse,
-            Told::WithinNoise => Verdict::Same,
-            Told::New | Told::Gone | Told::Unknown => return None,
+            CompareVerdict::Faster | CompareVerdict::Slower if comparison.is_same_code() => {
+                Verdict::SameCode
+            }
+            CompareVerdict::Faster | CompareVerdict::Smaller => Verdict::Better,
+            CompareVerdict::Slower | CompareVerdict::Larger => Verdict::Worse,
+            CompareVerdict::WithinNoise => Verdict::Same,
+            CompareVerdict::New | CompareVerdict::Gone | CompareVerdict::Unknown => return None,
         };
         Some(Change { text: units::difference(ratio), ratio, verdict })
     }
 }
 
-/// `3 minutes earlier`.
+/// Formats a time difference: `3 minutes earlier`.
 fn earlier(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     let (count, unit) = match seconds {
@@ -162,7 +166,7 @@ mod tests {
 
     const MINUTE: u64 = 60_000;
 
-    /// A run of other code, some minutes earlier, that took so many times as long.
+    /// Returns a run of different code, `minutes` earlier, that took `factor` times as long.
     fn earlier_run(minutes: u64, factor: f64) -> (RunRecord, Run) {
         let (_, profile) = profile(TRAIN);
         let record = RunRecord {
@@ -176,8 +180,9 @@ mod tests {
         (record, run)
     }
 
-    /// What the panel says of the last run and of HEAD's, of each of the headline's numbers.
-    fn told(
+    /// Returns the description of the last run or of the run at HEAD, and the changes of the
+    /// headline's numbers.
+    fn described_changes(
         (record, run): &(RunRecord, Run),
         head: bool,
     ) -> (Option<String>, Vec<(String, Verdict)>) {
@@ -186,24 +191,24 @@ mod tests {
         profile.since = Some(Arc::new(Since { head_unix_ms, ..Since::default() }));
         let commit = Some("a1b2c3d4e5".to_owned());
         let now = RunRecord { commit, ..RunRecord::of(&profile, 100 * MINUTE) };
-        // The one between is the last one where HEAD's is asked for.
+        // If HEAD is requested, the last run is a different one.
         let between = RunRecord { when_unix_ms: 99 * MINUTE, ..now.clone() };
         let history = match head {
             true => vec![now, between, record.clone()],
             false => vec![now, record.clone()],
         };
-        let kept = Some(run);
+        let stored = Some(run);
         let input = PanelInput {
             history: &history,
-            last: kept.filter(|_| !head),
-            head: kept.filter(|_| head),
+            last: stored.filter(|_| !head),
+            head: stored.filter(|_| head),
             ..PanelInput::default()
         };
-        let against = Against::of(&input, &profile);
-        let shown = if head { against.head.as_ref() } else { against.last.as_ref() };
+        let baselines = Baselines::of(&input, &profile);
+        let shown = if head { baselines.head.as_ref() } else { baselines.last.as_ref() };
         let described = shown.map(|earlier| match head {
-            true => against.describe_head(earlier.record),
-            false => against.describe(earlier.record),
+            true => baselines.describe_head(earlier.record),
+            false => baselines.describe(earlier.record),
         });
         let numbers: [fn(&Comparison) -> Measure; 3] =
             [|found| found.throughput, |found| found.time, |found| found.peak];
@@ -211,18 +216,18 @@ mod tests {
         (described, changes.map(|change| (change.text, change.verdict)).collect())
     }
 
-    fn changes(of: [(&str, Verdict); 3]) -> Vec<(String, Verdict)> {
-        of.map(|(text, verdict)| (text.to_owned(), verdict)).to_vec()
+    fn changes(expected: [(&str, Verdict); 3]) -> Vec<(String, Verdict)> {
+        expected.map(|(text, verdict)| (text.to_owned(), verdict)).to_vec()
     }
 
     #[test]
-    fn a_change_is_what_compare_says() {
-        let (described, found) = told(&earlier_run(3, 2.0), false);
+    fn changes_agree_with_compare() {
+        let (described, found) = described_changes(&earlier_run(3, 2.0), false);
         assert_eq!(described.as_deref(), Some("the run 3 minutes earlier"));
         let (better, same) = (Verdict::Better, Verdict::Same);
         assert_eq!(found, changes([("+100%", better), ("−50%", better), ("±0%", same)]));
-        // Less than two runs of one text differ by.
-        let (_, found) = told(&earlier_run(3, 0.97), false);
+        // Within the noise between two runs of one text.
+        let (_, found) = described_changes(&earlier_run(3, 0.97), false);
         assert_eq!(found, changes([("−3%", same), ("+3%", same), ("±0%", same)]));
     }
 
@@ -231,54 +236,54 @@ mod tests {
         let (record, mut run) = earlier_run(3, 2.0);
         run.text = Run::of(&profile(TRAIN).1).text;
         assert!(run.text.is_some());
-        let (_, found) = told(&(record, run), false);
+        let (_, found) = described_changes(&(record, run), false);
         let (machine, same) = (Verdict::SameCode, Verdict::Same);
         assert_eq!(found, changes([("+100%", machine), ("−50%", machine), ("±0%", same)]));
     }
 
     #[test]
-    fn heads_run_has_its_text_and_maybe_the_name_of_an_older_commit() {
-        let (described, found) = told(&earlier_run(3, 0.5), true);
+    fn the_run_at_head_is_named_by_the_current_commit() {
+        let (described, found) = described_changes(&earlier_run(3, 0.5), true);
         assert_eq!(described.as_deref(), Some("a1b2c3d"));
         assert_eq!(found[1], ("+100%".to_owned(), Verdict::Worse));
     }
 
     #[test]
-    fn another_batch_size_leaves_only_throughput_to_compare() {
+    fn only_throughput_is_compared_across_batch_sizes() {
         let (mut record, mut run) = earlier_run(0, 0.5);
         (record.batch_size, run.batch_size) = (Some(16), Some(16));
-        let (described, found) = told(&(record, run), false);
+        let (described, found) = described_changes(&(record, run), false);
         assert_eq!(described.as_deref(), Some("the run just before, batch size 16"));
         assert_eq!(found, [("±0%".to_owned(), Verdict::Same)]);
     }
 
     #[test]
-    fn another_device_and_another_number_of_ranks_are_named() {
+    fn a_different_device_and_number_of_ranks_are_named() {
         let (mut record, mut run) = earlier_run(3, 2.0);
         record.device = "NVIDIA A100".to_owned();
         run.device.clone_from(&record.device);
         (record.world_size, run.world_size) = (Some(4), Some(4));
-        let (described, found) = told(&(record, run), false);
+        let (described, found) = described_changes(&(record, run), false);
         let expected = "the run 3 minutes earlier, on NVIDIA A100, on 4 ranks";
         assert_eq!((described.as_deref(), found.len()), (Some(expected), 0));
     }
 
     #[test]
-    fn what_is_not_kept_is_not_compared() {
+    fn runs_without_stored_costs_are_not_compared() {
         let (_, profile) = profile(TRAIN);
         let history = [earlier_run(0, 1.0).0, earlier_run(3, 1.0).0];
         let input = PanelInput { history: &history, ..PanelInput::default() };
-        let against = Against::of(&input, &profile);
-        assert!(against.last.is_some() && against.head.is_none());
-        assert_eq!(Change::of(against.last.as_ref(), |found| found.time), None);
-        assert!(Against::of(&PanelInput::default(), &profile).last.is_none());
+        let baselines = Baselines::of(&input, &profile);
+        assert!(baselines.last.is_some() && baselines.head.is_none());
+        assert_eq!(Change::of(baselines.last.as_ref(), |found| found.time), None);
+        assert!(Baselines::of(&PanelInput::default(), &profile).last.is_none());
     }
 
     #[test]
-    fn how_long_ago_is_told_in_one_unit() {
-        let told = [0, 90_000, 150_000, 7_200_000, 200_000_000].map(earlier);
+    fn time_differences_have_one_unit() {
+        let described_changes = [0, 90_000, 150_000, 7_200_000, 200_000_000].map(earlier);
         assert_eq!(
-            told,
+            described_changes,
             [
                 "just before",
                 "90 seconds earlier",

@@ -1,13 +1,13 @@
-//! The code of the lines that cost something.
+//! The code of the lines in the breakdowns.
 
 use ridgeline_base::printable::{clean, shorten};
 use ridgeline_profile::{FileId, Profile};
 use ridgeline_python::Lines;
 
-/// How much of a line's code is shown.
-const CODE_CHARACTERS: usize = 120;
+/// Maximum length of a line's code, in characters.
+const MAX_CODE: usize = 120;
 
-/// The code of lines, where today's text still is what ran.
+/// The code of lines whose current text is what ran.
 pub(super) struct Code<'a> {
     profile: &'a Profile,
     texts: &'a [Option<&'a str>],
@@ -20,9 +20,9 @@ impl<'a> Code<'a> {
         Code { profile, texts, lines }
     }
 
-    /// Empty where the text that ran is not at hand.
+    /// Returns the code of a line; empty if the text that ran is not available.
     pub(super) fn of(&self, file: FileId, line: u32) -> String {
-        self.find(file, line).map(|code| shorten(&clean(code), CODE_CHARACTERS)).unwrap_or_default()
+        self.find(file, line).map(|code| shorten(&clean(code), MAX_CODE)).unwrap_or_default()
     }
 
     fn find(&self, file: FileId, line: u32) -> Option<&str> {

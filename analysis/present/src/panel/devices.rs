@@ -1,4 +1,4 @@
-//! The iteration on every GPU that is known, as the document's `predictions.devices`.
+//! The iteration on every known GPU: `predictions.devices` of the document.
 
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ struct Device {
     note: Option<String>,
 }
 
-/// Of numbers that JSON has.
+/// A range of finite numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Range {
     low: f64,
@@ -52,7 +52,7 @@ impl From<range::Range> for Range {
 }
 
 impl Devices {
-    /// Of a comparison.
+    /// Returns the entry of a comparison.
     pub fn of(comparison: &Comparison) -> Devices {
         Devices {
             from: comparison.from.as_deref().map(name),
@@ -86,7 +86,7 @@ fn device(row: &Row) -> Device {
         fits: row.fits(),
         usd_per_hour: price.map(|price| finite(price.usd_per_hour)),
         price_date: price.and_then(|price| price.date.as_deref()).map(name),
-        // A person's own price names no source.
+        // Prices from the user's settings have no source.
         price_from: price.map(|price| if price.source.is_some() { "list" } else { "settings" }),
         usd_per_million_samples: range(row.usd_per_million_samples),
         usd_per_epoch: range(row.usd_per_epoch),

@@ -1,4 +1,4 @@
-//! What was found to be slow or wasteful, as the document's `findings`.
+//! The findings of a measurement: `findings` of the document.
 
 use serde::Serialize;
 
@@ -9,35 +9,34 @@ use ridgeline_diagnose::finding::Finding;
 use ridgeline_diagnose::severity::severity;
 use ridgeline_profile::{FileId, Profile};
 
-/// So many are told.
-const MOST: usize = 200;
-/// So many places of each.
-const MOST_RELATED: usize = 16;
-/// Characters of a sentence.
-const CHARACTERS: usize = 1000;
+/// The maximum number of findings in the document.
+const MAX_FINDINGS: usize = 200;
+/// The maximum number of related places of a finding.
+const MAX_RELATED: usize = 16;
+/// Maximum length of a sentence, in characters.
+const MAX_SENTENCE: usize = 1000;
 
-/// What was found in a measurement.
+/// The findings of a measurement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
-    /// The costliest first.
+    /// Most expensive first.
     pub found: Vec<Found>,
-    /// What goes on, or why there is nothing: a sentence.
+    /// The current activity, or why there are no findings: a sentence.
     pub message: Option<String>,
 }
 
-/// One finding.
+/// A finding and its edit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// What was found.
     pub finding: Finding,
-    /// Whether the edit that mends it can be made in today's text, or why not; nothing where there is
-    /// none.
+    /// Whether the edit that fixes it can be applied to the current text, or why not. `None` if
+    /// there is no edit.
     pub edit: Option<Result<(), String>>,
 }
 
 /// `findings`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Shown {
+pub(super) struct FindingsEntry {
     message: Option<String>,
     rows: Vec<Row>,
     left_out: usize,
@@ -74,12 +73,17 @@ struct Fix {
     why: Option<String>,
 }
 
-impl Shown {
-    pub(super) fn of(findings: &Findings, profile: &Profile) -> Shown {
-        Shown {
+impl FindingsEntry {
+    pub(super) fn of(findings: &Findings, profile: &Profile) -> FindingsEntry {
+        FindingsEntry {
             message: findings.message.as_deref().map(sentence),
-            rows: findings.found.iter().take(MOST).map(|found| Row::of(found, profile)).collect(),
-            left_out: findings.found.len().saturating_sub(MOST),
+            rows: findings
+                .found
+                .iter()
+                .take(MAX_FINDINGS)
+                .map(|found| Row::of(found, profile))
+                .collect(),
+            left_out: findings.found.len().saturating_sub(MAX_FINDINGS),
         }
     }
 }
@@ -88,7 +92,7 @@ impl Row {
     fn of(found: &Found, profile: &Profile) -> Row {
         let finding = &found.finding;
         let known = |value: f64| Some(finite(value)).filter(|value| *value > 0.0);
-        let related = finding.related.iter().take(MOST_RELATED);
+        let related = finding.related.iter().take(MAX_RELATED);
         Row {
             rule: name(finding.rule),
             severity: severity(finding, Some(profile)).name(),
@@ -98,12 +102,12 @@ impl Row {
             time_ns: finding.cost.and_then(|cost| known(cost.time_ns)),
             bytes: finding.cost.and_then(|cost| known(cost.bytes)),
             is_predicted: finding.cost.is_some_and(|cost| cost.is_predicted),
-            r#where: told(&finding.at.path, finding.at.line),
+            r#where: place_text(&finding.at.path, finding.at.line),
             place: place(profile, &finding.at.path, finding.at.line),
             related: related
                 .map(|(at, text)| Related {
                     text: sentence(text),
-                    r#where: told(&at.path, at.line),
+                    r#where: place_text(&at.path, at.line),
                     place: place(profile, &at.path, at.line),
                 })
                 .collect(),
@@ -120,18 +124,18 @@ impl Row {
 }
 
 /// `train.py:12`.
-fn told(path: &str, line: u32) -> String {
+fn place_text(path: &str, line: u32) -> String {
     format!("{}:{line}", name(path))
 }
 
-/// Nothing where the profile has no such file.
+/// Returns `None` if the profile has no such file.
 fn place(profile: &Profile, path: &str, line: u32) -> Option<Place> {
     let file = profile.files.iter().position(|file| file.path == path)?;
     Place::of(profile, FileId(u32::try_from(file).ok()?), line)
 }
 
 fn sentence(text: &str) -> String {
-    clean(&shorten(text, CHARACTERS))
+    clean(&shorten(text, MAX_SENTENCE))
 }
 
 #[cfg(test)]
@@ -159,18 +163,18 @@ mod tests {
         };
         let edit = Some(Err("the line has changed".to_owned()));
         let mut findings = Findings { found: vec![Found { finding, edit }], message: None };
-        let shown = serde_json::to_value(Shown::of(&findings, &profile)).expect("JSON");
+        let shown = serde_json::to_value(FindingsEntry::of(&findings, &profile)).expect("JSON");
         let row = &shown["rows"][0];
         assert_eq!((&row["severity"], &row["place"]["line"]), (&"warning".into(), &12.into()));
         assert_eq!(row["cost"], "1.0 ms per iteration (10%)");
         assert_eq!((&row["bytes"], &row["related"][0]["place"]), (&().into(), &().into()));
         assert!(!row["text"].as_str().expect("a text").contains('\u{1b}'));
-        assert!(row["why"].as_str().expect("a text").chars().count() <= CHARACTERS);
+        assert!(row["why"].as_str().expect("a text").chars().count() <= MAX_SENTENCE);
         assert_eq!(
             (&row["fix"]["possible"], &row["fix"]["why"]),
             (&false.into(), &"the line has changed".into())
         );
-        findings.found = vec![findings.found[0].clone(); MOST + 3];
-        assert_eq!(Shown::of(&findings, &profile).left_out, 3);
+        findings.found = vec![findings.found[0].clone(); MAX_FINDINGS + 3];
+        assert_eq!(FindingsEntry::of(&findings, &profile).left_out, 3);
     }
 }

@@ -1,30 +1,30 @@
-//! The numbers that stand first.
+//! The numbers at the top of the panel.
 
 use serde::Serialize;
 
-use super::changes::{Against, Better, Change};
+use super::changes::{Baselines, Better, Change};
 use super::finite;
 use crate::headline::peak;
 use crate::share::gpu_busy;
 use ridgeline_base::units;
 use ridgeline_profile::Profile;
 
-/// One of them.
+/// A number of the headline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Number {
     /// `throughput`, `time`, `memory`, `gpu_busy` or `coverage`.
     pub key: &'static str,
-    /// What to call it.
+    /// The display name.
     pub label: &'static str,
     /// `312 samples/s`.
     pub text: String,
     /// Samples per second, nanoseconds, bytes, or a share.
     pub value: f64,
-    /// Which way is the better one.
+    /// The direction in which it improves.
     pub better: Better,
-    /// Since the run before.
+    /// The change since the previous run.
     pub since_last: Option<Change>,
-    /// Since the last run of HEAD's text.
+    /// The change since the latest run of the text at HEAD.
     pub since_head: Option<Change>,
 }
 
@@ -43,11 +43,11 @@ impl Number {
     }
 }
 
-/// Those that are known, in the order in which they are shown.
-pub(super) fn numbers(profile: &Profile, against: &Against<'_>) -> Vec<Number> {
+/// Returns the known numbers, in display order.
+pub(super) fn numbers(profile: &Profile, baselines: &Baselines<'_>) -> Vec<Number> {
     let mut numbers = Vec::new();
     let iteration = &profile.iteration;
-    let (last, head) = (against.last.as_ref(), against.head.as_ref());
+    let (last, head) = (baselines.last.as_ref(), baselines.head.as_ref());
     if let Some(rate) = iteration.samples_per_second().filter(|rate| rate.is_finite()) {
         let mark = if iteration.batch_guessed_from.is_some() { "~" } else { "" };
         let text = format!("{mark}{} samples/s", units::significant(rate));

@@ -1,4 +1,4 @@
-//! Memory over the iteration, and in words why its peak is what it is.
+//! Memory over the iteration, with an explanation of its peak.
 
 use serde::Serialize;
 
@@ -7,10 +7,10 @@ use crate::share::{share_of, share_of_peak};
 use ridgeline_base::units;
 use ridgeline_profile::{FileId, LineCost, MemoryByKind, MemoryCost, Phase, Profile};
 
-/// How many lines are named.
-const MOST_HOLDERS: usize = 20;
-/// From this share of the device's memory on, how much it has is worth a sentence.
-const TIGHT: f64 = 0.5;
+/// The maximum number of lines listed.
+const MAX_HOLDERS: usize = 20;
+/// From this share of device memory on, the explanation mentions the capacity.
+const TIGHT_SHARE: f64 = 0.5;
 
 /// Memory of one iteration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,17 +36,16 @@ struct KindBytes {
 pub struct Holder {
     /// `model.py:41`.
     pub name: String,
-    /// The function around it.
+    /// The enclosing function.
     pub detail: String,
-    /// Bytes that it made, or that the modules which it made own.
+    /// Bytes that the line allocated, or that modules created there own.
     pub bytes: u64,
-    /// What most of them are.
+    /// The kind with most bytes.
     pub kind: &'static str,
-    /// Where it stands.
     pub place: Option<Place>,
 }
 
-/// Nothing where no memory was recorded.
+/// Returns `None` if no memory was recorded.
 pub(super) fn memory(profile: &Profile) -> Option<Memory> {
     let memory = &profile.memory;
     if memory.peak_bytes == 0 {
@@ -79,11 +78,11 @@ fn holders(profile: &Profile) -> Vec<Holder> {
     lines.sort_by_key(|(_, _, line)| std::cmp::Reverse(line.self_memory.total()));
     lines
         .into_iter()
-        .take(MOST_HOLDERS)
+        .take(MAX_HOLDERS)
         .map(|(file, path, line)| Holder {
             name: name(&format!("{path}:{}", line.line)),
             detail: match line.scope.as_str() {
-                "" => modules_made(profile, file, line.line),
+                "" => created_modules(profile, file, line.line),
                 scope => name(scope),
             },
             bytes: line.self_memory.total(),
@@ -93,11 +92,11 @@ fn holders(profile: &Profile) -> Vec<Holder> {
         .collect()
 }
 
-/// `creates Linear`, `creates 4 Linear`: what a line holds that did not run in the iteration.
-fn modules_made(profile: &Profile, file: FileId, line: u32) -> String {
-    let made =
+/// `creates Linear`, `creates 4 Linear`: the detail of a line that did not run in the iteration.
+fn created_modules(profile: &Profile, file: FileId, line: u32) -> String {
+    let created =
         profile.modules.iter().filter(|module| module.definition.first() == Some(&(file, line)));
-    let mut types = made.map(|module| module.type_name.as_str());
+    let mut types = created.map(|module| module.type_name.as_str());
     let Some(first) = types.next() else { return String::new() };
     let (alike, others): (Vec<&str>, Vec<&str>) = types.partition(|other| *other == first);
     let number = match alike.len() {
@@ -108,28 +107,28 @@ fn modules_made(profile: &Profile, file: FileId, line: u32) -> String {
     name(&format!("creates {number}{first}{more}"))
 }
 
-/// The kind with most bytes; of equals, the one that is shown first.
+/// The kind with most bytes; of equal ones, the one shown first.
 fn largest(memory: &MemoryByKind) -> (&'static str, u64) {
     let named = memory.named();
     named.into_iter().rev().max_by_key(|(_, bytes)| *bytes).unwrap_or(("other", 0))
 }
 
-/// Sentences that say when the peak is, what most of it is and on what that depends, and which line
-/// holds most.
+/// Explains when the peak occurs, which kind of memory dominates and what it depends on, and which
+/// line holds most.
 fn explanation(profile: &Profile, holders: &[Holder]) -> String {
-    let mut sentences = vec![when(profile), what(profile)];
-    sentences.extend(holders.first().map(|holder| who(profile, holder)));
-    sentences.extend(room(&profile.memory));
+    let mut sentences = vec![time_of_peak(profile), dominant_kind(profile)];
+    sentences.extend(holders.first().map(|holder| largest_holder(profile, holder)));
+    sentences.extend(share_of_capacity(&profile.memory));
     sentences.join(" ")
 }
 
-fn when(profile: &Profile) -> String {
+fn time_of_peak(profile: &Profile) -> String {
     let memory = &profile.memory;
-    // A trace of another profiler tells of no iteration to replay: its memory is that of all of it.
-    let whole = if profile.iteration.found_by.is_empty() { "recording" } else { "iteration" };
+    // A trace from another profiler has no detected iteration: its memory covers the whole trace.
+    let period = if profile.iteration.found_by.is_empty() { "recording" } else { "iteration" };
     let peak = units::bytes(memory.peak_bytes as f64);
     if memory.peak_at_ns == 0 {
-        return format!("Memory peaks at {peak} at the start of the {whole}.");
+        return format!("Memory peaks at {peak} at the start of the {period}.");
     }
     let phase = match memory.peak_phase {
         Some(Phase::Data) => " during data loading",
@@ -142,19 +141,19 @@ fn when(profile: &Profile) -> String {
     let into = units::percent(share_of(memory.peak_at_ns as f64, memory.recorded_ns as f64));
     match memory.curve.first() {
         Some((_, bytes)) if *bytes > 0 => {
-            let begins = units::bytes(*bytes as f64);
-            format!("The {whole} starts at {begins} and peaks at {peak}{phase}, {into} into it.")
+            let start = units::bytes(*bytes as f64);
+            format!("The {period} starts at {start} and peaks at {peak}{phase}, {into} into it.")
         }
-        _ => format!("Memory peaks at {peak}{phase}, {into} into the {whole}."),
+        _ => format!("Memory peaks at {peak}{phase}, {into} into the {period}."),
     }
 }
 
-fn what(profile: &Profile) -> String {
+fn dominant_kind(profile: &Profile) -> String {
     let (kind, bytes) = largest(&profile.memory.at_peak);
     let share = units::percent(share_of_peak(bytes, profile));
     let bytes = units::bytes(bytes as f64);
     let has_backward = profile.iteration.phases.backward > 0.0;
-    let most = match kind {
+    let description = match kind {
         "weights" => "are weights, independent of batch size",
         "gradients" => {
             "are gradients, as large as the trainable weights and independent of batch size"
@@ -174,10 +173,10 @@ fn what(profile: &Profile) -> String {
             batch"
         }
     };
-    format!("{bytes} ({share}) of peak memory {most}.")
+    format!("{bytes} ({share}) of peak memory {description}.")
 }
 
-fn who(profile: &Profile, holder: &Holder) -> String {
+fn largest_holder(profile: &Profile, holder: &Holder) -> String {
     let within = match holder.detail.as_str() {
         "" => String::new(),
         makes if makes.starts_with("creates ") => format!(" (it {makes})"),
@@ -192,11 +191,11 @@ fn who(profile: &Profile, holder: &Holder) -> String {
     )
 }
 
-/// Where it is tight, how tight.
-fn room(memory: &MemoryCost) -> Option<String> {
+/// The share of the capacity, if memory is tight.
+fn share_of_capacity(memory: &MemoryCost) -> Option<String> {
     let capacity = memory.capacity_bytes.filter(|capacity| *capacity > 0)?;
     let share = share_of(memory.peak_bytes as f64, capacity as f64);
-    (share >= TIGHT).then(|| {
+    (share >= TIGHT_SHARE).then(|| {
         format!(
             "Peak memory is {} of the device's {}.",
             units::percent(share),
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows() {
+    fn unknown_memory() {
         let unknown = |profile: &mut Profile| {
             profile.memory.at_peak = MemoryByKind { other: 120_000_000, ..MemoryByKind::default() };
             profile.memory.peak_phase = None;
@@ -296,15 +295,15 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_makes_modules_says_which() {
+    fn a_line_that_creates_modules_lists_them() {
         let (_, mut profile) = profile(TRAIN);
-        assert_eq!(modules_made(&profile, FileId(0), 4), "creates Conv2d");
+        assert_eq!(created_modules(&profile, FileId(0), 4), "creates Conv2d");
         let mut linear = profile.modules[2].clone();
         linear.definition = profile.modules[1].definition.clone();
         profile.modules.push(profile.modules[1].clone());
-        assert_eq!(modules_made(&profile, FileId(0), 4), "creates 2 Conv2d");
+        assert_eq!(created_modules(&profile, FileId(0), 4), "creates 2 Conv2d");
         profile.modules.push(linear);
-        assert_eq!(modules_made(&profile, FileId(0), 4), "creates 2 Conv2d and others");
-        assert_eq!(modules_made(&profile, FileId(0), 99), "");
+        assert_eq!(created_modules(&profile, FileId(0), 4), "creates 2 Conv2d and others");
+        assert_eq!(created_modules(&profile, FileId(0), 99), "");
     }
 }

@@ -1,8 +1,8 @@
-//! What the panel shows, as the document that `docs/panel.md` describes.
+//! The document of the panel, described in `docs/panel.md`.
 //!
-//! Everything here is a plain value: whoever serves the page says what only it knows (is there an
-//! editor, what runs, which runs there were), and the document says the rest. Every number in it
-//! is finite, every list has a bound, and names are fit to show.
+//! Everything here is a plain value: the server supplies what only it knows (whether an editor is
+//! connected, what is running, the history), and this module adds the rest. Every number is finite,
+//! every list has a maximum length, and names are safe to display.
 
 mod batch_size;
 mod bottleneck;
@@ -38,77 +38,77 @@ pub use what_ifs::WhatIfs;
 /// The version of the document and of the timeline.
 pub const SCHEMA: u32 = 1;
 
-/// How many runs the document tells of; a longer history is for whoever keeps it.
-const MOST_RUNS: usize = 500;
-/// How many kernels.
-const MOST_KERNELS: usize = 100;
+/// The maximum number of runs in the document. The server may keep a longer history.
+const MAX_RUNS: usize = 500;
+/// The maximum number of kernels in the document.
+const MAX_KERNELS: usize = 100;
 
-/// What the document is made from.
+/// The input of the document.
 #[derive(Clone, Debug, Default)]
 pub struct PanelInput<'a> {
-    /// Grows with each measurement.
+    /// Increases with each measurement.
     pub generation: u64,
-    /// The project's name: its folder's.
+    /// The name of the project folder.
     pub project: &'a str,
-    /// Whether an editor is there that can go to a line.
+    /// Whether a connected editor can go to a line.
     pub can_jump: bool,
-    /// Whether it can mark one.
+    /// Whether it can highlight a line.
     pub can_highlight: bool,
-    /// What goes on: `state`, `message` and `run` as in `ridgeline/status`.
+    /// The current activity: `state`, `message` and `run` as in `ridgeline/status`.
     pub status: serde_json::Value,
-    /// The newest measurement.
+    /// The latest measurement.
     pub profile: Option<&'a Profile>,
-    /// When it was made, in milliseconds since 1970.
+    /// The time of the measurement, in milliseconds since 1970.
     pub when_unix_ms: u64,
-    /// The texts of its files, by the same index, where they are at hand: lines then show their
-    /// code. A line whose text is not what ran shows none.
+    /// The texts of its files, by the same index, if available: lines then show their code. A line
+    /// whose text is not what ran shows none.
     pub texts: &'a [Option<&'a str>],
-    /// The runs there were, newest first; the first is the one that `profile` is.
+    /// The previous runs, newest first, starting with the run of `profile`.
     pub history: &'a [RunRecord],
-    /// What is kept of the run before that one.
+    /// The stored costs of the previous run.
     pub last: Option<&'a Run>,
-    /// What is kept of the run that `profile.since` says has HEAD's text.
+    /// The stored costs of the run that `profile.since` identifies as the text at HEAD.
     pub head: Option<&'a Run>,
-    /// The profile's comparison with other devices, with the prices that a person set.
+    /// The comparison of the profile with other devices, with the user's prices.
     pub elsewhere: Option<&'a Comparison>,
-    /// What is known of other batch sizes.
+    /// The batch-size sweep.
     pub batch_sizes: Option<&'a BatchSizes>,
-    /// What is known of what-ifs.
+    /// The predictions of optimizations.
     pub what_ifs: Option<&'a WhatIfs>,
-    /// What was found to be slow or wasteful.
     pub findings: Option<&'a Findings>,
 }
 
 /// One run in the project's history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// When it was, in milliseconds since 1970.
+    /// The time of the run, in milliseconds since 1970.
     pub when_unix_ms: u64,
-    /// Nanoseconds of one iteration.
+    /// Iteration time in nanoseconds.
     pub time_ns: f64,
-    /// Samples per second, where the batch size is known.
+    /// Samples per second, if the batch size is known.
     pub samples_per_second: Option<f64>,
-    /// Bytes at the peak of memory.
+    /// Peak memory in bytes.
     pub peak_bytes: u64,
     /// Samples in a batch.
     pub batch_size: Option<u64>,
-    /// How many ranks there were; nothing where that was not kept.
+    /// The number of ranks. `None` in old records.
     #[serde(default)]
     pub world_size: Option<u32>,
-    /// As its maker calls it.
+    /// The device's product name.
     pub device: String,
-    /// git's HEAD when it ran.
+    /// Git's HEAD at the time of the run.
     pub commit: Option<String>,
-    /// Whether the text that ran was that commit's.
+    /// Whether the source that ran was unmodified from that commit.
     pub clean: bool,
-    /// The hash of the texts that ran, where they are known.
+    /// The hash of the texts that ran, if known.
     pub text: Option<String>,
-    /// Where the measurement is still at hand: its generation.
+    /// The generation of the measurement, if it is still available.
     pub generation: Option<u64>,
 }
 
 impl RunRecord {
-    /// The record of a measurement; what only its maker knows stays open.
+    /// Returns the record of a measurement. The fields that only the caller knows keep their
+    /// defaults.
     pub fn of(profile: &Profile, when_unix_ms: u64) -> RunRecord {
         RunRecord {
             when_unix_ms,
@@ -123,8 +123,8 @@ impl RunRecord {
         }
     }
 
-    /// What can be shown of it, whoever wrote it.
-    fn shown(&self) -> RunRecord {
+    /// Returns a copy that is safe to display, whatever the source of the record.
+    fn sanitized(&self) -> RunRecord {
         RunRecord {
             time_ns: finite(self.time_ns),
             samples_per_second: self.samples_per_second.filter(|rate| rate.is_finite()),
@@ -136,7 +136,7 @@ impl RunRecord {
     }
 }
 
-/// The document.
+/// The document of the panel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PanelDocument {
     schema: u32,
@@ -148,22 +148,22 @@ pub struct PanelDocument {
     recording: Option<Measurement>,
     history: Vec<RunRecord>,
     predictions: Option<Predictions>,
-    what_ifs: Option<what_ifs::Shown>,
-    findings: Option<findings::Shown>,
+    what_ifs: Option<what_ifs::WhatIfsEntry>,
+    findings: Option<findings::FindingsEntry>,
 }
 
-/// What the iteration would be otherwise or elsewhere.
+/// Predictions for other batch sizes and devices.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Predictions {
-    batch_size: Option<batch_size::Shown>,
+    batch_size: Option<batch_size::BatchSizeEntry>,
     devices: Option<Devices>,
 }
 
 impl Predictions {
-    /// Nothing where nothing can be told.
+    /// Returns `None` if there are no predictions.
     fn of(input: &PanelInput<'_>) -> Option<Predictions> {
         let sizes = input.batch_sizes;
-        let batch_size = sizes.map(|sizes| batch_size::Shown::of(sizes, input.profile));
+        let batch_size = sizes.map(|sizes| batch_size::BatchSizeEntry::of(sizes, input.profile));
         let devices = input.elsewhere.map(Devices::of);
         let is_known = batch_size.is_some() || devices.is_some();
         is_known.then_some(Predictions { batch_size, devices })
@@ -180,9 +180,9 @@ struct Measurement {
     duration_ns: u64,
     headline: Vec<Number>,
     changes_against: ChangesAgainst,
-    ranks: Option<ranks::RanksShown>,
-    bottleneck: Option<bottleneck::BottleneckShown>,
-    utilization: Vec<bottleneck::PartShown>,
+    ranks: Option<ranks::RanksEntry>,
+    bottleneck: Option<bottleneck::BottleneckEntry>,
+    utilization: Vec<bottleneck::PartEntry>,
     breakdowns: Vec<Breakdown>,
     memory: Option<Memory>,
     kernels: Vec<Kernel>,
@@ -227,21 +227,21 @@ struct File {
 /// A line of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// Index into the document's files, which are the profile's.
+    /// Index into the document's files, which are those of the profile.
     pub file: u32,
-    /// From 1.
+    /// Counted from 1.
     pub line: u32,
 }
 
 impl Place {
-    /// Nothing where the profile has no such file.
+    /// Returns `None` if the profile has no such file.
     fn of(profile: &Profile, file: FileId, line: u32) -> Option<Place> {
         let is_known = (file.0 as usize) < profile.files.len() && line > 0;
         is_known.then_some(Place { file: file.0, line })
     }
 }
 
-/// The document of what there is.
+/// Builds the document.
 pub fn document(input: &PanelInput<'_>) -> PanelDocument {
     PanelDocument {
         schema: SCHEMA,
@@ -251,22 +251,22 @@ pub fn document(input: &PanelInput<'_>) -> PanelDocument {
         can_highlight: input.can_highlight,
         status: input.status.clone(),
         recording: input.profile.map(|profile| measurement(profile, input)),
-        history: input.history.iter().take(MOST_RUNS).map(RunRecord::shown).collect(),
+        history: input.history.iter().take(MAX_RUNS).map(RunRecord::sanitized).collect(),
         predictions: Predictions::of(input),
         what_ifs: input
             .profile
             .zip(input.what_ifs)
-            .map(|(profile, known)| what_ifs::Shown::of(known, profile)),
+            .map(|(profile, what_ifs)| what_ifs::WhatIfsEntry::of(what_ifs, profile)),
         findings: input
             .profile
             .zip(input.findings)
-            .map(|(profile, found)| findings::Shown::of(found, profile)),
+            .map(|(profile, found)| findings::FindingsEntry::of(found, profile)),
     }
 }
 
 fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
-    let against = changes::Against::of(input, profile);
-    let (last, head) = (against.last.as_ref(), against.head.as_ref());
+    let baselines = changes::Baselines::of(input, profile);
+    let (last, head) = (baselines.last.as_ref(), baselines.head.as_ref());
     Measurement {
         when_unix_ms: input.when_unix_ms,
         device: DeviceFacts {
@@ -278,10 +278,10 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
         batch_size: profile.iteration.batch_size,
         timed_iterations: profile.iteration.timed_ns.len(),
         duration_ns: whole(profile.iteration.time_ns),
-        headline: headline::numbers(profile, &against),
+        headline: headline::numbers(profile, &baselines),
         changes_against: ChangesAgainst {
-            last: last.map(|last| against.describe(last.record)),
-            head: head.map(|head| against.describe_head(head.record)),
+            last: last.map(|last| baselines.describe(last.record)),
+            head: head.map(|head| baselines.describe_head(head.record)),
             head_unix_ms: head.map(|head| head.record.when_unix_ms),
         },
         ranks: ranks::shown(profile),
@@ -289,7 +289,7 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
         utilization: bottleneck::parts(profile),
         breakdowns: breakdown::all(profile, input.texts),
         memory: memory::memory(profile),
-        kernels: profile.kernels.iter().take(MOST_KERNELS).map(kernel).collect(),
+        kernels: profile.kernels.iter().take(MAX_KERNELS).map(kernel).collect(),
         untracked: profile
             .untracked
             .iter()
@@ -309,18 +309,19 @@ fn kernel(kernel: &ridgeline_profile::KernelCost) -> Kernel {
     }
 }
 
-/// Why memory is what it is at its peak, in sentences; nothing where no memory was recorded.
-pub(super) fn memory_in_words(profile: &Profile) -> Option<String> {
+/// Explains the peak memory, in sentences. `None` if no memory was recorded.
+pub(super) fn memory_explanation(profile: &Profile) -> Option<String> {
     memory::memory(profile).map(|memory| memory.explanation)
 }
 
-/// Nanoseconds as a whole number: nothing measures less, and whole numbers add up exactly.
+/// Rounds nanoseconds to a whole number: measurements are not finer, and whole numbers add up
+/// exactly.
 fn whole(time_ns: f64) -> u64 {
-    // A cast saturates, and takes what is no number for 0.
+    // The cast saturates, and NaN becomes 0.
     time_ns.round() as u64
 }
 
-/// A number that JSON has.
+/// Replaces values that are not finite by 0, because JSON cannot represent them.
 fn finite(value: f64) -> f64 {
     if value.is_finite() { value } else { 0.0 }
 }

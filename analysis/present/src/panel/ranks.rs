@@ -1,82 +1,82 @@
-//! The ranks of a launched run: what each takes, and the lines that differ most between them.
+//! The ranks of a distributed run: their times, and the lines that differ most between them.
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 
 use super::{Place, name, whole};
-use crate::ranks::is_worth_telling;
+use crate::ranks::is_significant;
 use ridgeline_profile::ranks::{LineSpread, RankCost, Ranks};
 use ridgeline_profile::{FileId, Profile};
 
-/// Lines in the document.
-const MOST_LINES: usize = 100;
-/// A difference below this share of the iteration is not worth a row.
-const LEAST_SHARE: f64 = 0.005;
+/// The maximum number of lines in the document.
+const MAX_LINES: usize = 100;
+/// Differences below this share of the iteration are left out.
+const MIN_SHARE: f64 = 0.005;
 
-/// The ranks. Times are nanoseconds of one iteration.
+/// The ranks. Times are nanoseconds per iteration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct RanksShown {
+pub(super) struct RanksEntry {
     world_size: u32,
-    /// Those that were measured.
-    ranks: Vec<RankShown>,
-    /// The lines that differ, those first that differ most.
-    lines: Vec<LineShown>,
+    /// The measured ranks.
+    ranks: Vec<RankEntry>,
+    /// The lines that differ between ranks, largest difference first.
+    lines: Vec<LineEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct RankShown {
+struct RankEntry {
     rank: u32,
     time_ns: u64,
     computing_ns: u64,
-    /// Nothing where it exchanged nothing.
+    /// Time in communication. `None` if there was none.
     exchange_ns: Option<u64>,
-    /// The part of it that nothing hid.
+    /// The exposed part of it.
     waiting_ns: Option<u64>,
     batch_size: Option<u64>,
     peak_bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct LineShown {
+struct LineEntry {
     /// `train.py:12`.
     name: String,
     place: Option<Place>,
     mean_ns: u64,
-    least: OfRank,
-    most: OfRank,
+    least: RankTime,
+    most: RankTime,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct OfRank {
+struct RankTime {
     rank: u32,
     time_ns: u64,
 }
 
-/// The ranks of a profile, where there are several.
-pub(super) fn shown(profile: &Profile) -> Option<RanksShown> {
+/// Returns the ranks of a profile. `None` if there is only one.
+pub(super) fn shown(profile: &Profile) -> Option<RanksEntry> {
     let ranks: &Ranks = profile.ranks.as_deref()?;
     let files: HashMap<&str, FileId> =
         profile.files.iter().map(|file| file.path.as_str()).zip((0..).map(FileId)).collect();
-    let least_ns = LEAST_SHARE * profile.iteration.time_ns;
+    let least_ns = MIN_SHARE * profile.iteration.time_ns;
     let differs =
-        |line: &&LineSpread| line.total_ns.width() >= least_ns && is_worth_telling(&line.total_ns);
-    let line = |line: &LineSpread| LineShown {
+        |line: &&LineSpread| line.total_ns.width() >= least_ns && is_significant(&line.total_ns);
+    let line = |line: &LineSpread| LineEntry {
         name: format!("{}:{}", name(&line.path), line.line),
         place: files.get(line.path.as_str()).and_then(|file| Place::of(profile, *file, line.line)),
         mean_ns: whole(line.total_ns.mean),
-        least: of_rank(line.total_ns.least),
-        most: of_rank(line.total_ns.most),
+        least: rank_time(line.total_ns.least),
+        most: rank_time(line.total_ns.most),
     };
-    Some(RanksShown {
+    Some(RanksEntry {
         world_size: ranks.world_size,
         ranks: ranks.ranks.iter().map(rank).collect(),
-        lines: ranks.lines.iter().filter(differs).take(MOST_LINES).map(line).collect(),
+        lines: ranks.lines.iter().filter(differs).take(MAX_LINES).map(line).collect(),
     })
 }
 
-fn rank(rank: &RankCost) -> RankShown {
-    RankShown {
+fn rank(rank: &RankCost) -> RankEntry {
+    RankEntry {
         rank: rank.rank,
         time_ns: whole(rank.time_ns),
         computing_ns: whole(rank.computing_ns),
@@ -87,8 +87,8 @@ fn rank(rank: &RankCost) -> RankShown {
     }
 }
 
-fn of_rank((rank, time_ns): (u32, f64)) -> OfRank {
-    OfRank { rank, time_ns: whole(time_ns) }
+fn rank_time((rank, time_ns): (u32, f64)) -> RankTime {
+    RankTime { rank, time_ns: whole(time_ns) }
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_row_for_each_rank_and_for_lines_that_differ() {
-        // Line 7 differs by little, and line 8 by a share that is little of the iteration.
+        // Line 7 differs by little, and line 8 by a small share of the iteration.
         let both = [
             rank(0, &[(5, 100.0), (7, 100.0), (8, 1.0)]),
             rank(1, &[(5, 300.0), (7, 102.0), (8, 2.0)]),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rank_alone_is_not_told_of() {
+    fn a_single_rank_is_not_listed() {
         assert_eq!(shown(&Profile::default()), None);
     }
 }

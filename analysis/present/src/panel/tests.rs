@@ -1,10 +1,10 @@
-//! That nothing from outside makes the document lie or grow without bounds.
+//! Arbitrary input must not make the document invalid or unbounded.
 
 use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::fixture::used;
+use crate::fixture::add_utilization;
 use ridgeline_compare::fixture::{TRAIN, profile};
 use ridgeline_profile::since::Since;
 use ridgeline_profile::{
@@ -12,7 +12,7 @@ use ridgeline_profile::{
     Untracked,
 };
 
-fn made(profile: &Profile, texts: &[Option<&str>], history: &[RunRecord]) -> Value {
+fn document_of(profile: &Profile, texts: &[Option<&str>], history: &[RunRecord]) -> Value {
     let input = PanelInput {
         profile: Some(profile),
         texts,
@@ -29,7 +29,7 @@ fn nodes<'a>(document: &'a Value, key: &str) -> &'a [Value] {
     found["nodes"].as_array().expect("nodes")
 }
 
-/// Parents come before children and are at least as much.
+/// Checks that parents come before children and cost at least as much.
 fn assert_trees(document: &Value) {
     for breakdown in document["recording"]["breakdowns"].as_array().expect("breakdowns") {
         let nodes = breakdown["nodes"].as_array().expect("nodes");
@@ -53,19 +53,19 @@ fn before_the_first_run_there_is_no_recording() {
 }
 
 #[test]
-fn an_empty_profile_is_a_document_too() {
-    let document = made(&Profile::default(), &[], &[]);
+fn an_empty_profile_has_a_document() {
+    let document = document_of(&Profile::default(), &[], &[]);
     assert_eq!(document["recording"]["duration_ns"], 0);
     assert_eq!(document["recording"]["memory"], Value::Null);
     assert!(nodes(&document, "line").is_empty() && nodes(&document, "phase").is_empty());
 }
 
 #[test]
-fn code_stands_beside_lines_that_are_what_ran() {
+fn lines_have_code_only_if_it_is_what_ran() {
     let (source, profile) = profile(TRAIN);
     let today = source.replace("optimizer.step() ", "optimizer.step()  # slow");
     let detail = |text: Option<&str>, name: &str| {
-        let document = made(&profile, &[text], &[]);
+        let document = document_of(&profile, &[text], &[]);
         let node = nodes(&document, "line").iter().find(|node| node["name"] == name).cloned();
         node.expect("the line")["detail"].as_str().expect("text").to_owned()
     };
@@ -77,7 +77,7 @@ fn code_stands_beside_lines_that_are_what_ran() {
 }
 
 #[test]
-fn what_is_no_number_is_none() {
+fn invalid_numbers_are_left_out() {
     let (source, mut profile) = profile(TRAIN);
     let nan = PhaseTimes { forward: f64::NAN, backward: f64::INFINITY, ..PhaseTimes::default() };
     profile.iteration.time_ns = f64::NAN;
@@ -94,7 +94,7 @@ fn what_is_no_number_is_none() {
         samples_per_second: Some(f64::INFINITY),
         ..RunRecord::of(&profile, 1)
     };
-    let document = made(&profile, &[Some(&source)], &[run.clone(), run]);
+    let document = document_of(&profile, &[Some(&source)], &[run.clone(), run]);
     assert_eq!(document["recording"]["duration_ns"], 0);
     let keys: Vec<&Value> = document["recording"]["headline"]
         .as_array()
@@ -108,7 +108,7 @@ fn what_is_no_number_is_none() {
 }
 
 #[test]
-fn modules_whose_parents_cannot_be_are_roots() {
+fn modules_with_invalid_parents_are_roots() {
     let (_, mut profile) = profile(TRAIN);
     let module = |path: &str, parent: u32| ModuleCost {
         path: path.into(),
@@ -116,10 +116,10 @@ fn modules_whose_parents_cannot_be_are_roots() {
         self_time: PhaseTimes { forward: 1e6, ..PhaseTimes::default() },
         ..ModuleCost::default()
     };
-    // Its own parent, one that comes later, one that is not there, and a circle of two.
+    // A module that is its own parent, a parent that comes later, a missing parent, and a cycle.
     profile.modules =
         vec![module("a", 0), module("b", 3), module("c", 99), module("d", 4), module("e", 3)];
-    let document = made(&profile, &[], &[]);
+    let document = document_of(&profile, &[], &[]);
     let parents: Vec<&Value> =
         nodes(&document, "module").iter().map(|node| &node["parent"]).collect();
     assert_eq!(parents, [-1, -1, -1, -1, 3, -1]);
@@ -127,7 +127,7 @@ fn modules_whose_parents_cannot_be_are_roots() {
 }
 
 #[test]
-fn names_are_fit_to_show() {
+fn names_are_safe_to_display() {
     let (_, mut profile) = profile(TRAIN);
     let evil = "<b onclick='x'>\"\n\u{202e}\u{0}".to_owned() + &"long ".repeat(1000);
     profile.files[0].path.clone_from(&evil);
@@ -143,19 +143,19 @@ fn names_are_fit_to_show() {
         clean: true,
         ..RunRecord::of(&profile, 1)
     };
-    let text = made(&profile, &[], &[run.clone(), run]).to_string();
+    let text = document_of(&profile, &[], &[run.clone(), run]).to_string();
     assert!(!text.contains('\u{202e}') && !text.contains("\\u0000") && !text.contains("\\n"));
     assert!(text.len() < 40_000, "{}", text.len());
 }
 
 #[test]
-fn parts_say_what_they_use_the_device_for() {
+fn parts_show_their_utilization() {
     for (on_gpu, first) in [(true, "GPU busy 80%"), (false, "80% in PyTorch ops")] {
         let (_, mut profile) = profile(TRAIN);
-        used(&mut profile, on_gpu);
+        add_utilization(&mut profile, on_gpu);
         profile.modules[1].self_time = profile.modules[1].total_time;
-        let document = made(&profile, &[], &[]);
-        let told: Vec<(String, Value)> = document["recording"]["breakdowns"]
+        let document = document_of(&profile, &[], &[]);
+        let facts: Vec<(String, Value)> = document["recording"]["breakdowns"]
             .as_array()
             .expect("breakdowns")
             .iter()
@@ -165,40 +165,40 @@ fn parts_say_what_they_use_the_device_for() {
             .collect();
         let names = ["Net", "conv", "train.py:8", "train.py:17", "forward", "backward"];
         let expected = names.map(|name| (format!("{name:?}"), Value::from(first)));
-        assert_eq!(told, expected);
+        assert_eq!(facts, expected);
     }
 }
 
 #[test]
-fn modules_and_lines_say_what_they_hold() {
+fn modules_and_lines_show_their_memory() {
     let (_, mut profile) = profile(TRAIN);
     profile.modules[1].self_memory = profile.modules[1].memory;
-    let document = made(&profile, &[], &[]);
-    let of = |key: &str, name: &str| {
+    let document = document_of(&profile, &[], &[]);
+    let holds = |key: &str, name: &str| {
         let node = nodes(&document, key).iter().find(|node| node["name"] == name).cloned();
         node.expect("the node")["holds"].clone()
     };
-    assert_eq!(of("module", "conv"), "activations 80 MB · weights 8.0 MB");
-    assert_eq!(of("line", "train.py:8"), "activations 80 MB");
-    // Of a phase it is not known what it made.
-    assert_eq!(of("phase", "train.py:8"), Value::Null);
+    assert_eq!(holds("module", "conv"), "activations 80 MB · weights 8.0 MB");
+    assert_eq!(holds("line", "train.py:8"), "activations 80 MB");
+    // The kinds of memory are unknown by phase.
+    assert_eq!(holds("phase", "train.py:8"), Value::Null);
 }
 
 #[test]
-fn a_long_history_is_cut() {
+fn a_long_history_is_truncated() {
     let (_, mut profile) = profile(TRAIN);
     profile.since = Some(Since { head_unix_ms: Some(1), ..Since::default() }.into());
     let run = RunRecord { commit: Some("abc".to_owned()), ..RunRecord::of(&profile, 2) };
     let mut history = vec![run; 1_000_000];
     history[999_999].when_unix_ms = 1;
-    let document = made(&profile, &[], &history);
-    assert_eq!(document["history"].as_array().expect("runs").len(), MOST_RUNS);
+    let document = document_of(&profile, &[], &history);
+    assert_eq!(document["history"].as_array().expect("runs").len(), MAX_RUNS);
     assert_eq!(document["recording"]["changes_against"]["head"], "abc");
     assert_eq!(document["recording"]["changes_against"]["head_unix_ms"], 1);
 }
 
 #[test]
-fn what_is_too_much_is_its_parents_own() {
+fn nodes_beyond_the_limit_count_as_self_cost_of_their_parents() {
     let (_, mut profile) = profile(TRAIN);
     let line = |line: u32| LineCost {
         line,
@@ -214,7 +214,7 @@ fn what_is_too_much_is_its_parents_own() {
     profile.iteration.time_ns = profile.iteration.phases.total();
     profile.memory.peak_bytes = 500_000;
     profile.memory.made = MemoryByAge { before: 200_000, phases: [0, 300_000, 0, 0, 0] };
-    let document = made(&profile, &[], &[]);
+    let document = document_of(&profile, &[], &[]);
     assert_trees(&document);
     for (key, left_out) in [("line", 31_001), ("phase", 82_002)] {
         let nodes = nodes(&document, key);
@@ -227,7 +227,7 @@ fn what_is_too_much_is_its_parents_own() {
         assert_eq!(Some(sum), document["recording"]["duration_ns"].as_u64(), "{key}");
         let bytes: u64 = roots.filter_map(|root| root["memory_bytes"].as_u64()).sum();
         assert_eq!(bytes, 500_000, "{key}");
-        // The costliest line is there.
+        // The most expensive line is kept.
         assert!(nodes.iter().any(|node| node["name"] == "train.py:50000"), "{key}");
     }
 }
@@ -238,7 +238,7 @@ fn any_time() -> impl Strategy<Value = f64> {
 
 proptest! {
     #[test]
-    fn no_profile_is_too_strange(
+    fn arbitrary_profiles_have_valid_documents(
         times in prop::collection::vec((any_time(), any_time(), any::<u64>(), 0u32..9), 0..30),
         time_ns in any_time(),
         peak_bytes in any::<u64>(),
@@ -269,13 +269,13 @@ proptest! {
                 ..ModuleCost::default()
             });
         }
-        // More files with lines than files.
+        // More lists of lines than files.
         profile.lines = vec![lines.clone(), lines];
         profile.files.push(ridgeline_profile::FileFacts::default());
         profile.untracked =
             untracked.into_iter().map(|time_ns| Untracked { time_ns, ..Default::default() }).collect();
         let run = RunRecord::of(&profile, 5);
-        let document = made(&profile, &[Some("text"), None, Some("")], &[run.clone(), run]);
+        let document = document_of(&profile, &[Some("text"), None, Some("")], &[run.clone(), run]);
         assert_trees(&document);
     }
 }

@@ -1,4 +1,4 @@
-//! What optimizations would bring, as the document's `what_ifs`.
+//! The estimated speedups of optimizations: `what_ifs` of the document.
 
 use std::sync::Arc;
 
@@ -15,19 +15,20 @@ use ridgeline_optimize::recompute_curve::Point;
 use ridgeline_optimize::study::{Study, optimization};
 use ridgeline_profile::{FileId, Profile};
 
-/// So many of each list are told.
-const MOST: usize = 64;
+/// The maximum length of each list.
+const MAX_ENTRIES: usize = 64;
 
-/// What is known of what-ifs.
+/// The predictions and measurements of optimizations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WhatIfs {
-    /// What was predicted; nothing while that is worked out, or where it cannot be.
+    /// The predictions. `None` while they are computed, or if they are not available.
     pub study: Option<Arc<Study>>,
-    /// What goes on, or why there is nothing: a sentence.
+    /// The current activity, or why there are no predictions: a sentence.
     pub message: Option<String>,
-    /// By the names of optimizations whether the edit can be made in today's text, or why not.
+    /// By name of the optimization, whether its edit can be applied to the current text, or why
+    /// not.
     pub edits: Vec<(String, Result<(), String>)>,
-    /// What was measured in this project, newest first.
+    /// Measurements of optimizations in this project, newest first.
     pub pairs: Vec<Pair>,
     /// The optimization that is being measured.
     pub measuring: Option<String>,
@@ -35,7 +36,7 @@ pub struct WhatIfs {
 
 /// `what_ifs`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Shown {
+pub(super) struct WhatIfsEntry {
     replay_error: Option<f64>,
     message: Option<String>,
     before: Option<Before>,
@@ -106,50 +107,57 @@ struct Recompute {
     time_ns: f64,
     peak_bytes: f64,
     lines: Vec<Place>,
-    /// Checkpoints on these lines do just that.
+    /// Whether checkpoints on these lines give exactly this point.
     is_an_edit: bool,
 }
 
-impl Shown {
-    pub(super) fn of(what_ifs: &WhatIfs, profile: &Profile) -> Shown {
+impl WhatIfsEntry {
+    pub(super) fn of(what_ifs: &WhatIfs, profile: &Profile) -> WhatIfsEntry {
         let study = what_ifs.study.as_deref();
         let predictions = study.map(|study| study.what_ifs.predictions.as_slice());
         let combinations = study.map(|study| study.what_ifs.combinations.as_slice());
         let refusals = study.map(|study| study.what_ifs.refusals.as_slice());
-        Shown {
-            // What is no number is unknown, and not exact.
+        WhatIfsEntry {
+            // An error that is not finite is unknown rather than 0.
             replay_error: study
                 .map(|study| study.replay_error.abs())
                 .filter(|error| error.is_finite()),
             message: what_ifs.message.as_deref().map(sentence),
             before: study.map(|study| Before {
-                time_ns: whole(study.iteration_ns),
-                peak_bytes: study.peak_bytes.map(whole),
+                time_ns: rounded(study.iteration_ns),
+                peak_bytes: study.peak_bytes.map(rounded),
             }),
             rows: predictions
                 .unwrap_or_default()
                 .iter()
-                .take(MOST)
+                .take(MAX_ENTRIES)
                 .map(|one| Row::of(one, what_ifs, profile))
                 .collect(),
             combinations: combinations
                 .unwrap_or_default()
                 .iter()
-                .take(MOST)
+                .take(MAX_ENTRIES)
                 .map(Combination::of)
                 .collect(),
-            refusals: refusals.unwrap_or_default().iter().take(MOST).map(Refusal::of).collect(),
+            refusals: refusals
+                .unwrap_or_default()
+                .iter()
+                .take(MAX_ENTRIES)
+                .map(Refusal::of)
+                .collect(),
             recompute: study
                 .map(|study| study.recompute.as_slice())
                 .unwrap_or_default()
                 .iter()
-                .take(MOST)
+                .take(MAX_ENTRIES)
                 .map(|one| Recompute::of(one, profile))
                 .collect(),
             accuracy: accuracy(&what_ifs.pairs),
             measuring: what_ifs.measuring.as_deref().map(name),
             notes: study
-                .map(|study| study.notes.iter().take(MOST).map(|note| sentence(note)).collect())
+                .map(|study| {
+                    study.notes.iter().take(MAX_ENTRIES).map(|note| sentence(note)).collect()
+                })
                 .unwrap_or_default(),
         }
     }
@@ -157,18 +165,18 @@ impl Shown {
 
 impl Row {
     fn of(prediction: &Prediction, what_ifs: &WhatIfs, profile: &Profile) -> Row {
-        let own = prediction.names.first().map(String::as_str).unwrap_or_default();
-        let known = optimization(own);
+        let first_name = prediction.names.first().map(String::as_str).unwrap_or_default();
+        let known = optimization(first_name);
         let study = what_ifs.study.as_deref();
-        let edit = what_ifs.edits.iter().find(|(name, _)| name == own).map(|(_, edit)| edit);
+        let edit = what_ifs.edits.iter().find(|(name, _)| name == first_name).map(|(_, edit)| edit);
         let edit = match edit {
             Some(Ok(())) => Edit { possible: true, why: None },
             Some(Err(why)) => Edit { possible: false, why: Some(sentence(why)) },
             None => Edit { possible: false, why: Some("no automatic edit".to_owned()) },
         };
-        let measured = what_ifs.pairs.iter().find(|pair| pair.name == own);
+        let measured = what_ifs.pairs.iter().find(|pair| pair.name == first_name);
         Row {
-            name: name(own),
+            name: name(first_name),
             title: prediction.title.clone(),
             source: known.map(|one| one.source().to_owned()).unwrap_or_default(),
             time_ns: whole_range(prediction.time_ns),
@@ -178,7 +186,7 @@ impl Row {
                 .map(Into::into),
             peak_bytes: prediction.peak_bytes.map(whole_range),
             lines: places(profile, &prediction.lines),
-            notes: prediction.notes.iter().take(MOST).map(|note| sentence(note)).collect(),
+            notes: prediction.notes.iter().take(MAX_ENTRIES).map(|note| sentence(note)).collect(),
             edit,
             research: prediction.is_research,
             measured: measured.map(Measured::of),
@@ -189,10 +197,10 @@ impl Row {
 impl Measured {
     fn of(pair: &Pair) -> Measured {
         Measured {
-            before_ns: whole(pair.measured.before_ns),
-            time_ns: whole(pair.measured.after_ns),
+            before_ns: rounded(pair.measured.before_ns),
+            time_ns: rounded(pair.measured.after_ns),
             speedup: pair.measured.speedup(),
-            peak_bytes: pair.measured.after_peak_bytes.map(whole),
+            peak_bytes: pair.measured.after_peak_bytes.map(rounded),
             when_unix_ms: pair.when_unix_ms,
         }
     }
@@ -219,8 +227,8 @@ impl Refusal {
 impl Recompute {
     fn of(point: &Point, profile: &Profile) -> Recompute {
         Recompute {
-            time_ns: whole(point.time_ns),
-            peak_bytes: whole(point.peak_bytes),
+            time_ns: rounded(point.time_ns),
+            peak_bytes: rounded(point.peak_bytes),
             lines: places(profile, &point.lines),
             is_an_edit: point.is_an_edit,
         }
@@ -229,15 +237,15 @@ impl Recompute {
 
 fn places(profile: &Profile, lines: &[(FileId, u32)]) -> Vec<Place> {
     let places = lines.iter().filter_map(|(file, line)| Place::of(profile, *file, *line));
-    places.take(MOST).collect()
+    places.take(MAX_ENTRIES).collect()
 }
 
 fn sentence(text: &str) -> String {
     shorten(&clean(text), 500)
 }
 
-/// Nothing measures less than a nanosecond, and there is no half of a byte.
-fn whole(value: f64) -> f64 {
+/// Rounds to whole nanoseconds or bytes.
+fn rounded(value: f64) -> f64 {
     finite(value).round()
 }
 
@@ -259,7 +267,7 @@ mod tests {
             before_ns: 2e6,
             time_ns: range::Range { low: 0.8e6, value: 1e6, high: 1.6e6 },
             samples_factor: 1.0,
-            // Of a file that the profile does not have.
+            // A file that the profile does not have.
             lines: vec![(FileId(7), 3)],
             ..Prediction::default()
         };
@@ -285,11 +293,11 @@ mod tests {
     }
 
     fn shown(what_ifs: &WhatIfs) -> serde_json::Value {
-        serde_json::to_value(Shown::of(what_ifs, &Profile::default())).expect("JSON")
+        serde_json::to_value(WhatIfsEntry::of(what_ifs, &Profile::default())).expect("JSON")
     }
 
     #[test]
-    fn a_prediction_beside_its_measurement() {
+    fn a_prediction_with_its_measurement() {
         let shown = shown(&known());
         let row = &shown["rows"][0];
         assert_eq!(row["speedup"]["value"], 2.0);
@@ -305,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_says_why_it_cannot_be_made() {
+    fn an_impossible_edit_has_a_reason() {
         let mut what_ifs = known();
         assert_eq!(shown(&what_ifs)["rows"][0]["edit"]["possible"], false);
         what_ifs.edits = vec![("zero-grad-none".to_owned(), Err("it is there already".to_owned()))];
@@ -315,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_yet() {
+    fn before_the_predictions_are_computed() {
         let message = Some("Estimating speedups".to_owned());
         let shown = shown(&WhatIfs { message, ..WhatIfs::default() });
         assert_eq!(shown["rows"], serde_json::json!([]));

@@ -1,9 +1,9 @@
-//! The report: the panel with its data in one HTML file, and below it the source with its costs.
+//! The report: the panel with its data in one HTML file, followed by the source with its costs.
 //!
-//! It opens from disk and needs nothing else: no server, no network, no file beside it. With
-//! scripts off it still says everything in tables. Nothing that a workspace says can become part
-//! of the page's own markup: text is escaped, data has no `<`, and the page's policy runs one
-//! script, by its checksum.
+//! It opens from disk without a server, a network or other files. With scripts disabled, it still
+//! shows everything as tables. Nothing from a workspace can become markup of the page: text is
+//! escaped, data contains no `<`, and the page's Content-Security-Policy allows one script, by its
+//! hash.
 
 mod source;
 mod style;
@@ -21,27 +21,26 @@ use super::timeline::Timeline;
 use ridgeline_base::printable::clean;
 use ridgeline_profile::Profile;
 
-/// So many spans of the timeline are in a report; the page stays one that a browser opens at once.
+/// The maximum number of timeline spans in a report, so that browsers open it quickly.
 pub const MOST_SPANS: usize = 20_000;
 
-/// Everything that a report is made of.
+/// The input of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
-    /// What is reported.
     pub profile: &'a Profile,
-    /// The texts of its files (same index as `profile.files`; nothing where one is not at hand).
+    /// The texts of its files (same index as `profile.files`), if available.
     pub texts: &'a [Option<&'a str>],
-    /// What it is about: the project's name.
+    /// The name of the project.
     pub title: &'a str,
-    /// What the panel shows.
+    /// The document of the panel.
     pub document: &'a PanelDocument,
-    /// The timeline that belongs to it.
+    /// The timeline of the same run.
     pub timeline: &'a Timeline,
-    /// The panel's page.
+    /// The built page of the panel.
     pub panel: BuiltPanel<'a>,
 }
 
-/// The panel's page as it was built: its HTML names `panel.css` and `panel.js`.
+/// The built page of the panel. Its HTML refers to `panel.css` and `panel.js`.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltPanel<'a> {
     /// `index.html`.
@@ -52,16 +51,16 @@ pub struct BuiltPanel<'a> {
     pub style: &'a str,
 }
 
-/// Why there is no report.
+/// The reason why a report could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The page was built from another source than this version was made for.
+    /// The page was built from a source that this version does not support.
     #[error("the panel's page has no {0}; build it again")]
     Page(&'static str),
-    /// The page would end within its own script or style.
+    /// The script or style contains text that would end its HTML element.
     #[error("the panel's {0} cannot stand within a page; build it again")]
     Inline(&'static str),
-    /// A value that JSON cannot say.
+    /// A value that JSON cannot represent.
     #[error("the panel's data could not be written: {0}")]
     Data(#[from] serde_json::Error),
 }
@@ -70,19 +69,19 @@ const TITLE: &str = "<title>Ridgeline</title>";
 const STYLE: &str = "<link rel=\"stylesheet\" href=\"panel.css\">";
 const SCRIPT: &str = "<script src=\"panel.js\"></script>";
 
-/// The report as one page.
+/// Returns the report as one HTML page.
 ///
 /// # Errors
-/// Where the built page is not one that this version can put its data into.
+/// If this version cannot insert its data into the built page.
 pub fn html(report: &Report<'_>) -> Result<String, ReportError> {
     let panel = report.panel;
     let (start, rest) = part(panel.html, TITLE)?;
     let (head, rest) = part(rest, STYLE)?;
     let (body, end) = part(rest, SCRIPT)?;
-    if holds(panel.script, "</script") || holds(panel.script, "<!--") {
+    if contains_tag(panel.script, "</script") || contains_tag(panel.script, "<!--") {
         return Err(ReportError::Inline("script"));
     }
-    if holds(panel.style, "</style") {
+    if contains_tag(panel.style, "</style") {
         return Err(ReportError::Inline("style"));
     }
     let own_style = style::style();
@@ -108,12 +107,13 @@ pub fn html(report: &Report<'_>) -> Result<String, ReportError> {
     Ok(page)
 }
 
-/// What is before and after a mark of the page.
+/// Splits the page at a mark.
 fn part<'a>(page: &'a str, mark: &'static str) -> Result<(&'a str, &'a str), ReportError> {
     page.split_once(mark).ok_or(ReportError::Page(mark))
 }
 
-/// Nothing is loaded from anywhere; the one script and the two styles are known by their checksums.
+/// The Content-Security-Policy: nothing is loaded, and only the script and the two styles with
+/// these hashes are allowed.
 fn policy(script: &str, styles: &[&str]) -> String {
     let mut policy = format!("default-src 'none'; script-src {}; style-src", checksum(script));
     for style in styles {
@@ -127,14 +127,14 @@ fn checksum(text: &str) -> String {
     format!("'sha256-{}'", BASE64_STANDARD.encode(Sha256::digest(text.as_bytes())))
 }
 
-/// Whether a text has a tag's start, in letters of any case.
-fn holds(text: &str, tag: &str) -> bool {
+/// Returns whether a text contains the start of a tag, ignoring case.
+fn contains_tag(text: &str, tag: &str) -> bool {
     let (text, tag) = (text.as_bytes(), tag.as_bytes());
     text.windows(tag.len()).any(|window| window.eq_ignore_ascii_case(tag))
 }
 
-/// A document that the page's script reads. Without `<` it can neither end its element nor begin
-/// another; the two separators end a line of old scripts.
+/// Writes a JSON document for the page's script. Without `<` it can neither end its element nor
+/// start another. The two separators are line terminators in old JavaScript.
 fn data(page: &mut String, id: &str, document: &impl Serialize) -> Result<(), ReportError> {
     let json = serde_json::to_string(document)?;
     let _ = write!(page, "<script type=\"application/json\" id=\"{id}\">");
@@ -150,7 +150,7 @@ fn data(page: &mut String, id: &str, document: &impl Serialize) -> Result<(), Re
     Ok(())
 }
 
-/// As text within an element or a quoted attribute.
+/// Escapes text for an element or a quoted attribute.
 fn text(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in clean(text).chars() {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_what_there_is() {
+    fn the_page_has_all_parts() {
         let (source, profile) = profile(TRAIN);
         let page = page(&profile, &source, "demo");
         for part in [
@@ -224,17 +224,19 @@ mod tests {
         }
         assert_eq!(page.matches("<tr").count(), page.matches("</tr>").count());
         assert!(!page.contains("http:") && !page.contains("https:"));
-        // What the policy forbids would only not work.
+        // The policy blocks inline styles and handlers.
         assert!(!page.contains(" style=\"") && !page.contains(" onclick"));
     }
 
     #[test]
-    fn the_policy_knows_the_script_and_the_styles_by_their_checksums() {
+    fn the_policy_allows_the_script_and_the_styles_by_hash() {
         let (source, profile) = profile(TRAIN);
         let page = page(&profile, &source, "demo");
-        // As in FIPS 180-2, appendix B.1.
-        let of_abc = "'sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0='";
-        assert!(page.contains(&format!("default-src 'none'; script-src {of_abc}; style-src ")));
+        // The test vector in FIPS 180-2, appendix B.1.
+        let hash_of_abc = "'sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0='";
+        assert!(
+            page.contains(&format!("default-src 'none'; script-src {hash_of_abc}; style-src "))
+        );
         for style in page.split("<style>").skip(1).filter_map(|rest| rest.split("</style>").next())
         {
             assert!(page.contains(&checksum(style)), "{style} is not in the policy");
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_outside_becomes_markup() {
+    fn input_never_becomes_markup() {
         let (_, mut profile) = profile(TRAIN);
         let evil = "</style></script><!--<script>alert('\"&\u{2028}\u{2029}')</script>";
         profile.files[0].path = evil.into();
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_is_what_was_put_in() {
+    fn data_survives_a_round_trip() {
         let mut page = String::new();
         let value = serde_json::json!({"a": "</script>\u{2028}<!--", "b": [1, null]});
         data(&mut page, "x", &value).expect("JSON");
@@ -281,13 +283,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_profile_is_a_page_too() {
+    fn an_empty_profile_has_a_report() {
         let page = page(&Profile::default(), "", "");
         assert!(page.contains("No iteration was measured") && page.ends_with("</html>\n"));
     }
 
     #[test]
-    fn another_page_is_refused() {
+    fn a_page_from_another_source_is_refused() {
         let (source, profile) = profile(TRAIN);
         let refused = |panel: BuiltPanel<'_>| {
             let input = PanelInput::default();

@@ -1,38 +1,38 @@
-//! How the report's own part looks. What has a size or a heat has it by a class, so that the page's
-//! policy needs to allow no style within elements.
+//! The style sheet of the report. Sizes and heat are set by classes, so that the page's policy need
+//! not allow inline styles.
 
 use std::fmt::Write as _;
 
-/// Widths of bars, in so many steps.
+/// The number of steps of bar widths.
 const WIDTHS: u32 = 50;
-/// Heats of lines.
+/// The number of heat levels of lines.
 const HEATS: u32 = 15;
-/// Depths of modules.
+/// The maximum depth at which modules are indented further.
 const DEPTHS: u32 = 8;
 
-/// The class of a bar for a share of 0 to 1.
+/// Returns the class of a bar for a share of 0 to 1.
 pub(super) fn width(share: f64) -> String {
     format!("w{}", step(share, WIDTHS))
 }
 
-/// The class of a line for a share of 0 to 1; nothing where it is not warm.
+/// Returns the class of a line for a share of 0 to 1. `None` for lines without heat.
 pub(super) fn heat(share: f64) -> Option<String> {
-    // A hundredth of the iteration is warm already, and half of it is not fifty times as hot.
+    // The square root makes 1% of the iteration visible without making 50% fifty times as hot.
     let step = step(share.sqrt(), HEATS);
     (share >= 0.005 && step > 0).then(|| format!("h{step}"))
 }
 
-/// The class of a module's depth.
+/// Returns the class of a module's depth.
 pub(super) fn depth(depth: usize) -> String {
     format!("d{}", depth.min(DEPTHS as usize))
 }
 
 fn step(share: f64, steps: u32) -> u32 {
-    // A cast saturates, and takes what is no number for 0.
+    // The cast saturates, and NaN becomes 0.
     (share.clamp(0.0, 1.0) * f64::from(steps)).round() as u32
 }
 
-/// The style sheet.
+/// Returns the style sheet.
 pub(super) fn style() -> String {
     let mut style = include_str!("report.css").to_owned();
     for step in 0..=WIDTHS {

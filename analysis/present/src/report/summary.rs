@@ -1,4 +1,4 @@
-//! What the panel shows, as headings and tables for a browser that runs no script.
+//! The content of the panel as headings and tables, for browsers without scripts.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -7,20 +7,20 @@ use super::{style, text};
 use crate::headline::{headline, peak};
 use crate::lenses::kinds;
 use crate::page::{count, quantity};
-use crate::panel::memory_in_words;
+use crate::panel::memory_explanation;
 use crate::share::{share_of, share_of_peak, share_of_whole};
 use crate::{bottleneck, explained, iteration_times};
 use ridgeline_base::printable::shorten;
 use ridgeline_base::units;
 use ridgeline_profile::{LineCost, ModuleCost, ModuleId, Phase, Profile, Provenance};
 
-/// So many of each are listed; the page stays one that a browser opens at once.
-const LINES: usize = 25;
-const KERNELS: usize = 25;
-const MODULES: usize = 400;
+/// The maximum numbers of rows, so that browsers open the page quickly.
+const MAX_LINES: usize = 25;
+const MAX_KERNELS: usize = 25;
+const MAX_MODULES: usize = 400;
 
-/// The headline, phases, memory, the costliest lines, modules and kernels, and how far to trust
-/// them.
+/// Returns the headline, phases, memory, the most expensive lines, modules and kernels, and notes
+/// on their accuracy.
 pub(super) fn summary(profile: &Profile, title: &str) -> String {
     let mut page = Page { profile, html: String::new() };
     page.start(title);
@@ -88,7 +88,7 @@ impl Page<'_> {
             self.bar_row(label, &units::duration(saving.time_ns), saving.share, "");
         }
         self.html.push_str("</tbody></table></div>\n");
-        let _ = writeln!(self.html, "<p class=\"quiet\">{}</p>", text(bottleneck::ABOUT));
+        let _ = writeln!(self.html, "<p class=\"quiet\">{}</p>", text(bottleneck::SAVINGS_NOTE));
         let Some(metrics) = &profile.metrics else { return };
         let elapsed_ns = metrics.iteration_ns;
         let facts = explained::facts(&metrics.whole, elapsed_ns, profile, metrics.on_gpu);
@@ -110,7 +110,7 @@ impl Page<'_> {
             }
         }
         self.html.push_str("</tbody></table></div>\n");
-        for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(LINES) {
+        for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(MAX_LINES) {
             let _ = writeln!(
                 self.html,
                 "<p class=\"quiet\">In no line: {} {} · {}</p>",
@@ -127,8 +127,8 @@ impl Page<'_> {
             return;
         }
         self.section(&format!("Peak memory: {}", peak(profile)));
-        let words = memory_in_words(profile).unwrap_or_default();
-        let _ = writeln!(self.html, "<p>{}</p>", text(&words));
+        let explanation = memory_explanation(profile).unwrap_or_default();
+        let _ = writeln!(self.html, "<p>{}</p>", text(&explanation));
         self.html.push_str("<div class=\"scroll\"><table><tbody>\n");
         for (kind, bytes) in profile.memory.at_peak.named() {
             if bytes > 0 {
@@ -154,7 +154,7 @@ impl Page<'_> {
         lines.sort_by(|(_, a), (_, b)| b.self_time.total().total_cmp(&a.self_time.total()));
         self.section("Most expensive lines");
         self.html.push_str("<div class=\"scroll\"><table><thead><tr><th class=\"n\">itself</th><th class=\"n\">share</th><th>line</th><th>function</th><th>memory</th></tr></thead><tbody>\n");
-        for (file, line) in lines.into_iter().take(LINES) {
+        for (file, line) in lines.into_iter().take(MAX_LINES) {
             let path = profile.files.get(file).map_or("?", |file| file.path.as_str());
             let time = line.self_time.total();
             let holds_much = share_of_peak(line.self_memory.total(), profile) >= 0.001;
@@ -174,8 +174,8 @@ impl Page<'_> {
         self.html.push_str("</tbody></table></div>\n");
     }
 
-    /// A table in the order of the tree, indented by depth; a nested list of a deep model would not
-    /// fit 400 pixels.
+    /// Writes a table in tree order, indented by depth; a nested list of a deep model would not fit
+    /// 400 pixels.
     fn modules(&mut self) {
         let modules = &self.profile.modules;
         if modules.is_empty() {
@@ -183,7 +183,7 @@ impl Page<'_> {
         }
         self.section("Modules");
         self.html.push_str("<div class=\"scroll\"><table><thead><tr><th>module</th><th class=\"n\">time</th><th class=\"n\">share</th><th class=\"n\">memory</th><th class=\"n\">parameters</th><th class=\"n\">calls</th></tr></thead><tbody>\n");
-        for (depth, module) in in_tree_order(modules).into_iter().take(MODULES) {
+        for (depth, module) in in_tree_order(modules).into_iter().take(MAX_MODULES) {
             let path = match module.path.as_str() {
                 "" => "the model",
                 path => path.rsplit('.').next().unwrap_or(path),
@@ -205,8 +205,8 @@ impl Page<'_> {
             );
         }
         self.html.push_str("</tbody></table></div>\n");
-        if modules.len() > MODULES {
-            let left_out = modules.len() - MODULES;
+        if modules.len() > MAX_MODULES {
+            let left_out = modules.len() - MAX_MODULES;
             let _ = writeln!(self.html, "<p class=\"quiet\">And {left_out} more.</p>");
         }
     }
@@ -222,7 +222,7 @@ impl Page<'_> {
             let _ = writeln!(self.html, "<p>GPU busy {}.</p>", text(&busy));
         }
         self.html.push_str("<div class=\"scroll\"><table><thead><tr><th class=\"n\">time</th><th class=\"n\">share</th><th class=\"n\">launches</th><th class=\"n\">occupancy</th><th>kernel</th></tr></thead><tbody>\n");
-        for kernel in profile.kernels.iter().take(KERNELS) {
+        for kernel in profile.kernels.iter().take(MAX_KERNELS) {
             let _ = writeln!(
                 self.html,
                 "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"long\"><code>{}</code></td></tr>",
@@ -248,7 +248,7 @@ impl Page<'_> {
                 text(&units::percent(profile.coverage.memory)),
             );
         }
-        for note in profile.notes.iter().take(LINES) {
+        for note in profile.notes.iter().take(MAX_LINES) {
             let _ = writeln!(self.html, "<li>{}</li>", text(&shorten(note, 1_000)));
         }
         self.html.push_str(
@@ -257,23 +257,24 @@ impl Page<'_> {
     }
 }
 
-/// Each module behind its parent, with its depth. Without recursion: a model may be deep.
+/// Returns each module after its parent, with its depth. Not recursive, because models may be deep.
 fn in_tree_order(modules: &[ModuleCost]) -> Vec<(usize, &ModuleCost)> {
     let mut children: HashMap<usize, Vec<(usize, &ModuleCost)>> = HashMap::new();
-    let mut waiting: Vec<(usize, usize, &ModuleCost)> = Vec::new();
+    let mut stack: Vec<(usize, usize, &ModuleCost)> = Vec::new();
     for (at, module) in modules.iter().enumerate() {
-        // Parents come before children; one that does not is shown at the top, and no circle forms.
+        // Parents come before children. A module with a later parent becomes a root, so there are
+        // no cycles.
         match module.parent.map(|ModuleId(parent)| parent as usize).filter(|&parent| parent < at) {
             Some(parent) => children.entry(parent).or_default().push((at, module)),
-            None => waiting.push((0, at, module)),
+            None => stack.push((0, at, module)),
         }
     }
-    waiting.reverse();
+    stack.reverse();
     let mut ordered = Vec::new();
-    while let Some((depth, at, module)) = waiting.pop() {
+    while let Some((depth, at, module)) = stack.pop() {
         ordered.push((depth, module));
         let inner = children.remove(&at).unwrap_or_default();
-        waiting.extend(inner.into_iter().rev().map(|(at, module)| (depth + 1, at, module)));
+        stack.extend(inner.into_iter().rev().map(|(at, module)| (depth + 1, at, module)));
     }
     ordered
 }
@@ -289,7 +290,7 @@ mod tests {
             parent: parent.map(ModuleId),
             ..ModuleCost::default()
         };
-        // The last two name parents that cannot be.
+        // The last two have invalid parents.
         let modules = [
             module("", None),
             module("a", Some(0)),

@@ -1,7 +1,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::fixture::{costs, used};
+use crate::fixture::{add_utilization, costs};
 use ridgeline_compare::fixture::TRAIN;
 
 fn check(marked: &str, width: usize, expected: Expect) {
@@ -11,7 +11,7 @@ fn check(marked: &str, width: usize, expected: Expect) {
     for line in page.lines() {
         assert!(line.width() <= width.max(MIN_WIDTH), "{} columns: {line}", line.width());
     }
-    // The first line keeps the indentation of the others, which `expect!` would take away.
+    // The first line keeps the indentation of the others, which `expect!` would remove.
     expected.assert_eq(&format!("{width} columns\n{page}"));
 }
 
@@ -90,7 +90,7 @@ fn a_file_in_120_columns() {
 }
 
 #[test]
-fn wide_letters_tabs_and_what_would_move_the_cursor() {
+fn wide_characters_tabs_and_control_characters() {
     check(
         "\tx = '漢字\u{1b}[2J🙂'  #= f50\n\t漢字漢字漢字漢字漢字漢字漢字漢字 = 1\n",
         60,
@@ -104,10 +104,10 @@ fn wide_letters_tabs_and_what_would_move_the_cursor() {
 }
 
 #[test]
-fn quiet_stretches_are_left_out() {
-    let quiet = "pass\n".repeat(30);
+fn stretches_without_costs_are_folded() {
+    let without_costs = "pass\n".repeat(30);
     check(
-        &format!("{quiet}f()  #= f50\n{quiet}g()  #= f50\n{quiet}"),
+        &format!("{without_costs}f()  #= f50\n{without_costs}g()  #= f50\n{without_costs}"),
         60,
         expect![[r#"
                 60 columns
@@ -143,7 +143,7 @@ fn quiet_stretches_are_left_out() {
 }
 
 #[test]
-fn the_function_around_a_costly_line_stays() {
+fn the_function_around_an_expensive_line_is_shown() {
     let (in_class, in_function) = ("    a = 1\n".repeat(20), "        pass\n".repeat(20));
     let text = format!(
         "class N:\n{in_class}    def f(\n        self,\n    ):\n{in_function}        g()  #= f50\n"
@@ -213,21 +213,21 @@ fn a_summary() {
         .assert_eq(&summary(&Profile::default(), Style { color: false, width: 80 }));
 }
 
-/// The sections of a summary that say what the device is used for.
-fn check_used(on_gpu: bool, expected: Expect) {
+/// Checks the sections of a summary with device utilization.
+fn check_utilization(on_gpu: bool, expected: Expect) {
     let (mut profile, ..) = costs(TRAIN, None);
-    used(&mut profile, on_gpu);
+    add_utilization(&mut profile, on_gpu);
     let page = summary(&profile, Style { color: false, width: 80 });
-    let is_told = |section: &&str| {
+    let has_utilization = |section: &&str| {
         section.starts_with("320 samples") || section.starts_with("Most expensive l")
     };
-    let told: Vec<&str> = page.split("\n\n").filter(is_told).collect();
-    expected.assert_eq(&told.join("\n\n"));
+    let sections: Vec<&str> = page.split("\n\n").filter(has_utilization).collect();
+    expected.assert_eq(&sections.join("\n\n"));
 }
 
 #[test]
-fn what_the_device_is_used_for() {
-    check_used(
+fn device_utilization() {
+    check_utilization(
         true,
         expect![[r#"
                 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
@@ -260,7 +260,7 @@ fn what_the_device_is_used_for() {
                             tensor cores used · occupancy 62% · 12 launches (500 µs on the CPU)
                       15 ms    15%  head  Linear"#]],
     );
-    check_used(
+    check_utilization(
         false,
         expect![[r#"
                 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
@@ -287,12 +287,12 @@ fn what_the_device_is_used_for() {
 }
 
 #[test]
-fn colours_change_nothing_but_colours() {
+fn colors_do_not_change_the_text() {
     let (profile, costs, index) = costs(TRAIN, None);
     let page = |color| annotated_source(&profile, &costs, &index, Style { color, width: 90 });
-    let (plain, coloured) = (page(false), page(true));
-    assert_ne!(plain, coloured);
-    let bare: String = coloured
+    let (plain, colored) = (page(false), page(true));
+    assert_ne!(plain, colored);
+    let without_colors: String = colored
         .split('\u{1b}')
         .enumerate()
         .map(
@@ -301,5 +301,5 @@ fn colours_change_nothing_but_colours() {
             },
         )
         .collect();
-    assert_eq!(bare, plain);
+    assert_eq!(without_colors, plain);
 }

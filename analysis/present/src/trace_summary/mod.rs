@@ -1,8 +1,8 @@
-//! What `ridgeline analyze` says of a trace that was recorded elsewhere, as the terminal prints it
-//! and as `--json` writes it.
+//! The results of `ridgeline analyze` for a trace recorded elsewhere, as printed in the terminal
+//! and as written by `--json`.
 //!
-//! The JSON has the keys of `profile --json` (`docs/schema/analysis.schema.json`), null where a trace cannot tell, and
-//! `gpu`, `kernels` and what else a trace tells besides.
+//! The JSON has the keys of `profile --json` (`docs/schema/analysis.schema.json`), null if a trace
+//! does not have the information, plus `gpu`, `kernels` and other data that only a trace has.
 
 mod page;
 mod summarize;
@@ -17,67 +17,67 @@ use ridgeline_attribution::metrics::launch_overhead::LaunchOverhead;
 pub use page::page;
 pub use summarize::summarize;
 
-/// How many characters of a kernel's name are shown: templates go on for thousands.
+/// Maximum length of a kernel name, in characters: template arguments can be thousands long.
 pub const NAME_CHARACTERS: usize = 200;
 
-/// Everything that is said of a trace.
+/// The summary of a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceSummary {
     /// The version of the JSON.
     pub schema: u32,
-    /// What ran it.
+    /// The device of the run.
     pub device: DeviceSummary,
-    /// The median iteration of the host.
+    /// The median iteration on the host.
     pub iteration: IterationSummary,
-    /// Memory, where memory events tell totals.
+    /// Memory, if the memory events have totals.
     pub memory: MemorySummary,
-    /// How much of the time reached a line.
+    /// The share of time attributed to lines.
     pub coverage: CoverageSummary,
-    /// Lines, where the trace has Python's frames or call stacks; the longest first.
+    /// Lines, if the trace has Python frames or call stacks; longest first.
     pub lines: Vec<LineSummary>,
-    /// A trace alone knows no modules: always empty.
+    /// Always empty: a trace has no modules.
     pub modules: [(); 0],
-    /// What the GPUs did; in JSON all zero where there was none, so that its keys are always there.
+    /// GPU activity; in JSON all zero without a GPU, so that the keys always exist.
     #[serde(serialize_with = "zero_without_gpu")]
     pub gpu: Option<GpuSummary>,
-    /// Kernels, copies and fills by name, the longest total first.
+    /// Kernels, copies and fills by name, longest total first.
     pub kernels: Vec<KernelSummary>,
     /// Copies by kind.
     pub copies: Vec<CopySummary>,
-    /// Operators by name: the longest on the GPU first, then the longest on the host.
+    /// Operators by name: longest GPU time first, then longest host time.
     pub operators: Vec<OperatorSummary>,
-    /// The profiler's own steps.
+    /// The profiler's steps.
     pub steps: Vec<StepSummary>,
-    /// What the file itself is like.
+    /// Facts about the file.
     pub trace: FileSummary,
-    /// The bottleneck of an iteration; null where none can be replayed.
+    /// The bottleneck of an iteration; null if none can be replayed.
     pub bottleneck: Option<BottleneckEntry>,
-    /// What an iteration gets out of its device; null likewise.
+    /// The device utilization of an iteration; null if none can be replayed.
     pub utilization: Option<Explained>,
-    /// What the GPUs' own counters counted, where the profiler was asked to read them.
+    /// Hardware counters, if the profiler was configured to read them.
     pub counters: Option<CounterSummary>,
-    /// What a person should know about how far to trust this.
+    /// Notes on the accuracy of the results.
     pub notes: Vec<String>,
 }
 
 /// Hardware counters, over the whole trace.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CounterSummary {
-    /// Kernels, or ranges of them.
+    /// The number of kernels, or of ranges of kernels.
     pub ranges: u64,
     /// Floating-point operations outside tensor cores.
     pub flops: Option<f64>,
-    /// Instructions of tensor cores.
+    /// Tensor core instructions.
     pub tensor_instructions: Option<f64>,
 }
 
-/// What an iteration gets out of its device.
+/// The device utilization of an iteration.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explained {
-    /// As JSON has it.
+    /// The JSON entry.
     #[serde(flatten)]
     pub entry: UtilizationEntry,
-    /// As a person reads it.
+    /// The text for the terminal.
     #[serde(skip)]
     pub facts: Vec<String>,
 }
@@ -85,11 +85,11 @@ pub struct Explained {
 /// The device that the trace was recorded on.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceSummary {
-    /// As its maker calls it, or `unknown`.
+    /// The product name, or `unknown`.
     pub name: String,
     /// `cuda`, `rocm` or `cpu`.
     pub kind: &'static str,
-    /// Its number; null without a GPU.
+    /// The device index; null without a GPU.
     pub index: Option<i64>,
     /// Compute capability, such as `[9, 0]`.
     pub capability: Option<(u32, u32)>,
@@ -97,47 +97,47 @@ pub struct DeviceSummary {
     pub multiprocessors: Option<u32>,
 }
 
-/// The median iteration, in milliseconds of the host. Null where the trace shows no iterations.
+/// The median iteration, in milliseconds on the host. Null if the trace shows no iterations.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct IterationSummary {
-    /// All of it: the sum of the parts.
+    /// The whole iteration: the sum of the parts.
     pub time_ms: Option<f64>,
     /// Forward operators.
     pub forward_ms: Option<f64>,
     /// Autograd.
     pub backward_ms: Option<f64>,
-    /// Steps of optimizers and zeroing of gradients.
+    /// Optimizer steps and zeroing of gradients.
     pub optimizer_ms: Option<f64>,
-    /// Waiting for the loader.
+    /// Waiting for the DataLoader.
     pub data_ms: Option<f64>,
     /// The rest: Python, and waiting for the GPU.
     pub other_ms: Option<f64>,
-    /// A trace does not tell its batch size.
+    /// Always null: a trace does not record the batch size.
     pub samples_per_s: Option<f64>,
-    /// A trace does not tell its batch size.
+    /// Always null: a trace does not record the batch size.
     pub batch_size: Option<u64>,
-    /// How many iterations the trace shows.
+    /// The number of iterations in the trace.
     pub iterations: usize,
     /// `profiler steps` or `optimizer steps`.
     pub found_by: Option<&'static str>,
 }
 
-/// Memory as the allocator counted it.
+/// Memory as counted by the allocator.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MemorySummary {
-    /// The most that was allocated, on the GPU where there is one, while the trace was recorded.
+    /// The peak of allocated bytes while the trace was recorded, on the GPU if there is one.
     pub peak_bytes: Option<u64>,
-    /// What the device has.
+    /// The device's memory in bytes.
     pub capacity_bytes: Option<u64>,
-    /// A trace alone does not tell what the bytes are for: all null.
+    /// All null: a trace does not record what the memory is used for.
     pub at_peak: MemoryKinds,
-    /// Allocations and frees.
+    /// The number of allocations and frees.
     pub events: usize,
-    /// The most on each device.
+    /// The peak of each device.
     pub peaks: Vec<DevicePeak>,
 }
 
-/// Bytes by kind, unknown here. The keys are those of `profile --json`.
+/// Bytes by kind, which are unknown here. The keys are those of `profile --json`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MemoryKinds {
     weights: Option<u64>,
@@ -149,54 +149,54 @@ pub struct MemoryKinds {
     other: Option<u64>,
 }
 
-/// The most that was allocated on a device.
+/// The peak of allocated memory on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DevicePeak {
-    /// As torch numbers them: 0 CPU, 1 CUDA and ROCm.
+    /// torch's number of the device type: 0 is the CPU, 1 is CUDA or ROCm.
     pub device_type: Option<i64>,
-    /// The device's number; the CPU is -1.
+    /// The device index; -1 for the CPU.
     pub device: Option<i64>,
-    /// Bytes.
+    /// Peak in bytes.
     pub peak_bytes: u64,
 }
 
 /// Shares, 0 to 1.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CoverageSummary {
-    /// Of GPU time (operator time without a GPU) that reached a line.
+    /// The share of GPU time (operator time without a GPU) attributed to a line.
     pub time: Option<f64>,
-    /// Unknown here.
+    /// Always null.
     pub memory: Option<f64>,
 }
 
-/// What ran from one line, in milliseconds over the whole trace.
+/// The cost of one line, in milliseconds over the whole trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct LineSummary {
-    /// As the trace has it.
+    /// The path in the trace.
     pub file: String,
-    /// Counted from 1. Of a frame it is where the function begins.
+    /// Counted from 1. For Python frames, the line at which the function begins.
     pub line: u32,
-    /// The same.
+    /// The same as `line`.
     pub end_line: u32,
     /// The function.
     pub scope: String,
-    /// Operators whose innermost line this is.
+    /// Time of operators whose innermost line is this one.
     pub self_ms: f64,
-    /// Operators with this line on their stack.
+    /// Time of operators with this line on their stack.
     pub total_ms: f64,
-    /// Of `total_ms`, forward.
+    /// The forward part of `total_ms`.
     pub forward_ms: f64,
-    /// Of `total_ms`, backward.
+    /// The backward part of `total_ms`.
     pub backward_ms: f64,
-    /// Of `total_ms`, optimizer.
+    /// The optimizer part of `total_ms`.
     pub optimizer_ms: f64,
-    /// Of `total_ms`, loading.
+    /// The data loading part of `total_ms`.
     pub data_ms: f64,
-    /// How often the function was entered; 0 where that is unknown.
+    /// The number of calls of the function; 0 if unknown.
     pub calls: u64,
-    /// What was launched on the GPU.
+    /// Time of the GPU activities launched from the line.
     pub device_ms: f64,
-    /// Unknown here: all null.
+    /// Always null.
     pub memory: MemoryKinds,
 }
 
@@ -212,44 +212,45 @@ pub struct GpuSummary {
     pub idle_ns: u64,
     /// Sum of kernels.
     pub kernel_ns: u64,
-    /// Union of kernels that compute.
+    /// Union of compute kernels.
     pub compute_ns: u64,
-    /// Union of kernels that communicate.
+    /// Union of communication kernels.
     pub communication_ns: u64,
-    /// Of that, while no kernel computed.
+    /// The part of it during which no kernel computed.
     pub exposed_communication_ns: u64,
     /// Union of copies and fills.
     pub memory_ns: u64,
-    /// Busy without computing.
+    /// Time busy without computing.
     pub exposed_ns: u64,
-    /// Kernels, copies and fills.
+    /// The number of kernels, copies and fills.
     pub activities: u64,
-    /// Kernels.
+    /// The number of kernels.
     pub kernels: u64,
-    /// Activities that were launched before the recording began.
+    /// The number of activities launched before the recording began.
     pub leaked: u64,
-    /// Sum of these.
+    /// Sum of their durations.
     pub leaked_ns: u64,
     /// By device and stream.
     pub streams: Vec<StreamFacts>,
-    /// From launch to start.
+    /// The delay from launch to start.
     pub launch_to_start: Option<LaunchDelay>,
-    /// What starting all that took the host.
+    /// The host time of the launches.
     pub launch_overhead: Option<LaunchOverhead>,
 }
 
 /// All activities of one name.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelSummary {
-    /// At most [`NAME_CHARACTERS`] of it.
+    /// The name, at most [`NAME_CHARACTERS`] long.
     pub name: String,
-    /// How many.
+    /// The number of calls.
     pub calls: u64,
     /// Sum of their durations.
     pub total_ns: u64,
     /// `kernel`, `memcpy` or `memset`.
     pub kind: &'static str,
-    /// Of kernels: mean over their time, 0 to 1; null where the launch or the device is unknown.
+    /// For kernels, the mean occupancy weighted by time, 0 to 1; null if the launch or the device
+    /// is unknown.
     pub occupancy: Option<f64>,
 }
 
@@ -258,13 +259,13 @@ pub struct KernelSummary {
 pub struct CopySummary {
     /// `Memcpy HtoD (Pageable -> Device)`.
     pub name: String,
-    /// How many.
+    /// The number of calls.
     pub calls: u64,
     /// Sum of their bytes.
     pub bytes: u64,
     /// Sum of their durations.
     pub total_ns: u64,
-    /// Gigabytes (1e9) a second.
+    /// Throughput in gigabytes (1e9 bytes) per second.
     pub gigabytes_per_s: Option<f64>,
 }
 
@@ -273,11 +274,11 @@ pub struct CopySummary {
 pub struct OperatorSummary {
     /// `aten::convolution`.
     pub name: String,
-    /// How many.
+    /// The number of calls.
     pub calls: u64,
-    /// On the host, without operators within it.
+    /// Host time without nested operators.
     pub self_ns: u64,
-    /// What it launched on the GPU itself.
+    /// Time of the GPU activities that it launched itself.
     pub device_ns: u64,
 }
 
@@ -286,30 +287,30 @@ pub struct OperatorSummary {
 pub struct StepSummary {
     /// `ProfilerStep#3`.
     pub name: String,
-    /// On the realtime clock, where the trace has a base time.
+    /// On the realtime clock if the trace has a base time.
     pub start_ns: i64,
-    /// Nanoseconds.
+    /// Duration in nanoseconds.
     pub duration_ns: i64,
 }
 
-/// What a trace's file is like.
+/// Facts about the file of a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct FileSummary {
-    /// What was added to the file's times to reach the realtime clock.
+    /// The offset added to the times in the file to get the realtime clock.
     pub base_time_ns: i64,
-    /// Operators of the host.
+    /// The number of host operators.
     pub operators: usize,
-    /// Calls of the runtime and the driver.
+    /// The number of runtime and driver calls.
     pub runtime_calls: usize,
-    /// Frames of Python.
+    /// The number of Python frames.
     pub python_frames: usize,
-    /// This process, of a distributed run.
+    /// The rank of this process in a distributed run.
     pub rank: Option<i64>,
-    /// How many processes there are.
+    /// The number of processes.
     pub world_size: Option<i64>,
-    /// Bytes of JSON that were read, where the file ended too early.
+    /// The number of bytes of JSON that were read, if the file is truncated.
     pub truncated_at: Option<u64>,
-    /// Events that say too little to be used.
+    /// The number of events with too little information to be used.
     pub unusable_events: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What `ridgeline analyze` prints of a trace that was recorded elsewhere.
+//! The terminal page of `ridgeline analyze` for a trace recorded elsewhere.
 
 use std::fmt::Write as _;
 
@@ -10,8 +10,8 @@ use crate::terminal::Style;
 use ridgeline_base::printable::one_line;
 use ridgeline_base::units::{bytes, duration, percent};
 
-/// The page of a trace: device, iteration, what the GPU did, and at most `top` of its kernels,
-/// operators and lines.
+/// Formats a trace: device, iteration, GPU activity, and at most `top` of its kernels, operators
+/// and lines.
 pub fn page(summary: &TraceSummary, top: usize, style: Style) -> String {
     let mut page = Page { text: String::new(), style };
     page.device(summary);
@@ -34,9 +34,9 @@ struct Page {
     style: Style,
 }
 
-/// Characters of a column of numbers.
+/// Width of a column of numbers, in characters.
 const NUMBER: usize = 10;
-/// Characters of the names on the left of facts.
+/// Width of the names to the left of facts, in characters.
 const LABEL: usize = 23;
 
 impl Page {
@@ -62,8 +62,8 @@ impl Page {
         let Some(time_ms) = iteration.time_ms else { return };
         self.title("Iteration");
         let found = iteration.found_by.unwrap_or("steps");
-        let of = format!("median of {} {found}, on the host", iteration.iterations);
-        self.fact("time", time_ms * 1e6, None, &of);
+        let about = format!("median of {} {found}, on the host", iteration.iterations);
+        self.fact("time", time_ms * 1e6, None, &about);
         for (name, part_ms) in [
             ("forward", iteration.forward_ms),
             ("backward", iteration.backward_ms),
@@ -85,13 +85,13 @@ impl Page {
             false => "Bottleneck of the trace, treated as one iteration",
         });
         self.line(&one_line(&found.text, self.style.width.max(240)));
-        const LEAST: f64 = 0.01;
-        let mut is_begun = false;
-        for entry in found.savings.iter().filter(|entry| entry.at_most_share >= LEAST) {
-            if !is_begun {
+        const MIN_SHARE: f64 = 0.01;
+        let mut has_rows = false;
+        for entry in found.savings.iter().filter(|entry| entry.at_most_share >= MIN_SHARE) {
+            if !has_rows {
                 let faint = self.faint();
-                self.line(&format!("{faint}{}{faint:#}", bottleneck::ABOUT));
-                is_begun = true;
+                self.line(&format!("{faint}{}{faint:#}", bottleneck::SAVINGS_NOTE));
+                has_rows = true;
             }
             let operators = entry.operators.iter().map(|one| one_line(&one.name, 30));
             let operators = operators.collect::<Vec<_>>().join(", ");
@@ -108,9 +108,9 @@ impl Page {
     fn gpu(&mut self, gpu: &GpuSummary) {
         self.title("GPU");
         let span = gpu.span_ns as f64;
-        let of_span = |part_ns: u64| share(part_ns as f64, span);
+        let share_of_span = |part_ns: u64| share(part_ns as f64, span);
         self.fact("span", span, None, "from the first to the last activity");
-        self.fact("busy", gpu.busy_ns as f64, of_span(gpu.busy_ns), "");
+        self.fact("busy", gpu.busy_ns as f64, share_of_span(gpu.busy_ns), "");
         for (name, part_ns) in [
             ("  computing", gpu.compute_ns),
             ("  communicating", gpu.communication_ns),
@@ -118,16 +118,16 @@ impl Page {
             ("  copying", gpu.memory_ns),
         ] {
             if part_ns > 0 {
-                self.fact(name, part_ns as f64, of_span(part_ns), "");
+                self.fact(name, part_ns as f64, share_of_span(part_ns), "");
             }
         }
-        self.fact("idle", gpu.idle_ns as f64, of_span(gpu.idle_ns), "");
+        self.fact("idle", gpu.idle_ns as f64, share_of_span(gpu.idle_ns), "");
         let launches = format!("sum of {}", counted(gpu.kernels, "kernel", "kernels"));
         self.fact("kernels", gpu.kernel_ns as f64, None, &launches);
         if gpu.leaked > 0 {
-            let many = counted(gpu.leaked, "activity", "activities");
-            let many = format!("{many} from before the recording");
-            self.fact("leaked in", gpu.leaked_ns as f64, None, &many);
+            let text = counted(gpu.leaked, "activity", "activities");
+            let text = format!("{text} from before the recording");
+            self.fact("leaked in", gpu.leaked_ns as f64, None, &text);
         }
         if let Some(delay) = &gpu.launch_to_start {
             let p95 = duration_or_negative(delay.p95_ns);
@@ -138,16 +138,16 @@ impl Page {
             ));
         }
         if let Some(overhead) = &gpu.launch_overhead {
-            let many = counted(overhead.launches, "launch", "launches");
+            let text = counted(overhead.launches, "launch", "launches");
             let median = duration(overhead.median_ns as f64);
             let shorter = match overhead.shorter_kernels {
                 0 => String::new(),
-                many => {
-                    let many = counted(many, "kernel", "kernels");
-                    format!("; {many} shorter than their launch")
+                text => {
+                    let text = counted(text, "kernel", "kernels");
+                    format!("; {text} shorter than their launch")
                 }
             };
-            let about = format!("of the host in {many}, median {median}{shorter}");
+            let about = format!("of the host in {text}, median {median}{shorter}");
             self.fact("launching", overhead.host_ns as f64, None, &about);
         }
         if gpu.streams.len() > 1 {
@@ -155,15 +155,15 @@ impl Page {
             for stream in gpu.streams.iter().take(SHOWN) {
                 let number = |number: Option<i64>| number.map_or("?".into(), |n| n.to_string());
                 let name = format!("  stream {}", number(stream.stream));
-                let many = counted(stream.activities, "activity", "activities");
-                let share = of_span(stream.busy_ns);
-                self.fact(&one_line(&name, LABEL), stream.busy_ns as f64, share, &many);
+                let text = counted(stream.activities, "activity", "activities");
+                let share = share_of_span(stream.busy_ns);
+                self.fact(&one_line(&name, LABEL), stream.busy_ns as f64, share, &text);
             }
             self.left_out(gpu.streams.len(), SHOWN, "streams");
         }
     }
 
-    /// What the hardware counted, named as such.
+    /// Writes hardware counters, under a heading of their own.
     fn counters(&mut self, summary: &TraceSummary) {
         let Some(counters) = &summary.counters else { return };
         self.title("Hardware counters (CUPTI)");
@@ -227,18 +227,18 @@ impl Page {
         } else {
             self.header(&["time", "with calls"], "place");
         }
-        // The longest with their calls are the outermost ones, which every program has: what a line
-        // runs itself says more.
+        // The longest total times are those of the outermost lines, which is no information. So
+        // sort by self time.
         let mut lines: Vec<&LineSummary> = summary.lines.iter().collect();
         lines.sort_by(|a, b| b.self_ms.total_cmp(&a.self_ms));
         for line in lines.iter().take(top) {
-            let own = duration(line.self_ms * 1e6);
+            let self_time = duration(line.self_ms * 1e6);
             let all = duration(line.total_ms * 1e6);
             let place = format!("{}:{} {}", line.file, line.line, line.scope);
             if on_device {
-                self.row(&[own, all, duration(line.device_ms * 1e6)], &place);
+                self.row(&[self_time, all, duration(line.device_ms * 1e6)], &place);
             } else {
-                self.row(&[own, all], &place);
+                self.row(&[self_time, all], &place);
             }
         }
         self.left_out(summary.lines.len(), top, "places");
@@ -249,14 +249,14 @@ impl Page {
         let Some(peak) = memory.peak_bytes else { return };
         self.title("Memory");
         let capacity = memory.capacity_bytes.map(|capacity| bytes(capacity as f64));
-        let of = capacity.map_or(String::new(), |capacity| format!(" / {capacity}"));
+        let capacity_text = capacity.map_or(String::new(), |capacity| format!(" / {capacity}"));
         let peak = bytes(peak as f64);
-        self.line(&format!("{:<LABEL$} {peak:>NUMBER$}{of}", "peak"));
+        self.line(&format!("{:<LABEL$} {peak:>NUMBER$}{capacity_text}", "peak"));
     }
 
     fn notes(&mut self, summary: &TraceSummary) {
         if !summary.notes.is_empty() {
-            self.blank();
+            self.blank_line();
         }
         for note in &summary.notes {
             self.line(&format!("note: {}", one_line(note, self.style.width.max(240))));
@@ -264,7 +264,7 @@ impl Page {
     }
 
     fn title(&mut self, title: &str) {
-        self.blank();
+        self.blank_line();
         let heading = self.heading();
         self.line(&format!("{heading}{title}{heading:#}"));
     }
@@ -304,7 +304,7 @@ impl Page {
         let _ = writeln!(self.text, "{text}");
     }
 
-    fn blank(&mut self) {
+    fn blank_line(&mut self) {
         self.text.push('\n');
     }
 
@@ -330,12 +330,12 @@ fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
-/// `1.2 billion`, roughly.
+/// Formats a rounded quantity: `1.2 billion`.
 fn quantity(value: f64) -> String {
     crate::page::quantity(value as u64)
 }
 
-/// `22,290`: thousands apart.
+/// Formats a number with thousands separators: `22,290`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

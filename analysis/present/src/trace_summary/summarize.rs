@@ -1,4 +1,4 @@
-//! From a trace to what is said of it.
+//! Summarizes a trace.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ use ridgeline_recording::correlation::{operator_of_runtime_calls, runtime_call_o
 use ridgeline_recording::occupancy::occupancy_of;
 use ridgeline_recording::trace::{ActivityKind, Trace};
 
-/// Summarizes a trace.
+/// Returns the summary of a trace.
 pub fn summarize(trace: &Trace) -> TraceSummary {
     let calls = runtime_call_of_activities(trace);
     let operator_of_call = operator_of_runtime_calls(trace);
@@ -82,8 +82,7 @@ pub fn summarize(trace: &Trace) -> TraceSummary {
 }
 
 impl TraceSummary {
-    /// Adds what only the replay of an iteration tells: `profile` is what attribution makes of the
-    /// same trace.
+    /// Adds the results of replaying an iteration. `profile` is the attribution of the same trace.
     pub fn explain(&mut self, profile: &Profile) {
         self.bottleneck = profile.bottleneck.as_ref().map(|found| entry(found, profile));
         self.utilization = profile.metrics.as_ref().map(|metrics| Explained {
@@ -149,14 +148,14 @@ fn memory(trace: &Trace) -> MemorySummary {
         let known = peaks.iter().position(|p| (p.device_type, p.device) == (device_type, device));
         if let Some(peak) = known.and_then(|place| peaks.get_mut(place)) {
             peak.peak_bytes = peak.peak_bytes.max(total);
-        } else if peaks.len() < MOST_DEVICES {
+        } else if peaks.len() < MAX_DEVICES {
             peaks.push(DevicePeak { device_type, device, peak_bytes: total });
         }
     }
     const CPU: Option<i64> = Some(0);
     let on_gpu = peaks.iter().filter(|peak| peak.device_type != CPU);
     let largest = on_gpu.max_by_key(|peak| peak.peak_bytes);
-    // The allocator of the host counts only what it gave out while the trace was recorded.
+    // The host allocator only counts what it allocated while the trace was recorded.
     let shown = largest.or_else(|| peaks.first().filter(|_| trace.activities.is_empty()));
     MemorySummary {
         peak_bytes: shown.map(|peak| peak.peak_bytes),
@@ -169,8 +168,8 @@ fn memory(trace: &Trace) -> MemorySummary {
     }
 }
 
-/// No machine has more; a trace that names more makes them up.
-const MOST_DEVICES: usize = 1024;
+/// The maximum number of devices. No machine has more, so a trace with more is invalid.
+const MAX_DEVICES: usize = 1024;
 
 fn line(line: HostLine) -> LineSummary {
     LineSummary {
@@ -240,7 +239,7 @@ fn mean_occupancies(trace: &Trace) -> HashMap<StringId, MeanOccupancy> {
     let mut means = HashMap::new();
     for activity in &trace.activities {
         if let Some(found) = occupancy_of(trace, activity) {
-            // At least one nanosecond, so that a kernel without a duration has an occupancy too.
+            // At least one nanosecond, to include kernels without a duration.
             let time = activity.duration_ns.max(1) as f64;
             let mean: &mut MeanOccupancy = means.entry(activity.name).or_default();
             mean.occupied_ns += found.achieved * time;

@@ -1,39 +1,39 @@
-//! Fits without one group of measurements, judged on that group.
+//! Cross-validation: fits without one group of measurements, evaluated on that group.
 
 use std::collections::BTreeMap;
 
-use ridgeline_evaluate::conformal::{SHARE, calibrated, least_width};
+use ridgeline_evaluate::conformal::{SHARE, calibrated, min_width};
 use ridgeline_evaluate::error_statistics::relative_error;
 use ridgeline_evaluate::questions::data_parallel::Pair;
 use ridgeline_optimize::distributed::single_step::SHIPPED;
 
 use super::values::{Values, fit, predict};
 
-/// Wider than this no range is tried.
-const MOST_WIDTH: f64 = 20.0;
+/// The maximum width of a range.
+const MAX_WIDTH: f64 = 20.0;
 
-/// One measurement, and how far its prediction was off.
+/// The error of the prediction for one measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// What it was held out with.
+    /// The group that it was held out with.
     pub(crate) group: String,
-    /// How many GPUs were measured.
+    /// The number of GPUs.
     pub(crate) gpus: u32,
     /// |predicted / measured - 1|.
     pub(crate) error: f64,
-    /// The width with which the range just holds the measurement.
+    /// The minimum width with which the range contains the measurement.
     pub(crate) needed_width: f64,
-    /// Whether the range held it.
+    /// Whether the range contains the measurement.
     pub(crate) in_range: bool,
 }
 
 impl Outcome {
-    /// Of pairs that are predicted with these values. `width` of `None` is the shipped one.
+    /// Predicts pairs with these values. A `width` of `None` is the shipped one.
     pub(crate) fn of(pairs: &[&Pair], values: &Values, width: Option<f64>) -> Vec<Outcome> {
         let width = width.unwrap_or(SHIPPED.width);
         let outcome = |pair: &&Pair| {
             let measured = pair.measured_milliseconds;
-            let holds = |width: f64| {
+            let contains = |width: f64| {
                 let range = predict(pair, values, width);
                 (range.low..=range.high).contains(&measured)
             };
@@ -41,15 +41,15 @@ impl Outcome {
                 group: String::new(),
                 gpus: pair.task.gpus,
                 error: relative_error(predict(pair, values, width).value, measured),
-                needed_width: least_width(MOST_WIDTH, holds),
-                in_range: holds(width),
+                needed_width: min_width(MAX_WIDTH, contains),
+                in_range: contains(width),
             }
         };
         pairs.iter().map(outcome).collect()
     }
 }
 
-/// Holds each group out in turn. The range of a group has the width that the other groups needed.
+/// Holds each group out in turn. The range of a group has the width that the other groups need.
 pub(crate) fn held_out(all: &[&Pair], group: impl Fn(&Pair) -> String) -> Vec<Outcome> {
     let mut groups: BTreeMap<String, Vec<&Pair>> = BTreeMap::new();
     for pair in all {
@@ -76,7 +76,7 @@ pub(crate) fn held_out(all: &[&Pair], group: impl Fn(&Pair) -> String) -> Vec<Ou
     outcomes
 }
 
-/// The width that held [`SHARE`] of the held-out measurements.
+/// Returns the width that contains [`SHARE`] of the held-out measurements.
 pub(crate) fn calibrate(outcomes: &[Outcome]) -> Option<f64> {
     let needed: Vec<f64> = outcomes.iter().map(|one| one.needed_width).collect();
     calibrated(&needed, SHARE)

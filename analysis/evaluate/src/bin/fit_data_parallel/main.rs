@@ -1,6 +1,6 @@
-//! Fits what `analysis/optimize/src/distributed/single_step.rs` and
-//! `analysis/evaluate/src/benchmark_facts.rs` take for granted to measured training throughput, and
-//! prints a Markdown table of the errors on GPUs and on models that the fit did not see:
+//! Fits the assumptions of `analysis/optimize/src/distributed/single_step.rs` and
+//! `analysis/evaluate/src/benchmark_facts.rs` to measured training throughput, and prints a
+//! Markdown table of the errors on held-out GPUs and models:
 //!
 //! ```text
 //! cargo run --release -p ridgeline-evaluate --bin fit_data_parallel -- GROUND_TRUTH
@@ -81,7 +81,7 @@ fn linear(all: &[&Pair]) -> Vec<Outcome> {
     all.iter().map(outcome).collect()
 }
 
-/// A row of all, and one for each number of GPUs.
+/// Prints a row for all outcomes, and one for each number of GPUs.
 fn by_count(name: &str, outcomes: &[Outcome], has_range: bool) {
     row(&format!("**{name}**"), outcomes, has_range);
     for gpus in [2, 4, 8] {

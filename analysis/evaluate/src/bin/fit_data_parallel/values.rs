@@ -1,4 +1,4 @@
-//! What is fitted, and how.
+//! The fitted values and the fit.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use ridgeline_evaluate::questions::data_parallel::Pair;
 use ridgeline_operators::range::Range;
 use ridgeline_optimize::distributed::single_step::{Fitted, SHIPPED};
 
-/// Where a fit begins: guesses from before any measurement. The rate is half of PCIe 3, the tokens are
-/// two sentences of 25, and decoding a clip of sound takes a few milliseconds, of which a third is
-/// waited for.
+/// The start of a fit: guesses made before any measurement. The rate is half of PCIe 3, the tokens
+/// are two sentences of 25, and decoding an audio clip takes a few milliseconds, of which a third
+/// is waiting.
 pub(crate) const FIRST_GUESSES: Values = [8e9, 0.01, 50.0, 1.0];
 pub(crate) const NAMES: [&str; 4] =
     ["through_host", "waiting", "gnmt_tokens", "feeding_milliseconds"];
@@ -27,15 +27,15 @@ pub(crate) fn shipped_width() -> f64 {
     SHIPPED.width
 }
 
-/// Milliseconds of a step on several GPUs.
+/// Predicts the milliseconds of a step on several GPUs.
 pub(crate) fn predict(pair: &Pair, values: &Values, width: f64) -> Range {
     let [through_host, waiting, gnmt_tokens, feeding_milliseconds] = *values;
     let fitted = Fitted { through_host, waiting, width };
     pair.task.milliseconds(&fitted, &Unpublished { gnmt_tokens, feeding_milliseconds })
 }
 
-/// The mean over GPUs of the mean error on each: a new GPU is more like another GPU than like another
-/// of the sixty pairs of one.
+/// The mean over GPUs of the mean error on each: a new GPU resembles another GPU more than another
+/// of the sixty pairs of one GPU.
 fn loss(pairs: &[&Pair], values: &Values) -> f64 {
     let mut by_gpu: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for pair in pairs {
@@ -47,7 +47,7 @@ fn loss(pairs: &[&Pair], values: &Values) -> f64 {
     by_gpu.values().map(|(sum, count)| sum / count).sum::<f64>() / by_gpu.len().max(1) as f64
 }
 
-/// One value after another is moved while that helps, in ever smaller steps.
+/// Coordinate descent with decreasing steps.
 pub(crate) fn fit(pairs: &[&Pair]) -> Values {
     let mut values = FIRST_GUESSES;
     let mut best = loss(pairs, &values);

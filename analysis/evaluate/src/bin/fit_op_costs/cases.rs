@@ -1,4 +1,4 @@
-//! The measurements: what ran, where, and how long it took.
+//! The measurements: operators, device and time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -17,26 +17,26 @@ use ridgeline_profile::Phase;
 
 /// One measurement.
 pub(crate) struct Case {
-    /// Which kind of measurement it is: `train-nchw`, `bmm`.
+    /// The kind of measurement: `train-nchw`, `bmm`.
     pub set: String,
-    /// For a report.
+    /// The name in reports.
     pub name: String,
-    /// What a fit has to have seen nothing of: a family of models, or a device.
+    /// The group that cross-validation holds out: a family of models, or a device.
     pub group: String,
     pub device: &'static DeviceSpec,
     pub options: &'static Options,
-    /// The kernels of each operator, and how often it runs.
+    /// The kernels of each operator, and the number of its calls.
     pub plans: Vec<(Plan, f64)>,
-    /// A whole step, not one operator.
+    /// Whether it is a whole step rather than a single operator.
     pub is_step: bool,
     pub measured_ns: f64,
     pub weight: f64,
 }
 
-/// Most of what was measured has no TF32 in it, and half precision where it says so.
+/// Most measurements are without TF32, and in half precision only if stated.
 const PLAIN: Options = Options { tf32_products: false, tf32_convolutions: false };
 
-/// The containers of `lambda/` turn TF32 on where the GPU has it.
+/// The containers of `lambda/` enable TF32 if the GPU supports it.
 const WITH_TF32: Options = Options { tf32_products: true, tf32_convolutions: true };
 
 impl Case {
@@ -44,13 +44,13 @@ impl Case {
         plan.time_ns(self.device, self.options, coefficients)
     }
 
-    /// The logarithm of predicted over measured.
+    /// Returns the logarithm of predicted over measured time.
     pub(crate) fn error(&self, coefficients: &Coefficients) -> f64 {
         let times = self.plans.iter().map(|(plan, n)| n * self.plan_ns(plan, coefficients));
         self.error_of(times.sum())
     }
 
-    /// The same, where the predicted time is known.
+    /// The same for a given predicted time.
     pub(crate) fn error_of(&self, predicted_ns: f64) -> f64 {
         (predicted_ns / self.measured_ns).ln()
     }
@@ -59,18 +59,18 @@ impl Case {
         !self.is_step && !matches!(self.set.as_str(), "linear" | "bmm" | "conv" | "reported")
     }
 
-    /// Pascal has neither tensor cores nor today's libraries: it counts less, and its errors say
-    /// little about other devices.
-    pub(crate) fn is_of_today(&self) -> bool {
-        is_of_today(self.device)
+    /// Returns false for Pascal, which has neither tensor cores nor support in current libraries:
+    /// it has a lower weight, and its errors say little about other devices.
+    pub(crate) fn is_current_generation(&self) -> bool {
+        is_current_generation(self.device)
     }
 
-    /// Devices are left out one by one where there are several.
+    /// The device to hold out, for sets with several devices.
     pub(crate) fn left_out_device(&self) -> Option<&str> {
         self.family().is_none().then_some(self.group.as_str())
     }
 
-    /// The part of the families that it belongs to.
+    /// The part of the model families that it belongs to.
     pub(crate) fn part(&self, parts: u64) -> Option<u64> {
         let hash = self
             .family()?
@@ -84,7 +84,7 @@ impl Case {
     }
 }
 
-/// Everything that is there.
+/// Reads all measurements.
 pub(crate) fn read(truth: &Path, lists: &Path) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     images(truth, lists, &mut cases)?;
@@ -97,9 +97,9 @@ pub(crate) fn read(truth: &Path, lists: &Path) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The best FP32 rates of a large product that users of PyTorch report, in TFLOP/s: medians of
-/// github.com/zzc0721/torch-performance-test-data (database.md, and issues 15, 96, 124, 167, 200), read on
-/// 25 November 2026.
+/// The best FP32 rates of a large GEMM that PyTorch users report, in TFLOP/s: medians of
+/// github.com/zzc0721/torch-performance-test-data (database.md, and issues 15, 96, 124, 167, 200),
+/// read on 25 November 2026.
 const REPORTED_TFLOPS: [(&str, f64); 8] = [
     ("A100-SXM4-80GB", 19.1),
     ("H100-SXM5-80GB", 52.1),
@@ -110,7 +110,7 @@ const REPORTED_TFLOPS: [(&str, f64); 8] = [
     ("RTXA6000", 23.9),
     ("T4", 4.3),
 ];
-/// Rows, columns and inner dimension of their largest products but one.
+/// Rows, columns and inner dimension of their second largest GEMM.
 const REPORTED_SIDE: u64 = 8192;
 
 fn reported(cases: &mut Vec<Case>) -> Result<()> {
@@ -143,16 +143,16 @@ const TIMM: [(&str, &str, &str, &str, f64); 5] = [
     ("infer-4090", "infer-amp-nchw-pt240-cu124-rtx4090", "RTX4090", "infer", 0.4),
 ];
 
-/// Of inference every fourth model is taken: there are many, and they count less.
-const EVERY_INFERENCE: usize = 4;
+/// Only every fourth model is used for inference: there are many, and they have a lower weight.
+const INFERENCE_STRIDE: usize = 4;
 
-/// Whole models of `timm`.
+/// Reads whole models of `timm`.
 fn images(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()> {
     for (set, file, device, mode, weight) in TIMM {
         let device = device_of(device)?;
         let layout = if set.ends_with("nhwc") { "-nhwc" } else { "" };
-        let every = if mode == "infer" { EVERY_INFERENCE } else { 1 };
-        for row in table(&truth.join("timm").join(format!("{file}.csv")))?.iter().step_by(every) {
+        let stride = if mode == "infer" { INFERENCE_STRIDE } else { 1 };
+        for row in table(&truth.join("timm").join(format!("{file}.csv")))?.iter().step_by(stride) {
             let field = |name: &str| row.get(&format!("{mode}_{name}")).map_or("", String::as_str);
             let model = row.get("model").map_or("", String::as_str);
             let (size, batch) = (field("img_size"), field("batch_size"));
@@ -171,7 +171,7 @@ fn images(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()> {
     Ok(())
 }
 
-/// Parameters that the optimizer updates: each has a momentum, which is multiplied.
+/// The number of parameters that the optimizer updates: each has a momentum, which is multiplied.
 fn updated(list: &OpList) -> f64 {
     let multiplied = list.ops.iter().filter(|op| op.phase == Phase::Optimizer).filter_map(|op| {
         let operator = list.operator(op)?;
@@ -180,7 +180,7 @@ fn updated(list: &OpList) -> f64 {
     multiplied.sum()
 }
 
-/// Models of language in single precision.
+/// Reads language models in single precision.
 fn transformers(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()> {
     for row in table(&truth.join("neusight/models.csv"))? {
         let field = |name: &str| row.get(name).map_or("", String::as_str);
@@ -209,11 +209,11 @@ fn transformers(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()>
     Ok(())
 }
 
-/// Programs of `lambda/` that say nothing here: sentences of GNMT are of unknown length, and its
+/// Programs of `lambda/` that are not usable here: GNMT's sentences have unknown lengths, and its
 /// layers are listed step by step.
-const UNTOLD: [&str; 1] = ["gnmt"];
+const EXCLUDED: [&str; 1] = ["gnmt"];
 
-/// Training steps on one GPU in FP32 (or TF32) and in FP16, by GPU.
+/// Reads training steps on one GPU in FP32 (or TF32) and in FP16.
 fn benchmarks(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()> {
     let mut tables = LambdaTables::default();
     for kind in ["throughput", "batch-size"] {
@@ -224,7 +224,7 @@ fn benchmarks(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()> {
         }
     }
     for row in tables.rows() {
-        if row.gpus != 1 || UNTOLD.contains(&row.model.as_str()) {
+        if row.gpus != 1 || EXCLUDED.contains(&row.model.as_str()) {
             continue;
         }
         let (model, batch, half) = (row.model.clone(), row.batch, row.half);
@@ -289,27 +289,29 @@ fn operator_list(path: &Path) -> Result<Option<OpList>> {
     Ok(Some(list))
 }
 
-/// What the name begins with, whoever made the weights: `resnext` of `ig_resnext101_32x8d`.
+/// The first letters of the name without the publisher of the weights: `resnext` of
+/// `ig_resnext101_32x8d`.
 fn family(model: &str) -> String {
-    const MAKERS: [&str; 8] = ["tf_", "legacy_", "gluon_", "ssl_", "swsl_", "ig_", "eca_", "test_"];
-    let bare = MAKERS.iter().find_map(|maker| model.strip_prefix(maker)).unwrap_or(model);
+    const PUBLISHERS: [&str; 8] =
+        ["tf_", "legacy_", "gluon_", "ssl_", "swsl_", "ig_", "eca_", "test_"];
+    let bare = PUBLISHERS.iter().find_map(|maker| model.strip_prefix(maker)).unwrap_or(model);
     bare.chars().take_while(char::is_ascii_alphabetic).collect()
 }
 
 const OPERATORS: [&str; 9] =
     ["linear", "bmm", "conv", "add", "mulu", "gelu", "tanh", "ln", "softmax"];
 
-/// Rows of one operator on one device that are used: enough, and no more than others have.
-const ROWS: usize = 120;
+/// The maximum number of rows of one operator on one device, so that all have a similar weight.
+const MAX_ROWS: usize = 120;
 
-/// The times include what the host needed to launch, 20 to 90 microseconds, which is what the shortest
-/// rows are. It is subtracted, and only rows that took so many times as long are used.
-const BEYOND_HOST: f64 = 8.0;
+/// The times include the host's launch time, 20 to 90 microseconds, which dominates the shortest
+/// rows. It is subtracted, and only rows longer than the shortest by this factor are used.
+const MIN_OF_SHORTEST: f64 = 8.0;
 
-/// Of the shortest row, the kernel itself, in milliseconds.
+/// Kernel time of the shortest row, in milliseconds.
 const SHORTEST_KERNEL_MS: f64 = 0.005;
 
-/// Single operators, in single precision.
+/// Reads single operators in single precision.
 fn operators(truth: &Path, set: &str, cases: &mut Vec<Case>) -> Result<()> {
     let mut by_device: BTreeMap<String, Vec<HashMap<String, String>>> = BTreeMap::new();
     for row in table(&truth.join("neusight/ops").join(format!("{set}.csv")))? {
@@ -320,11 +322,12 @@ fn operators(truth: &Path, set: &str, cases: &mut Vec<Case>) -> Result<()> {
         let time = |row: &HashMap<String, String>| {
             row.get("latency_ms").and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0)
         };
-        let least = rows.iter().map(time).fold(f64::INFINITY, f64::min);
-        let mut long: Vec<_> = rows.iter().filter(|row| time(row) > BEYOND_HOST * least).collect();
-        // The files are in the order of the sweeps.
-        let every = long.len().div_ceil(ROWS).max(1);
-        long = long.into_iter().step_by(every).collect();
+        let shortest = rows.iter().map(time).fold(f64::INFINITY, f64::min);
+        let mut long: Vec<_> =
+            rows.iter().filter(|row| time(row) > MIN_OF_SHORTEST * shortest).collect();
+        // The files are sorted by the swept sizes.
+        let stride = long.len().div_ceil(MAX_ROWS).max(1);
+        long = long.into_iter().step_by(stride).collect();
         for row in long {
             let Some(operator) = operator(set, row) else { continue };
             let plan = Plan::new(&operator, device, &PLAIN);
@@ -336,7 +339,7 @@ fn operators(truth: &Path, set: &str, cases: &mut Vec<Case>) -> Result<()> {
                 options: &PLAIN,
                 plans: vec![(plan, 1.0)],
                 is_step: false,
-                measured_ns: (time(row) - (least - SHORTEST_KERNEL_MS).max(0.0)) * 1e6,
+                measured_ns: (time(row) - (shortest - SHORTEST_KERNEL_MS).max(0.0)) * 1e6,
                 weight: 0.03 * relevance(device),
             });
         }
@@ -402,17 +405,17 @@ fn operator(set: &str, row: &HashMap<String, String>) -> Option<Operator> {
     })
 }
 
-/// The P4 of the data falls to a sixth of its peak in long products, where others report nine tenths
-/// (4.96 of 5.5 TFLOP/s): it overheats, which says nothing of other devices.
+/// The weight of a device. The P4 of the data drops to a sixth of its peak in long GEMMs, where
+/// others report 90% (4.96 of 5.5 TFLOP/s): it overheats, which says nothing about other devices.
 fn relevance(device: &DeviceSpec) -> f64 {
     match device.capability() {
         Some((6, 1)) => 0.02,
-        _ if is_of_today(device) => 1.0,
+        _ if is_current_generation(device) => 1.0,
         _ => 0.2,
     }
 }
 
-fn is_of_today(device: &DeviceSpec) -> bool {
+fn is_current_generation(device: &DeviceSpec) -> bool {
     device.capability() >= Some((7, 0))
 }
 
@@ -421,7 +424,7 @@ fn device_of(name: &str) -> Result<&'static DeviceSpec> {
     table.find(name).with_context(|| format!("{name} is not in the table of devices"))
 }
 
-/// A CSV file with a header.
+/// Reads a CSV file with a header.
 fn table(path: &Path) -> Result<Vec<HashMap<String, String>>> {
     let mut reader = csv::Reader::from_path(path).with_context(|| format!("{}", path.display()))?;
     let rows: Result<Vec<_>, csv::Error> = reader.deserialize().collect();

@@ -1,5 +1,5 @@
-//! Levenberg and Marquardt's method on the logarithms of predicted over measured times, with
-//! weights that let few strange cases not decide.
+//! Levenberg-Marquardt on the logarithms of predicted over measured times, with weights that limit
+//! the influence of outliers.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,17 @@ use crate::parameters::Parameters;
 pub(crate) struct Fit<'a> {
     cases: &'a [Case],
     parameters: &'a Parameters,
-    /// By parameter and case: the plans whose time it changes.
+    /// For each parameter and case, the plans whose time it changes.
     affected: Vec<Vec<Vec<u32>>>,
 }
 
-/// An error beyond this counts less and less.
-const STRANGE: f64 = 0.15;
-/// Parts that cross-validation leaves out, one after another.
+/// Errors beyond this have decreasing weight.
+const OUTLIER_ERROR: f64 = 0.15;
+/// The number of parts in cross-validation.
 const PARTS: u64 = 6;
-/// Steps of a fit that leaves something out; it ends sooner where they bring nothing.
-const ITERATIONS: usize = 8;
-/// The step of a derivative.
+/// The maximum number of iterations of a cross-validation fit; it ends sooner without improvement.
+const MAX_ITERATIONS: usize = 8;
+/// The step of numerical derivatives.
 const STEP: f64 = 1e-3;
 
 impl<'a> Fit<'a> {
@@ -31,38 +31,38 @@ impl<'a> Fit<'a> {
         let affected = (0..start.len())
             .map(|index| {
                 let moved = parameters.coefficients(&moved(&start, index));
-                let of_case = |case: &Case| {
+                let affected_plans = |case: &Case| {
                     let plans = (0_u32..).zip(&case.plans);
                     let changes = plans.filter(|(_, (plan, _))| {
                         case.plan_ns(plan, &base) != case.plan_ns(plan, &moved)
                     });
                     changes.map(|(index, _)| index).collect()
                 };
-                cases.iter().map(of_case).collect()
+                cases.iter().map(affected_plans).collect()
             })
             .collect();
         Fit { cases, parameters, affected }
     }
 
-    /// The logarithm of predicted over measured, by case.
+    /// Returns the logarithm of predicted over measured time for each case.
     pub(crate) fn errors(&self, point: &[f64]) -> Vec<f64> {
         let coefficients = self.parameters.coefficients(point);
         self.cases.iter().map(|case| case.error(&coefficients)).collect()
     }
 
-    /// Fits on the cases that are chosen.
+    /// Fits on the chosen cases.
     pub(crate) fn run(
         &self,
         chosen: impl Fn(&Case) -> bool,
         from: &[f64],
-        most: usize,
+        max_iterations: usize,
     ) -> Vec<f64> {
         let chosen: Vec<usize> =
             (0..self.cases.len()).filter(|index| chosen(&self.cases[*index])).collect();
         let mut point = from.to_vec();
         let mut damping = 1e-2;
         let mut loss = self.loss(&chosen, &point);
-        for _ in 0..most {
+        for _ in 0..max_iterations {
             let (matrix, gradient) = self.normal(&chosen, &point);
             let mut better = false;
             for _ in 0..6 {
@@ -94,8 +94,8 @@ impl<'a> Fit<'a> {
         point
     }
 
-    /// The step within the limits: what a limit holds back stays where it is, and the others are
-    /// solved for without it.
+    /// Returns the step within the limits: parameters at a limit stay there, and the step is solved
+    /// for the others.
     fn step(&self, matrix: &[Vec<f64>], gradient: &[f64], point: &[f64]) -> Option<Vec<f64>> {
         let (mut matrix, mut gradient) = (matrix.to_vec(), gradient.to_vec());
         loop {
@@ -105,11 +105,11 @@ impl<'a> Fit<'a> {
                 let (at, by) = (point[*index], step[*index]);
                 (at <= low.ln() + 1e-9 && by > 1e-12) || (at >= high.ln() - 1e-9 && by < -1e-12)
             };
-            let held: Vec<usize> = (0..step.len()).filter(outward).collect();
-            if held.is_empty() {
+            let fixed: Vec<usize> = (0..step.len()).filter(outward).collect();
+            if fixed.is_empty() {
                 return Some(step);
             }
-            for index in held {
+            for index in fixed {
                 gradient[index] = 0.0;
                 matrix.iter_mut().for_each(|row| row[index] = 0.0);
                 matrix[index].fill(0.0);
@@ -118,38 +118,40 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// By parameter: by how many percent the times of a set change with a percent of it.
+    /// For each parameter, returns the elasticity of the times of a set: their relative change for
+    /// a relative change of it.
     pub(crate) fn shares(&self, point: &[f64], chosen: impl Fn(&Case) -> bool) -> Vec<f64> {
         let errors = self.errors(point);
         let moved = (0..point.len()).map(|index| {
-            let beside = self.errors(&moved(point, index));
-            let of = errors.iter().zip(&beside).zip(self.cases).filter(|(_, case)| chosen(case));
+            let changed_errors = self.errors(&moved(point, index));
+            let of =
+                errors.iter().zip(&changed_errors).zip(self.cases).filter(|(_, case)| chosen(case));
             let slopes: Vec<f64> = of.map(|((a, b), _)| (b - a) / STEP).collect();
             slopes.iter().sum::<f64>() / slopes.len().max(1) as f64
         });
         moved.collect()
     }
 
-    /// Errors of each case by a fit that has seen none of its group. Groups are model families for
-    /// models of images, and devices for the rest.
+    /// Returns the error of each case by a fit that has not seen its group. Groups are model
+    /// families for image models, and devices for the rest.
     pub(crate) fn cross_validate(&self) -> Vec<f64> {
         let mut errors = vec![f64::NAN; self.cases.len()];
         let devices: BTreeSet<&str> = self.cases.iter().filter_map(Case::left_out_device).collect();
         for device in devices {
             let unseen = |case: &Case| case.left_out_device() == Some(device);
-            // Every fit begins at the priors, not at what the left out had a say in.
-            let point = self.run(|case| !unseen(case), &self.parameters.start(), ITERATIONS);
-            self.keep(&unseen, &point, &mut errors);
+            // Every fit starts at the priors, because other starts depend on the held-out cases.
+            let point = self.run(|case| !unseen(case), &self.parameters.start(), MAX_ITERATIONS);
+            self.set_errors(&unseen, &point, &mut errors);
         }
         for part in 0..PARTS {
             let unseen = |case: &Case| case.part(PARTS) == Some(part);
-            let point = self.run(|case| !unseen(case), &self.parameters.start(), ITERATIONS);
-            self.keep(&unseen, &point, &mut errors);
+            let point = self.run(|case| !unseen(case), &self.parameters.start(), MAX_ITERATIONS);
+            self.set_errors(&unseen, &point, &mut errors);
         }
         errors
     }
 
-    fn keep(&self, unseen: &dyn Fn(&Case) -> bool, point: &[f64], errors: &mut [f64]) {
+    fn set_errors(&self, unseen: &dyn Fn(&Case) -> bool, point: &[f64], errors: &mut [f64]) {
         let coefficients = self.parameters.coefficients(point);
         for (case, error) in self.cases.iter().zip(errors) {
             if unseen(case) {
@@ -160,23 +162,23 @@ impl<'a> Fit<'a> {
 
     fn loss(&self, chosen: &[usize], point: &[f64]) -> f64 {
         let coefficients = self.parameters.coefficients(point);
-        let of_case = |index: &usize| {
+        let case_loss = |index: &usize| {
             let case = &self.cases[*index];
-            let error = case.error(&coefficients) / STRANGE;
-            case.weight * STRANGE * STRANGE * (1.0 + error * error).ln()
+            let error = case.error(&coefficients) / OUTLIER_ERROR;
+            case.weight * OUTLIER_ERROR * OUTLIER_ERROR * (1.0 + error * error).ln()
         };
         let priors = self.parameters.list.iter().zip(point).map(|(parameter, value)| {
-            let off = (value - parameter.prior.ln()) / parameter.spread;
-            PRIOR_WEIGHT * off * off
+            let distance = (value - parameter.prior.ln()) / parameter.spread;
+            PRIOR_WEIGHT * distance * distance
         });
-        chosen.iter().map(of_case).sum::<f64>() + priors.sum::<f64>()
+        chosen.iter().map(case_loss).sum::<f64>() + priors.sum::<f64>()
     }
 
-    /// The normal equations of weighted least squares.
+    /// Returns the normal equations of weighted least squares.
     fn normal(&self, chosen: &[usize], point: &[f64]) -> (Vec<Vec<f64>>, Vec<f64>) {
         let count = point.len();
         let base = self.parameters.coefficients(point);
-        let beside: Vec<Coefficients> =
+        let changed: Vec<Coefficients> =
             (0..count).map(|index| self.parameters.coefficients(&moved(point, index))).collect();
         let mut matrix = vec![vec![0.0; count]; count];
         let mut gradient = vec![0.0; count];
@@ -186,7 +188,7 @@ impl<'a> Fit<'a> {
                 case.plans.iter().map(|(plan, _)| case.plan_ns(plan, &base)).collect();
             let total: f64 = times.iter().zip(&case.plans).map(|(time, (_, n))| time * n).sum();
             let error = case.error_of(total);
-            let weight = case.weight / (1.0 + (error / STRANGE).powi(2));
+            let weight = case.weight / (1.0 + (error / OUTLIER_ERROR).powi(2));
             let slopes: Vec<(usize, f64)> = (0..count)
                 .filter_map(|parameter| {
                     let affected = &self.affected[parameter][*index];
@@ -194,7 +196,7 @@ impl<'a> Fit<'a> {
                         .iter()
                         .map(|plan| {
                             let (plan, n) = (&case.plans[*plan as usize], *plan as usize);
-                            plan.1 * (case.plan_ns(&plan.0, &beside[parameter]) - times[n])
+                            plan.1 * (case.plan_ns(&plan.0, &changed[parameter]) - times[n])
                         })
                         .sum();
                     let moved = case.error_of(total + change);
@@ -218,7 +220,7 @@ impl<'a> Fit<'a> {
     }
 }
 
-/// What is believed beforehand weighs as much as a case that is off by a tenth.
+/// A prior weighs as much as a case with an error of 10%.
 const PRIOR_WEIGHT: f64 = 0.02;
 
 fn moved(point: &[f64], index: usize) -> Vec<f64> {
@@ -227,7 +229,7 @@ fn moved(point: &[f64], index: usize) -> Vec<f64> {
     moved
 }
 
-/// Gauss's elimination with pivots; `None` where the matrix is singular.
+/// Gaussian elimination with pivoting; `None` if the matrix is singular.
 fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Option<Vec<f64>> {
     let count = right.len();
     for column in 0..count {

@@ -1,16 +1,17 @@
-//! Fits the coefficients of the operator costs on measurements, and says how well they do on what
-//! they have not seen.
+//! Fits the coefficients of the operator costs to measurements, and prints the errors on held-out
+//! measurements.
 //!
 //!     cargo run --release -p ridgeline-evaluate --bin fit_op_costs -- \
 //!         GROUND_TRUTH LISTS [OUT] [--former COEFFICIENTS]
 //!
-//! `GROUND_TRUTH` is a folder laid out as `docs/op-cost.md` says, `LISTS` one of operator lists of
-//! its models, `OUT` the `coefficients.json` to write. The model that is fitted is the one that
-//! ships: every time comes from `op_cost::Plan`.
+//! `GROUND_TRUTH` is a folder as described in `docs/op-cost.md`, `LISTS` a folder of operator lists
+//! of its models, `OUT` the `coefficients.json` to write. The fitted model is the shipped one:
+//! every time comes from `op_cost::Plan`.
 //!
-//! With `--former`, the coefficients of an earlier fit are the prior, except those that only data-centre
-//! GPUs show. It is for runs without the operator lists of image models. The held-out errors of language
-//! models and of single operators are those of a fit without that prior.
+//! With `--former`, the coefficients of an earlier fit are the priors, except those that only
+//! data-center GPUs determine. It is for runs without the operator lists of image models. The
+//! held-out errors of language models and of single operators are those of a fit without these
+//! priors.
 #![allow(
     clippy::indexing_slicing,
     reason = "a development tool, where a panic is a good enough error message"
@@ -54,7 +55,7 @@ fn main() -> Result<()> {
     println!("{}", report::table("on what was fitted", &cases, &fit.errors(&all)));
     let mut unseen = fit.cross_validate();
     if former.is_some() {
-        // A former fit has seen operators and models of language on every device.
+        // The former fit has seen operators and language models on every device.
         let plain = parameters::Parameters::after(None)?;
         let unseen_by_all = fitting::Fit::new(&cases, &plain).cross_validate();
         for ((case, error), plain) in cases.iter().zip(&mut unseen).zip(unseen_by_all) {

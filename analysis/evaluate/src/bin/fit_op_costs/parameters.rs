@@ -1,4 +1,4 @@
-//! The coefficients as a vector of logarithms, each with what is believed of it beforehand.
+//! The coefficients as a vector of logarithms, each with a prior.
 
 use std::path::Path;
 
@@ -11,33 +11,33 @@ use crate::report::factor;
 
 /// One coefficient.
 pub(crate) struct Parameter {
-    /// Its path: `stream.copy`.
+    /// The path in the file: `stream.copy`.
     pub name: String,
-    /// What it is believed to be without measurements.
+    /// The expected value without measurements.
     pub prior: f64,
-    /// How far it may be from that: a standard deviation of its logarithm.
+    /// The standard deviation of its logarithm.
     pub spread: f64,
-    /// What is possible.
+    /// The minimum and maximum.
     pub limits: (f64, f64),
 }
 
-/// All coefficients that are fitted, and the file that they came from.
+/// All fitted coefficients, and the file that they came from.
 pub(crate) struct Parameters {
     pub list: Vec<Parameter>,
     base: Value,
-    /// Where a former fit's coefficients came from, and its errors.
+    /// The provenance and errors of the former fit.
     former: Value,
 }
 
-/// Round numbers from the literature and from experience with kernels: where the fit begins, and
-/// where it stays for what nothing was measured of.
+/// Round numbers from the literature and from experience with kernels: the start of the fit, and
+/// the result for coefficients without measurements.
 const PRIORS: &str = include_str!("priors.json");
 
-/// How far a coefficient is from what a former fit found: a standard deviation of its logarithm.
+/// The standard deviation of the logarithm of a coefficient from that of the former fit.
 const FORMER_SPREAD: f64 = 0.03;
 
-/// What the models of images, which run on GeForce boards, say little or nothing of.
-const OF_DATA_CENTRES: [&str; 13] = [
+/// Coefficients that the image models, which ran on GeForce boards, say little or nothing about.
+const DATA_CENTER_ONLY: [&str; 13] = [
     "product.unaligned",
     "product.tensor_joules",
     "product.joules_of_8_0",
@@ -54,7 +54,7 @@ const OF_DATA_CENTRES: [&str; 13] = [
 ];
 
 impl Parameters {
-    /// With what a former fit found as what is believed beforehand, if there is one.
+    /// Returns the parameters, with the result of a former fit as priors if there is one.
     pub(crate) fn after(former: Option<&Path>) -> Result<Parameters> {
         let mut base: Value = serde_json::from_str(PRIORS)?;
         let mut list = Vec::new();
@@ -68,7 +68,7 @@ impl Parameters {
             let pointer = format!("/{}", parameter.name.replace('.', "/"));
             let found = former.pointer(&format!("/coefficients{pointer}")).and_then(Value::as_f64);
             if let Some(found) = found
-                && !OF_DATA_CENTRES.contains(&parameter.name.as_str())
+                && !DATA_CENTER_ONLY.contains(&parameter.name.as_str())
                 && let Some(place) = base.pointer_mut(&pointer)
             {
                 (parameter.prior, parameter.spread) = (found, FORMER_SPREAD);
@@ -78,12 +78,12 @@ impl Parameters {
         Ok(Parameters { list, base, former: former["provenance"].take() })
     }
 
-    /// Logarithms of the priors.
+    /// Returns the logarithms of the priors.
     pub(crate) fn start(&self) -> Vec<f64> {
         self.list.iter().map(|parameter| parameter.prior.ln()).collect()
     }
 
-    /// The coefficients that a vector stands for.
+    /// Converts a vector of logarithms to coefficients.
     #[expect(clippy::expect_used, reason = "a fit without priors cannot go on")]
     pub(crate) fn coefficients(&self, point: &[f64]) -> Coefficients {
         serde_json::from_value(self.value(point)).expect("priors.json has every coefficient")
@@ -100,7 +100,7 @@ impl Parameters {
         value
     }
 
-    /// One line for each, beside its prior and by how much the sets follow it.
+    /// Formats one line for each coefficient: its value, its prior, and the elasticity of each set.
     pub(crate) fn show(&self, point: &[f64], shares: &[Vec<f64>]) -> String {
         let lines =
             self.list.iter().zip(point).enumerate().map(|(index, (parameter, logarithm))| {
@@ -112,7 +112,7 @@ impl Parameters {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// `coefficients.json`.
+    /// Returns the contents of `coefficients.json`.
     pub(crate) fn file(
         &self,
         point: &[f64],
@@ -123,7 +123,10 @@ impl Parameters {
         let mut value = self.value(point);
         round(&mut value);
         let errors = |of: &dyn Fn(&Case) -> bool| {
-            let of = cases.iter().zip(unseen).filter(|(case, _)| of(case) && case.is_of_today());
+            let of = cases
+                .iter()
+                .zip(unseen)
+                .filter(|(case, _)| of(case) && case.is_current_generation());
             factor(of.map(|(_, error)| *error).collect())
         };
         for (name, found) in [
@@ -155,20 +158,20 @@ fn collect(path: &str, value: &Value, list: &mut Vec<Parameter>) {
         }
         Value::Number(number) if is_fitted(path) => {
             let prior = number.as_f64().unwrap_or(1.0);
-            let (spread, limits) = belief(path);
+            let (spread, limits) = prior_spread_and_limits(path);
             list.push(Parameter { name: path.to_owned(), prior, spread, limits });
         }
         _ => {}
     }
 }
 
-/// Of processors nothing was measured here, nor of FP32 on chips that `issue` is about; and ranges
-/// follow from the errors.
+/// Returns whether a coefficient is fitted. There are no measurements of CPUs, or of FP32 on chips
+/// that `issue` is for, and ranges follow from the errors.
 fn is_fitted(path: &str) -> bool {
     !path.starts_with("range.") && !matches!(path, "cpu_floor_ns" | "product.issue")
 }
 
-fn belief(path: &str) -> (f64, (f64, f64)) {
+fn prior_spread_and_limits(path: &str) -> (f64, (f64, f64)) {
     match path {
         "floor_ns" => (0.4, (500.0, 5e3)),
         "cache.share" => (0.5, (0.05, 1.0)),
@@ -179,24 +182,24 @@ fn belief(path: &str) -> (f64, (f64, f64)) {
         _ if path.starts_with("stream.arithmetic_") => (0.5, (0.5, 20.0)),
         "product.unaligned" => (0.5, (50.0, 5e3)),
         "product.tile_load" => (0.5, (1.0, 200.0)),
-        // An A100 of 400 W reaches 98% of its FP32 peak with tiles of 256 x 128 (`REPORTED_TFLOPS`).
+        // A 400 W A100 reaches 98% of its FP32 peak with 256 x 128 tiles (`REPORTED_TFLOPS`).
         "product.tile_load_scalar" => (0.2, (0.5, 200.0)),
         "product.prologue" => (0.5, (4.0, 600.0)),
         "product.scalar_joules" => (0.5, (1e-13, 1e-10)),
         "product.tensor_joules" => (0.3, (1e-13, 1e-10)),
         "product.joules_of_8_0" | "product.scalar_joules_of_8_0" => (0.3, (0.2, 2.0)),
-        // Winograd's algorithm takes up to 2.25 times fewer multiplications for a window of 3 x 3
+        // Winograd's algorithm needs up to 2.25 times fewer multiplications for a 3 x 3 window
         // (Lavin and Gray, 2016).
         "product.scalar.window" => (0.4, (0.02, 2.25)),
         _ if path.contains(".of_") => (0.3, (0.1, 2.0)),
-        // Consumer boards clock higher than their datasheets say.
+        // Consumer boards reach higher clocks than their datasheets state.
         _ if path.starts_with("product.tensor") => (0.4, (0.02, 1.25)),
         _ if path.starts_with("attainable.") => (0.1, (0.4, 1.0)),
         _ => (0.4, (0.005, 1.0)),
     }
 }
 
-/// Four digits are more than is known.
+/// Rounds to four significant digits, which is more than the accuracy.
 fn round(value: &mut Value) {
     match value {
         Value::Object(object) => object.values_mut().for_each(round),

@@ -1,4 +1,4 @@
-//! What the fit has to say for itself.
+//! The report of a fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cases::Case;
 
-/// How many cases each set has.
+/// Formats the number of cases in each set.
 pub(crate) fn counts(cases: &[Case]) -> String {
     let mut counts: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
     for case in cases {
@@ -21,14 +21,14 @@ pub(crate) fn counts(cases: &[Case]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// `|predicted / measured - 1|` by set, and of transformers and operators by device.
+/// Formats `|predicted / measured - 1|` by set, and by device for transformers and operators.
 pub(crate) fn table(title: &str, cases: &[Case], errors: &[f64]) -> String {
     let mut text = format!(
         "{title}:\n  {:44} {:>5} {:>7} {:>7} {:>7} {:>7}\n",
         "", "cases", "mean", "median", "90%", "bias"
     );
-    for (name, of) in sets(cases, errors) {
-        let Summary { count, mean, median, tail, bias } = summary(&of);
+    for (name, set_errors) in sets(cases, errors) {
+        let Summary { count, mean, median, tail, bias } = summary(&set_errors);
         let _ = writeln!(
             text,
             "  {name:44} {count:5} {:6.1}% {:6.1}% {:6.1}% {:+6.1}%",
@@ -78,7 +78,7 @@ fn summary(logarithms: &[f64]) -> Summary {
     }
 }
 
-/// The factor that nine of ten errors are within.
+/// Returns the factor that contains 90% of the errors.
 pub(crate) fn factor(mut logarithms: Vec<f64>) -> Option<f64> {
     logarithms.retain(|error| error.is_finite());
     logarithms.iter_mut().for_each(|error| *error = error.abs());
@@ -86,7 +86,7 @@ pub(crate) fn factor(mut logarithms: Vec<f64>) -> Option<f64> {
     logarithms.get(logarithms.len().checked_sub(1)? * 9 / 10).map(|error| error.exp())
 }
 
-/// The steps that are furthest off.
+/// Lists the steps with the largest errors.
 pub(crate) fn worst(cases: &[Case], errors: &[f64]) -> String {
     let mut steps: Vec<_> = cases.iter().zip(errors).filter(|(case, _)| case.is_step).collect();
     steps.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
@@ -97,12 +97,12 @@ pub(crate) fn worst(cases: &[Case], errors: &[f64]) -> String {
     format!("furthest off:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// What is written beside the coefficients.
+/// Returns the provenance that is written next to the coefficients.
 pub(crate) fn provenance(cases: &[Case], errors: &[f64]) -> Value {
     let errors: BTreeMap<String, Value> = sets(cases, errors)
         .into_iter()
-        .map(|(set, of)| {
-            let Summary { count, mean, median, tail, .. } = summary(&of);
+        .map(|(set, set_errors)| {
+            let Summary { count, mean, median, tail, .. } = summary(&set_errors);
             let percent = |share: f64| (1000.0 * share).round() / 10.0;
             let row = json!({
                 "cases": count,

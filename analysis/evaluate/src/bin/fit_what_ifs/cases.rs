@@ -1,4 +1,4 @@
-//! The measurements: a step before and after a change, and what its operators are made of.
+//! The measurements: a step before and after a change, with the parts of its operators.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,31 +17,31 @@ use ridgeline_optimize::optimizations::shared::factors::Factors;
 use ridgeline_optimize::optimizations::shared::mixed_precision;
 use ridgeline_optimize::optimizations::shared::parts::{Machine, Part};
 
-/// A step that was measured before and after a change.
+/// A step measured before and after a change.
 pub(crate) struct Case {
     pub name: String,
-    /// What a fit has to have seen nothing of: a family of models, or a GPU.
+    /// The group that cross-validation holds out: a family of models, or a GPU.
     pub group: String,
     pub before_ns: f64,
     pub after_ns: f64,
-    /// One of each kind.
+    /// At most one part of each kind.
     pub parts: Vec<Part>,
 }
 
 impl Case {
-    /// Nanoseconds after the change.
+    /// Returns the predicted time after the change, in nanoseconds.
     pub(crate) fn predicted(&self, factors: &Factors) -> f64 {
         factors.step_ns(self.before_ns, &self.parts).unwrap_or(self.before_ns)
     }
 
-    /// Nanoseconds of the parts of a kind before the change.
+    /// Returns the time of the parts of a kind before the change, in nanoseconds.
     pub(crate) fn before_of(&self, kind: Option<&str>) -> f64 {
-        let own = self.parts.iter().filter(|part| kind.is_none_or(|kind| part.kind == kind));
-        own.map(|part| part.before_ns).sum()
+        let parts = self.parts.iter().filter(|part| kind.is_none_or(|kind| part.kind == kind));
+        parts.map(|part| part.before_ns).sum()
     }
 }
 
-/// Steps of `timm` models on one GPU, from a file to the one that was run with the change.
+/// Steps of `timm` models on one GPU, in pairs of files without and with the change.
 pub(crate) struct Timm {
     pub device: &'static str,
     pub mode: &'static str,
@@ -80,7 +80,7 @@ impl Timm {
     }
 }
 
-/// Models of `lambda/` on one GPU, from FP32 to FP16.
+/// Reads models of `lambda/` on one GPU, in FP32 and in FP16.
 pub(crate) fn lambda(truth: &Path, lists: &Path) -> Result<Vec<Case>> {
     let mut tables = LambdaTables::default();
     for kind in ["throughput", "batch-size"] {
@@ -100,11 +100,11 @@ pub(crate) fn lambda(truth: &Path, lists: &Path) -> Result<Vec<Case>> {
         let Some(gpu) = named_with_power(&after.gpu, after.watts, DeviceTable::shipped()) else {
             continue;
         };
-        let of = |row: &LambdaRow| {
+        let list_of = |row: &LambdaRow| {
             let (model, batch, half) = (row.model.clone(), row.batch, row.half);
             list(&lists.join(ListRequest::Benchmark { model, batch, half }.file_name()))
         };
-        let (Some(from), Some(to)) = (of(before), of(after)) else { continue };
+        let (Some(from), Some(to)) = (list_of(before), list_of(after)) else { continue };
         let options = Options { tf32_products: true, tf32_convolutions: true };
         let machine = Machine { device: gpu.device, options };
         let Some(program) = benchmark(&after.model) else { continue };
@@ -123,7 +123,7 @@ pub(crate) fn lambda(truth: &Path, lists: &Path) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The groups of the cases, in order.
+/// Returns the groups of the cases, sorted.
 pub(crate) fn groups(cases: &[Case]) -> Vec<&str> {
     let groups: BTreeSet<&str> = cases.iter().map(|case| case.group.as_str()).collect();
     groups.into_iter().collect()
@@ -149,7 +149,7 @@ fn results(truth: &Path, name: &str) -> Result<TimmResults> {
     Ok(read(name, parsed, &bytes).map_err(anyhow::Error::msg)?.0)
 }
 
-/// The letters before the first digit or underscore: `resnet` of `resnet50d`.
+/// Returns the letters before the first digit or underscore: `resnet` of `resnet50d`.
 fn family(model: &str) -> String {
     model.chars().take_while(char::is_ascii_alphabetic).collect()
 }

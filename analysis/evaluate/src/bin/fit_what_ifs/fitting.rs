@@ -1,4 +1,4 @@
-//! The factors with the least error, beside what is thought of them before any measurement.
+//! Fits the factors with the smallest error, with priors.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,14 @@ use ridgeline_optimize::optimizations::shared::factors::Factors;
 
 use crate::cases::Case;
 
-/// How much a factor's distance from its first guess (in the logarithm, squared) weighs beside the
-/// mean error: what the data says nothing of stays where it was.
-const PRIOR: f64 = 0.001;
-/// What a factor may be: no change makes one sort of work a hundred times shorter or thirty times longer.
+/// The weight of a factor's distance from its first guess (logarithm, squared) relative to the mean
+/// error. Factors that the data does not determine keep their guess.
+const PRIOR_WEIGHT: f64 = 0.001;
+/// The limits of a factor: no change makes one kind of work a hundred times shorter or thirty times
+/// longer.
 const LIMITS: (f64, f64) = (0.01, 30.0);
 
-/// Before any fit.
+/// The factors before any fit.
 pub(crate) fn first_guesses(cases: &[Case]) -> Factors {
     let kinds: BTreeSet<&str> =
         cases.iter().flat_map(|case| case.parts.iter().map(|part| part.kind)).collect();
@@ -26,18 +27,19 @@ pub(crate) fn first_guesses(cases: &[Case]) -> Factors {
     }
 }
 
-/// What is fused or need not be turned any more takes little, and everything else what it did.
+/// The first guess: fused operators and layout conversions that are no longer needed take little
+/// time, everything else does not change.
 fn first_guess(kind: &str) -> f64 {
-    let vanishes = ["joins.", "turning", "bias_of_convolution"];
-    if vanishes.iter().any(|start| kind.starts_with(start)) { 0.3 } else { 1.0 }
+    let removed = ["joins.", "turning", "bias_of_convolution"];
+    if removed.iter().any(|start| kind.starts_with(start)) { 0.3 } else { 1.0 }
 }
 
-/// |predicted / measured - 1| of each case.
+/// Returns |predicted / measured - 1| of each case.
 pub(crate) fn errors(cases: &[&Case], factors: &Factors) -> Vec<f64> {
     cases.iter().map(|case| relative_error(case.predicted(factors), case.after_ns)).collect()
 }
 
-/// One factor after another is moved while that helps, in ever smaller steps.
+/// Coordinate descent with decreasing steps.
 pub(crate) fn fit(cases: &[&Case], start: &Factors) -> Factors {
     let mut found = start.clone();
     let mut best = loss(cases, &found, start);
@@ -64,7 +66,7 @@ pub(crate) fn fit(cases: &[&Case], start: &Factors) -> Factors {
     found
 }
 
-/// One of the numbers that are fitted.
+/// A fitted number.
 enum Place {
     Factor(String),
     Rest,
@@ -86,12 +88,12 @@ impl Place {
 
 fn loss(cases: &[&Case], factors: &Factors, start: &Factors) -> f64 {
     let errors = errors(cases, factors);
-    // A little of the square keeps large errors from being given up.
+    // The quadratic term keeps the fit from ignoring large errors.
     let mean =
         errors.iter().map(|error| error + error * error).sum::<f64>() / errors.len().max(1) as f64;
     let moved: f64 =
         factors.factors.iter().map(|(kind, factor)| (factor / start.of(kind)).ln().powi(2)).sum();
     let rest = (factors.rest / start.rest).ln().powi(2);
     let carried = (factors.carried / start.carried).ln().powi(2);
-    mean + PRIOR * (moved + rest + carried)
+    mean + PRIOR_WEIGHT * (moved + rest + carried)
 }

@@ -1,6 +1,6 @@
 //! Fits the factors by which what-ifs change the parts of operators
-//! (`analysis/optimize/src/optimizations/shared/*.json`), and prints the errors on families of models,
-//! or GPUs, that the fit did not see:
+//! (`analysis/optimize/src/optimizations/shared/*.json`), and prints the errors on held-out model
+//! families or GPUs:
 //!
 //! ```text
 //! ridgeline evaluate GROUND_TRUTH --lists LISTS
@@ -23,7 +23,7 @@ use ridgeline_optimize::optimizations::shared::{channels_last, compiled};
 use cases::{Case, Timm};
 use fitting::{errors, fit};
 
-/// Groups are left out in so many parts, one after another.
+/// The number of parts in cross-validation.
 const PARTS: usize = 8;
 
 const COMPILED: Timm = Timm {
@@ -43,7 +43,7 @@ const CHANNELS_LAST: Timm = Timm {
     parts: channels_last::step,
 };
 
-/// What a fit is of, in words, its cases, and what ships.
+/// The description of the data, the cases, and the shipped factors.
 type WhatIf = (&'static str, Vec<Case>, &'static Factors);
 
 fn what_if(name: &str, truth: &Path, lists: &Path) -> Result<WhatIf> {
@@ -84,7 +84,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Predictions by fits that have seen nothing of a case's group.
+/// Returns predictions by fits that have not seen the case's group.
 fn cross_validate<'a>(cases: &'a [Case], start: &Factors) -> Vec<(&'a Case, f64)> {
     let groups = cases::groups(cases);
     let part_of =
@@ -102,10 +102,10 @@ fn cross_validate<'a>(cases: &'a [Case], start: &Factors) -> Vec<(&'a Case, f64)
 }
 
 fn best_constant(cases: &[&Case]) -> Vec<f64> {
-    let of = |factor: f64| -> Vec<f64> {
+    let errors_of = |factor: f64| -> Vec<f64> {
         cases.iter().map(|case| relative_error(case.before_ns * factor, case.after_ns)).collect()
     };
     let mean = |errors: &[f64]| errors.iter().sum::<f64>();
-    let tried = (20..200).map(|percent| of(f64::from(percent) / 100.0));
+    let tried = (20..200).map(|percent| errors_of(f64::from(percent) / 100.0));
     tried.min_by(|one, two| mean(one).total_cmp(&mean(two))).unwrap_or_default()
 }

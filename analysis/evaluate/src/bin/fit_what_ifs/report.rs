@@ -1,4 +1,4 @@
-//! What a fit found, for a person and as the file that ships.
+//! The results of a fit, as text and as the shipped file.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use ridgeline_optimize::optimizations::shared::factors::Factors;
 
 use crate::cases::Case;
 
-/// One line of errors.
+/// Prints one line of errors.
 pub(crate) fn errors(name: &str, errors: &[f64]) {
     if let Some(found) = error_statistics(errors) {
         println!(
@@ -21,7 +21,7 @@ pub(crate) fn errors(name: &str, errors: &[f64]) {
     }
 }
 
-/// Each factor with how much of the time it is about.
+/// Prints each factor with the share of time it applies to.
 pub(crate) fn factors(cases: &[&Case], factors: &Factors) {
     for (kind, factor) in &factors.factors {
         let share = |case: &Case| case.before_of(Some(kind)) / case.before_of(None).max(1.0);
@@ -32,7 +32,7 @@ pub(crate) fn factors(cases: &[&Case], factors: &Factors) {
     println!("{:<28} {:>6.3}", "carried", factors.carried);
 }
 
-/// Groups by how much of the mean error is theirs.
+/// Prints the groups that contribute most to the mean error.
 pub(crate) fn groups(cases: &[(&Case, f64)]) {
     let mut by_group: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (case, value) in cases {
@@ -52,16 +52,16 @@ pub(crate) fn groups(cases: &[(&Case, f64)]) {
     }
 }
 
-/// The cases that are furthest off.
+/// Prints the cases with the largest errors.
 pub(crate) fn worst(mut cases: Vec<(&Case, f64)>) {
-    let off = |(case, value): &(&Case, f64)| (value / case.after_ns).ln();
-    cases.sort_by(|one, two| off(two).abs().total_cmp(&off(one).abs()));
+    let error = |(case, value): &(&Case, f64)| (value / case.after_ns).ln();
+    cases.sort_by(|one, two| error(two).abs().total_cmp(&error(one).abs()));
     for one in cases.iter().take(25) {
         let (case, value) = one;
         println!(
             "{:<60} {:+.0}%: measured {:.2}, predicted {:.2} of before; modelled before {:.2}",
             case.name,
-            100.0 * (off(one).exp() - 1.0),
+            100.0 * (error(one).exp() - 1.0),
             case.after_ns / case.before_ns,
             value / case.before_ns,
             case.before_of(None) / case.before_ns
@@ -69,7 +69,7 @@ pub(crate) fn worst(mut cases: Vec<(&Case, f64)>) {
     }
 }
 
-/// The file that ships.
+/// Returns the shipped file.
 pub(crate) fn json(on: &str, parts: usize, factors: &Factors, held_out: &[f64]) -> Result<String> {
     let found = error_statistics(held_out).context("no cases")?;
     let source = format!(

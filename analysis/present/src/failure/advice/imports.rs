@@ -1,8 +1,8 @@
 //! Modules that are not found.
 
-use super::{Advice, Reader, Seen, between, quoted};
+use super::{Advice, Failed, Reader, between, quoted};
 
-/// Names on the package index that differ from the module's.
+/// Modules whose PyPI package has a different name.
 const PACKAGES: &[(&str, &str)] = &[
     ("Crypto", "pycryptodome"),
     ("OpenSSL", "pyOpenSSL"),
@@ -39,7 +39,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("zmq", "pyzmq"),
 ];
 
-/// The module that could not be found, dotted.
+/// Returns the dotted name of the module that was not found.
 pub fn missing_module<'t>(error_type: &str, message: &'t str) -> Option<&'t str> {
     if !["ModuleNotFoundError", "ImportError"].contains(&super::last_name(error_type)) {
         return None;
@@ -47,14 +47,14 @@ pub fn missing_module<'t>(error_type: &str, message: &'t str) -> Option<&'t str>
     between(message.lines().next()?, "No module named '", "'")
 }
 
-/// A script that is part of a package and was run by its path.
-pub(super) fn relative_import(seen: &Seen) -> Option<Advice> {
+/// A script in a package was run by its path, so its relative imports fail.
+pub(super) fn relative_import(failed: &Failed) -> Option<Advice> {
     let text = "relative import with no known parent package";
-    let path = &seen.failure.frames.first().filter(|_| seen.says(&[text]))?.path;
+    let path = &failed.failure.frames.first().filter(|_| failed.message_contains(&[text]))?.path;
     let module = path.strip_suffix(".py")?;
     let is_within = module.contains('/') && !module.starts_with(['/', '.']);
     let module = is_within.then(|| module.replace('/', "."))?;
-    seen.because(
+    failed.because(
         "relative-import",
         format!(
             "This file must run as part of its package: set `module = \"{module}\"` in \
@@ -63,19 +63,19 @@ pub(super) fn relative_import(seen: &Seen) -> Option<Advice> {
     )
 }
 
-/// A module of the project that Python does not look for where it is.
-pub(super) fn own_module(seen: &Seen) -> Option<Advice> {
-    let name = missing_module(&seen.failure.error_type, &seen.failure.message)?;
-    let found = seen.run.elsewhere.first()?;
-    // `src/data/loading.py` for `data.loading` is looked for from `src`.
+/// The module is in the project, but not on Python's search path.
+pub(super) fn own_module(failed: &Failed) -> Option<Advice> {
+    let name = missing_module(&failed.failure.error_type, &failed.failure.message)?;
+    let found = failed.run.elsewhere.first()?;
+    // To import `data.loading` from `src/data/loading.py`, the search path needs `src`.
     let top = name.split('.').next().unwrap_or(name);
     let folder = match found.rsplit_once('/') {
         Some((folder, _)) => folder,
         None => "",
     };
     let shown = if folder.is_empty() { "." } else { folder };
-    let how = seen.run.with_variable(seen.reader, "PYTHONPATH", shown);
-    seen.because(
+    let how = failed.run.with_variable(failed.reader, "PYTHONPATH", shown);
+    failed.because(
         "own-module",
         format!(
             "{} is part of the project ({}), but Python does not search there: it searches next to \
@@ -86,12 +86,12 @@ pub(super) fn own_module(seen: &Seen) -> Option<Advice> {
     )
 }
 
-/// A package that this Python does not have.
-pub(super) fn missing_package(seen: &Seen) -> Option<Advice> {
-    let name = missing_module(&seen.failure.error_type, &seen.failure.message)?;
+/// The package is not installed for this Python.
+pub(super) fn missing_package(failed: &Failed) -> Option<Advice> {
+    let name = missing_module(&failed.failure.error_type, &failed.failure.message)?;
     let top = name.split('.').next().unwrap_or(name);
-    if seen.run.error.module.as_ref().is_some_and(|module| module.version.is_some()) {
-        // The package is there, and a part of it is not.
+    if failed.run.error.module.as_ref().is_some_and(|module| module.version.is_some()) {
+        // The package is installed, but a part of it is missing.
         return None;
     }
     let known = |wanted: &str| PACKAGES.iter().find(|(module, _)| *module == wanted);
@@ -100,12 +100,12 @@ pub(super) fn missing_package(seen: &Seen) -> Option<Advice> {
         true => String::new(),
         false => format!(" (the package is called {})", quoted(package)),
     };
-    let python = &seen.run.python;
-    let other = match seen.reader {
+    let python = &failed.run.python;
+    let other = match failed.reader {
         Reader::Terminal => "`--python PATH`, or `python` in ridgeline.toml",
         Reader::Editor => "the editor's choice of interpreter, or `python` in ridgeline.toml",
     };
-    seen.because(
+    failed.because(
         "missing-package",
         format!(
             "{}{renamed} is not installed in the environment of {python}. Install it: `{python} -m \
@@ -115,33 +115,33 @@ pub(super) fn missing_package(seen: &Seen) -> Option<Advice> {
     )
 }
 
-/// A library of the system, or of another build of a package.
-pub(super) fn missing_library(seen: &Seen) -> Option<Advice> {
-    if !seen.is(&["ImportError", "OSError"]) {
+/// A shared library is missing, or a package was built for another version of a library.
+pub(super) fn missing_library(failed: &Failed) -> Option<Advice> {
+    if !failed.is(&["ImportError", "OSError"]) {
         return None;
     }
-    let said = seen.failure.message.as_str();
-    if said.contains("cannot open shared object file") {
-        let name = said.split(": ").next().filter(|name| name.contains(".so"))?;
+    let message = failed.failure.message.as_str();
+    if message.contains("cannot open shared object file") {
+        let name = message.split(": ").next().filter(|name| name.contains(".so"))?;
         let name = name.trim_start_matches("…/");
-        return seen.because(
+        return failed.because(
             "missing-library",
             format!(
                 "The shared library {} is missing. If it belongs to CUDA, the package was built \
                 for a different CUDA version than this PyTorch ({}): install matching builds. \
                 Otherwise install it with the system package manager.",
                 quoted(name),
-                seen.run.torch
+                failed.run.torch
             ),
         );
     }
-    if said.contains("undefined symbol: ") {
-        return seen.because(
+    if message.contains("undefined symbol: ") {
+        return failed.because(
             "binary-mismatch",
             format!(
                 "A compiled package was built for a different version of a library, usually of \
                 PyTorch, than this {}. Install a build that matches this version.",
-                seen.run.torch
+                failed.run.torch
             ),
         );
     }

@@ -1,9 +1,9 @@
-//! Hosts that cannot be reached, or that refuse.
+//! Unreachable hosts, and servers that deny access.
 
-use super::{Advice, Seen, between, quoted};
+use super::{Advice, Failed, between, quoted};
 
-/// How the libraries call it when a host does not answer or has no address.
-const TYPES: &[&str] = &[
+/// The exceptions that libraries raise if a host does not answer or its name does not resolve.
+const NETWORK_ERRORS: &[&str] = &[
     "gaierror",
     "URLError",
     "NameResolutionError",
@@ -19,7 +19,7 @@ const TYPES: &[&str] = &[
     "LocalEntryNotFoundError",
     "OfflineModeIsEnabled",
 ];
-const TEXTS: &[&str] = &[
+const NETWORK_MESSAGES: &[&str] = &[
     "We couldn't connect to 'https://huggingface.co'",
     "Temporary failure in name resolution",
     "Name or service not known",
@@ -27,19 +27,21 @@ const TEXTS: &[&str] = &[
     "No route to host",
     "outgoing traffic has been disabled",
     "nodename nor servname provided",
-    // torchvision's.
+    // From torchvision.
     "Error downloading ",
 ];
 
-/// A server that the program expects on this machine.
-pub(super) fn server_absent(seen: &Seen) -> Option<Advice> {
-    if !seen.comes_from(&["ConnectionRefusedError"]) && !seen.says(&["Connection refused"]) {
+/// No server listens at an address on this machine.
+pub(super) fn server_absent(failed: &Failed) -> Option<Advice> {
+    if !failed.comes_from(&["ConnectionRefusedError"])
+        && !failed.message_contains(&["Connection refused"])
+    {
         return None;
     }
-    if host(&seen.failure.message).is_some_and(|host| !is_this_machine(host)) {
+    if host(&failed.failure.message).is_some_and(|host| !is_this_machine(host)) {
         return None;
     }
-    seen.because(
+    failed.because(
         "server-absent",
         "The program tries to connect to a server, but nothing listens at that address (a tracking \
         server, Visdom, Redis, a database, another rank). Start the server, or disable that part \
@@ -47,12 +49,13 @@ pub(super) fn server_absent(seen: &Seen) -> Option<Advice> {
     )
 }
 
-/// A host that answered that one may not.
-pub(super) fn login_needed(seen: &Seen) -> Option<Advice> {
-    let is_gated = seen.comes_from(&["GatedRepoError"]) || seen.says(&["Cannot access gated repo"]);
+/// The server denied access.
+pub(super) fn login_needed(failed: &Failed) -> Option<Advice> {
+    let is_gated = failed.comes_from(&["GatedRepoError"])
+        || failed.message_contains(&["Cannot access gated repo"]);
     if is_gated {
-        let how = seen.run.with_variable(seen.reader, "HF_TOKEN", "…");
-        return seen.because(
+        let how = failed.run.with_variable(failed.reader, "HF_TOKEN", "…");
+        return failed.because(
             "login-needed",
             format!(
                 "The model or dataset is gated: accept its terms on its page and log in with `hf \
@@ -60,41 +63,43 @@ pub(super) fn login_needed(seen: &Seen) -> Option<Advice> {
             ),
         );
     }
-    if !(seen.comes_from(&[
+    if !(failed.comes_from(&[
         "HTTPError",
         "HfHubHTTPError",
         "HTTPStatusError",
         "RepositoryNotFoundError",
-    ]) && seen.says(&["401", "403"]))
+    ]) && failed.message_contains(&["401", "403"]))
     {
         return None;
     }
-    seen.because(
+    failed.because(
         "login-needed",
         "The server denied access: the program must be logged in, or has no permission. Log in \
         with the library's own command. The run uses your home folder and its saved logins.",
     )
 }
 
-/// No connection to a host.
-pub(super) fn no_network(seen: &Seen) -> Option<Advice> {
-    let of_requests =
-        seen.comes_from(&["ConnectionError"]) && seen.failure.error_type.contains("requests");
-    let is_network = seen.comes_from(TYPES) || seen.says(TEXTS) || of_requests;
+/// A remote host cannot be reached.
+pub(super) fn no_network(failed: &Failed) -> Option<Advice> {
+    let from_requests =
+        failed.comes_from(&["ConnectionError"]) && failed.failure.error_type.contains("requests");
+    let is_network = failed.comes_from(NETWORK_ERRORS)
+        || failed.message_contains(NETWORK_MESSAGES)
+        || from_requests;
     if !is_network {
         return None;
     }
-    let which = host(&seen.failure.message).map_or_else(|| "a network host".to_owned(), quoted);
-    let is_off = seen.says(&["outgoing traffic has been disabled"])
-        || seen.comes_from(&["OfflineModeIsEnabled"]);
+    let which = host(&failed.failure.message).map_or_else(|| "a network host".to_owned(), quoted);
+    let is_off = failed.message_contains(&["outgoing traffic has been disabled"])
+        || failed.comes_from(&["OfflineModeIsEnabled"]);
     if is_off {
-        return seen.because(
+        return failed.because(
             "no-network",
             "The program tries to download something, but `HF_HUB_OFFLINE` is set. Run it once \
             online to fill the cache: downloads into the torch and Hugging Face caches are kept.",
         );
     }
-    seen.because(
+    failed.because(
         "no-network",
         format!(
             "The program could not reach {which}. Ridgeline does not restrict the network of a \

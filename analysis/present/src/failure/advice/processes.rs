@@ -1,30 +1,32 @@
-//! Processes that the program starts: workers of data loaders, and others.
+//! Child processes of the program: DataLoader workers and others.
 
-use super::{Advice, Seen};
+use super::{Advice, Failed};
 
-/// A spawned process runs the script from the top, and starts the next one there.
-pub(super) fn no_main_guard(seen: &Seen) -> Option<Advice> {
+/// A spawned process runs the script from the top, which starts further processes.
+pub(super) fn no_main_guard(failed: &Failed) -> Option<Advice> {
     let text = "before the current process has finished its bootstrapping phase";
-    if !seen.says(&[text]) && !seen.printed(&[text, "freeze_support()"]) {
+    if !failed.message_contains(&[text]) && !failed.printed(&[text, "freeze_support()"]) {
         return None;
     }
-    seen.because(
+    failed.because(
         "no-main-guard",
         "A `spawn` process imports the script again, and the script starts processes on import. \
         Move the code into a function, and call it under `if __name__ == \"__main__\":`.",
     )
 }
 
-/// Workers hand batches over in shared memory.
-pub(super) fn shared_memory(seen: &Seen) -> Option<Advice> {
-    let is_bus = seen.says(&["is killed by signal: Bus error"]);
-    let is_full = seen
-        .says(&["unable to allocate shared memory", "unable to write to file </torch_"])
-        || (seen.says(&["/torch_"]) && seen.says(&["No space left on device"]));
+/// DataLoader workers pass batches through shared memory.
+pub(super) fn shared_memory(failed: &Failed) -> Option<Advice> {
+    let is_bus = failed.message_contains(&["is killed by signal: Bus error"]);
+    let is_full = failed.message_contains(&[
+        "unable to allocate shared memory",
+        "unable to write to file </torch_",
+    ]) || (failed.message_contains(&["/torch_"])
+        && failed.message_contains(&["No space left on device"]));
     if !(is_bus || is_full) {
         return None;
     }
-    seen.because(
+    failed.because(
         "shared-memory",
         "DataLoader workers pass batches through shared memory (/dev/shm), which is full. \
         Containers have little by default: start the container with `--shm-size=8g` or \
@@ -32,14 +34,14 @@ pub(super) fn shared_memory(seen: &Seen) -> Option<Advice> {
     )
 }
 
-/// Each tensor that a worker hands over is an open file.
-pub(super) fn too_many_files(seen: &Seen) -> Option<Advice> {
-    if seen.errno() != "EMFILE"
-        && !seen.says(&["Too many open files", "received 0 items of ancdata"])
+/// Each tensor that a worker passes is an open file.
+pub(super) fn too_many_files(failed: &Failed) -> Option<Advice> {
+    if failed.errno() != "EMFILE"
+        && !failed.message_contains(&["Too many open files", "received 0 items of ancdata"])
     {
         return None;
     }
-    seen.because(
+    failed.because(
         "too-many-files",
         "The process has reached its limit of open files. Raise the limit (`ulimit -n 65536`) \
         before starting Ridgeline, or call \
@@ -47,15 +49,16 @@ pub(super) fn too_many_files(seen: &Seen) -> Option<Advice> {
     )
 }
 
-/// With `spawn`, everything that a process gets travels as a pickle.
-pub(super) fn not_picklable(seen: &Seen) -> Option<Advice> {
-    let says = seen.says(&["Can't pickle ", "cannot pickle ", "Can't get local object"]);
-    let is_sent = seen.raised_in().starts_with("multiprocessing/")
-        || seen.failure.message.contains("when serializing");
-    if !says || !is_sent {
+/// With `spawn`, everything passed to a process is pickled.
+pub(super) fn not_picklable(failed: &Failed) -> Option<Advice> {
+    let is_pickle_error =
+        failed.message_contains(&["Can't pickle ", "cannot pickle ", "Can't get local object"]);
+    let is_sent = failed.raised_in().starts_with("multiprocessing/")
+        || failed.failure.message.contains("when serializing");
+    if !is_pickle_error || !is_sent {
         return None;
     }
-    seen.because(
+    failed.because(
         "not-picklable",
         "Objects passed to a `spawn` or `forkserver` process are pickled. Lambdas, nested \
         functions, open files and locks cannot be pickled: move the function to module level, open \
@@ -63,14 +66,14 @@ pub(super) fn not_picklable(seen: &Seen) -> Option<Advice> {
     )
 }
 
-/// A worker that ended without an exception.
-pub(super) fn loader_worker(seen: &Seen) -> Option<Advice> {
-    if !(seen.says(&["DataLoader worker (pid"])
-        && seen.says(&["exited unexpectedly", "is killed by signal"]))
+/// A worker exited without an exception.
+pub(super) fn loader_worker(failed: &Failed) -> Option<Advice> {
+    if !(failed.message_contains(&["DataLoader worker (pid"])
+        && failed.message_contains(&["exited unexpectedly", "is killed by signal"]))
     {
         return None;
     }
-    let killed = seen.says(&["is killed by signal: Killed"]);
+    let killed = failed.message_contains(&["is killed by signal: Killed"]);
     let text = if killed {
         "A DataLoader worker was killed, usually because the machine ran out of memory: each \
         worker holds its own copy of the dataset. Lower `num_workers`."
@@ -78,5 +81,5 @@ pub(super) fn loader_worker(seen: &Seen) -> Option<Advice> {
         "A DataLoader worker exited without an exception. With `num_workers=0` the dataset runs in \
         the main process, and its own error is shown."
     };
-    seen.because("loader-worker", text)
+    failed.because("loader-worker", text)
 }

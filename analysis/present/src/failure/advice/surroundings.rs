@@ -1,34 +1,35 @@
-//! What a program expects around it: variables, a terminal, a display, a login, a disk that it may write to.
+//! The environment that a program needs: variables, a terminal, a display, a login, writable disk
+//! space.
 
-use super::{Advice, Reader, Seen, between, quoted};
+use super::{Advice, Failed, Reader, between, quoted};
 
-/// `os.environ["DATA"]`.
-pub(super) fn missing_variable(seen: &Seen) -> Option<Advice> {
-    if !seen.is(&["KeyError"]) || !super::distributed::is_of_environ(seen) {
+/// An environment variable is missing: `os.environ["DATA"]`.
+pub(super) fn missing_variable(failed: &Failed) -> Option<Advice> {
+    if !failed.is(&["KeyError"]) || !super::distributed::is_environ_lookup(failed) {
         return None;
     }
-    let name = between(&seen.failure.message, "'", "'")?;
-    let how = seen.run.with_variable(seen.reader, name, "…");
-    let seen_by = match seen.reader {
+    let name = between(&failed.failure.message, "'", "'")?;
+    let how = failed.run.with_variable(failed.reader, name, "…");
+    let inherited = match failed.reader {
         Reader::Terminal => "The run inherits the environment of the shell that starts Ridgeline",
         Reader::Editor => "The run inherits the environment that the editor was started with",
     };
-    seen.because(
+    failed.because(
         "missing-variable",
         format!(
-            "The program needs the environment variable {}, which is not set. {seen_by}. Set {how}.",
+            "The program needs the environment variable {}, which is not set. {inherited}. Set {how}.",
             quoted(name)
         ),
     )
 }
 
-/// `input()`.
-pub(super) fn standard_input(seen: &Seen) -> Option<Advice> {
-    if !seen.is(&["EOFError"]) || !seen.says(&["EOF when reading a line"]) {
+/// The program reads standard input: `input()`.
+pub(super) fn standard_input(failed: &Failed) -> Option<Advice> {
+    if !failed.is(&["EOFError"]) || !failed.message_contains(&["EOF when reading a line"]) {
         return None;
     }
-    let how = seen.run.with_arguments(seen.reader, "--yes");
-    seen.because(
+    let how = failed.run.with_arguments(failed.reader, "--yes");
+    failed.because(
         "standard-input",
         format!(
             "The program waits for input (`input()`), but a profiled run has no standard input. \
@@ -37,19 +38,19 @@ pub(super) fn standard_input(seen: &Seen) -> Option<Advice> {
     )
 }
 
-/// A window.
-pub(super) fn no_display(seen: &Seen) -> Option<Advice> {
+/// The program opens a window without a display.
+pub(super) fn no_display(failed: &Failed) -> Option<Advice> {
     let texts = &[
         "no display name and no $DISPLAY environment variable",
         "couldn't connect to display",
         "as 'headless' is currently running",
         "The function is not implemented. Rebuild the library with Windows, GTK+",
     ];
-    if !seen.says(texts) {
+    if !failed.message_contains(texts) {
         return None;
     }
-    let how = seen.run.with_variable(seen.reader, "MPLBACKEND", "Agg");
-    seen.because(
+    let how = failed.run.with_variable(failed.reader, "MPLBACKEND", "Agg");
+    failed.because(
         "no-display",
         format!(
             "The program opens a window, but there is no display. For matplotlib, set {how}; \
@@ -58,29 +59,29 @@ pub(super) fn no_display(seen: &Seen) -> Option<Advice> {
     )
 }
 
-/// Trackers that ask for a key.
-pub(super) fn not_logged_in(seen: &Seen) -> Option<Advice> {
-    let of_wandb = seen.says(&[
+/// A tracker requires an API key.
+pub(super) fn not_logged_in(failed: &Failed) -> Option<Advice> {
+    let is_wandb = failed.message_contains(&[
         "api_key not configured (no-tty)",
         "No API key configured. Use `wandb login`",
         "wandb.login()",
-    ]) || (seen.failure.error_type.starts_with("wandb.")
-        && seen.says(&["API key", "api_key", "not logged in"]));
-    let of_comet = seen.failure.error_type.starts_with("comet_ml.")
-        && seen.says(&["API key", "api key"])
-        || seen.says(&["Comet.ml requires an API key", "Comet requires an API key"]);
-    let of_neptune = seen.comes_from(&["NeptuneMissingApiTokenException"]);
-    let (name, variable, value) = if of_wandb {
+    ]) || (failed.failure.error_type.starts_with("wandb.")
+        && failed.message_contains(&["API key", "api_key", "not logged in"]));
+    let is_comet = failed.failure.error_type.starts_with("comet_ml.")
+        && failed.message_contains(&["API key", "api key"])
+        || failed.message_contains(&["Comet.ml requires an API key", "Comet requires an API key"]);
+    let is_neptune = failed.comes_from(&["NeptuneMissingApiTokenException"]);
+    let (name, variable, value) = if is_wandb {
         ("Weights & Biases", "WANDB_MODE", "disabled")
-    } else if of_comet {
+    } else if is_comet {
         ("Comet", "COMET_MODE", "disabled")
-    } else if of_neptune {
+    } else if is_neptune {
         ("Neptune", "NEPTUNE_MODE", "debug")
     } else {
         return None;
     };
-    let how = seen.run.with_variable(seen.reader, variable, value);
-    seen.because(
+    let how = failed.run.with_variable(failed.reader, variable, value);
+    failed.because(
         "not-logged-in",
         format!(
             "The program logs to {name}, but is not logged in. Profiling needs no tracker: set \
@@ -89,16 +90,17 @@ pub(super) fn not_logged_in(seen: &Seen) -> Option<Advice> {
     )
 }
 
-/// Writing that our own redirection or the file system refuses.
-pub(super) fn write_refused(seen: &Seen) -> Option<Advice> {
-    let errno = seen.errno();
-    let is_refused = ["EACCES", "EROFS", "EPERM"].contains(&errno) || seen.is(&["PermissionError"]);
-    if is_refused && seen.run.writes_denied {
-        let how = match seen.reader {
+/// A write that our redirection or the file system refuses.
+pub(super) fn write_refused(failed: &Failed) -> Option<Advice> {
+    let errno = failed.errno();
+    let is_refused =
+        ["EACCES", "EROFS", "EPERM"].contains(&errno) || failed.is(&["PermissionError"]);
+    if is_refused && failed.run.writes_denied {
+        let how = match failed.reader {
             Reader::Terminal => "`--side-effects redirect`",
             Reader::Editor => "`side_effects = \"redirect\"` in ridgeline.toml",
         };
-        return seen.because(
+        return failed.because(
             "write-denied",
             format!(
                 "The run may not write files because `side_effects` is `deny`. With {how} the \
@@ -107,12 +109,12 @@ pub(super) fn write_refused(seen: &Seen) -> Option<Advice> {
             ),
         );
     }
-    let how = match seen.reader {
+    let how = match failed.reader {
         Reader::Terminal => "`--side-effects allow`",
         Reader::Editor => "`side_effects = \"allow\"` in ridgeline.toml",
     };
     match errno {
-        "EXDEV" => seen.because(
+        "EXDEV" => failed.because(
             "write-redirected",
             format!(
                 "Files written by a profiled run go to a temporary folder, so `os.rename` and \
@@ -120,7 +122,7 @@ pub(super) fn write_refused(seen: &Seen) -> Option<Advice> {
                 `shutil.move`, run with {how}, or add both folders to `keep_writes`."
             ),
         ),
-        "EROFS" => seen.because(
+        "EROFS" => failed.because(
             "write-redirected",
             format!(
                 "This path is read-only for the run, because Ridgeline could not redirect writes \
@@ -131,16 +133,16 @@ pub(super) fn write_refused(seen: &Seen) -> Option<Advice> {
     }
 }
 
-/// No room.
-pub(super) fn disk_full(seen: &Seen) -> Option<Advice> {
-    if seen.errno() != "ENOSPC" {
+/// The disk is full.
+pub(super) fn disk_full(failed: &Failed) -> Option<Advice> {
+    if failed.errno() != "ENOSPC" {
         return None;
     }
-    let how = match seen.reader {
+    let how = match failed.reader {
         Reader::Terminal => "`--side-effects allow`",
         Reader::Editor => "`side_effects = \"allow\"` in ridgeline.toml",
     };
-    seen.because(
+    failed.because(
         "disk-full",
         format!(
             "The disk that the program writes to is full. A profiled run writes to a temporary \

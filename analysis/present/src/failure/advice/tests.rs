@@ -1,10 +1,10 @@
-//! Causes by the texts of the libraries themselves. tests/cli/failures.rs runs programs that fail.
+//! Causes for the messages of real libraries. tests/cli/failures.rs runs programs that fail.
 
 use super::*;
 use crate::failure::FailureFrame;
 use ridgeline_recording::manifest::{ModuleFacts, RaisedIn};
 
-/// What is known of a failure, with the rest as in a run of `train.py`.
+/// A failure of `train.py`, with typical facts about the run.
 fn failure(error_type: &str, message: &str) -> RunFailure {
     RunFailure {
         error_type: error_type.into(),
@@ -25,12 +25,13 @@ fn failure(error_type: &str, message: &str) -> RunFailure {
 
 #[track_caller]
 fn check(error_type: &str, message: &str, expected: &str) {
-    checked(&failure(error_type, message), expected);
+    checked_advice(&failure(error_type, message), expected);
 }
 
-/// The advice's name, or an empty one; its text is a paragraph that can be read.
+/// Checks the cause (empty for no advice) and the form of the text, and returns the text for the
+/// terminal.
 #[track_caller]
-fn checked(failure: &RunFailure, expected: &str) -> String {
+fn checked_advice(failure: &RunFailure, expected: &str) -> String {
     let mut text = String::new();
     for reader in [Reader::Terminal, Reader::Editor] {
         let found = advice(failure, reader);
@@ -60,10 +61,10 @@ fn gpus_and_other_devices() {
     }
     let mut built_for_cpu = failure("AssertionError", "Torch not compiled with CUDA enabled");
     built_for_cpu.run.torch_has_gpu = Some(false);
-    assert!(checked(&built_for_cpu, "gpu-absent").contains("2.15.0+cpu"));
+    assert!(checked_advice(&built_for_cpu, "gpu-absent").contains("2.15.0+cpu"));
     let mut hidden = failure("RuntimeError", "No CUDA GPUs are available");
     hidden.run.device = "cpu".into();
-    checked(&hidden, "gpu-hidden");
+    checked_advice(&hidden, "gpu-hidden");
     check("torch.AcceleratorError", "CUDA error: invalid device ordinal", "gpu-index");
     check(
         "RuntimeError",
@@ -74,7 +75,7 @@ fn gpus_and_other_devices() {
     check("AssertionError", "Torch not compiled with XPU enabled", "backend-absent");
     let missing = "Could not run 'aten::empty.memory_format' with arguments from the 'MPS' backend. This could be because the operator doesn't exist for this backend. 'aten::empty.memory_format' is only available for these backends: [CPU, CUDA, Meta, BackendSelect, AutogradOther, AutogradCPU, AutogradMPS].";
     check("NotImplementedError", missing, "backend-absent");
-    // A backend that is there and lacks an operator.
+    // The backend is available but lacks an operator.
     check("NotImplementedError", &missing.replace("CUDA, Meta", "CUDA, MPS, Meta"), "");
     check("NotImplementedError", &missing.replace("aten::empty", "aten::sparse_mask"), "");
     check("AssertionError", "3 is not 4", "");
@@ -153,7 +154,7 @@ fn processes() {
         "current process has finished its bootstrapping phase.".into(),
         "freeze_support()".into(),
     ];
-    checked(&guarded, "no-main-guard");
+    checked_advice(&guarded, "no-main-guard");
     check("AttributeError", "Can't pickle local object 'main.<locals>.<lambda>'", "");
 }
 
@@ -166,25 +167,26 @@ fn ranks() {
     );
     let mut launched = failure("ValueError", "environment variable RANK expected, but not set");
     launched.run.has_launcher = true;
-    checked(&launched, "");
+    checked_advice(&launched, "");
     check(
         "torch.distributed.DistNetworkError",
         "The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
         "port-in-use",
     );
-    // The same key of another dictionary.
+    // The same key in a dictionary other than `os.environ`.
     check("KeyError", "'RANK'", "");
-    let mut own = failure("KeyError", "'RANK'");
-    own.run.error.raised_in = Some(RaisedIn { path: "os.py".into(), name: "__getitem__".into() });
-    checked(&own, "no-launcher");
-    own.message = "'DATA'".into();
-    checked(&own, "missing-variable");
+    let mut from_environ = failure("KeyError", "'RANK'");
+    from_environ.run.error.raised_in =
+        Some(RaisedIn { path: "os.py".into(), name: "__getitem__".into() });
+    checked_advice(&from_environ, "no-launcher");
+    from_environ.message = "'DATA'".into();
+    checked_advice(&from_environ, "missing-variable");
 }
 
 #[test]
 fn packages() {
     let missing = |name: &str| {
-        checked(
+        checked_advice(
             &failure("ModuleNotFoundError", &format!("No module named '{name}'")),
             "missing-package",
         )
@@ -201,12 +203,12 @@ fn packages() {
     }
     let mut own = failure("ModuleNotFoundError", "No module named 'models'");
     own.run.elsewhere = vec!["src/models".into()];
-    assert!(checked(&own, "own-module").contains("PYTHONPATH=src "));
+    assert!(checked_advice(&own, "own-module").contains("PYTHONPATH=src "));
     let version = |error_type: &str, message: &str, name: &str, version: Option<&str>, expected| {
         let mut failure = failure(error_type, message);
         let version = version.map(str::to_owned);
         failure.run.error.module = Some(ModuleFacts { name: name.into(), version });
-        checked(&failure, expected)
+        checked_advice(&failure, expected)
     };
     let text = version(
         "AttributeError",
@@ -230,7 +232,7 @@ fn packages() {
         Some("0.30"),
         "package-version",
     );
-    // A module of the project itself, and one that imports itself.
+    // A module of the project, and a circular import.
     version("ImportError", "cannot import name 'f' from 'utils'", "utils", None, "");
     version(
         "ImportError",
@@ -258,21 +260,25 @@ fn packages() {
 
 #[test]
 fn syntax() {
-    let of = |message: &str, line: &str, expected| {
+    let check_syntax = |message: &str, line: &str, expected| {
         let mut failure = failure("SyntaxError", message);
         failure.kind = "syntax".into();
         failure.run.source = line.into();
-        checked(&failure, expected);
+        checked_advice(&failure, expected);
     };
-    of("invalid syntax", "type Batch = list[int]", "newer-python");
-    of("expected '('", "def first[T](values: list[T]) -> T:", "newer-python");
-    of("f-string: expecting '}'", "print(f'{names['a']}')", "newer-python");
-    of("Missing parentheses in call to 'print'. Did you mean print(...)?", "print 'x'", "python-2");
-    // Python 3.11 has these, and the others are mistakes.
-    of("invalid syntax", "match x:", "");
-    of("invalid syntax", "type = = 3", "");
-    of("invalid syntax", "class [T]:", "");
-    of("'(' was never closed", "loss.backward(", "");
+    check_syntax("invalid syntax", "type Batch = list[int]", "newer-python");
+    check_syntax("expected '('", "def first[T](values: list[T]) -> T:", "newer-python");
+    check_syntax("f-string: expecting '}'", "print(f'{names['a']}')", "newer-python");
+    check_syntax(
+        "Missing parentheses in call to 'print'. Did you mean print(...)?",
+        "print 'x'",
+        "python-2",
+    );
+    // Python 3.11 supports the first, and the others are errors in any version.
+    check_syntax("invalid syntax", "match x:", "");
+    check_syntax("invalid syntax", "type = = 3", "");
+    check_syntax("invalid syntax", "class [T]:", "");
+    check_syntax("'(' was never closed", "loss.backward(", "");
 }
 
 #[test]
@@ -297,23 +303,24 @@ fn trackers_and_displays() {
 
 #[test]
 fn files_and_disks() {
-    let of = |errno: &str, file: &str, denied: bool, expected| {
+    let check_errno = |errno: &str, file: &str, denied: bool, expected| {
         let mut failure = failure("OSError", "[Errno 1] it failed");
         failure.run.error.errno = Some(errno.into());
         failure.run.error.file = Some(file.into());
         failure.run.writes_denied = denied;
-        checked(&failure, expected)
+        checked_advice(&failure, expected)
     };
-    of("EACCES", "out/x", true, "write-denied");
-    of("EACCES", "out/x", false, "");
-    of("EROFS", "out/x", false, "write-redirected");
-    of("EXDEV", "out/x", false, "write-redirected");
-    of("ENOSPC", "out/x", false, "disk-full");
+    check_errno("EACCES", "out/x", true, "write-denied");
+    check_errno("EACCES", "out/x", false, "");
+    check_errno("EROFS", "out/x", false, "write-redirected");
+    check_errno("EXDEV", "out/x", false, "write-redirected");
+    check_errno("ENOSPC", "out/x", false, "disk-full");
     assert!(
-        of("ENOENT", "out/x.pt", false, "missing-checkpoint").contains("The checkpoint `out/x.pt`")
+        check_errno("ENOENT", "out/x.pt", false, "missing-checkpoint")
+            .contains("The checkpoint `out/x.pt`")
     );
-    // Where an absolute path is looked up from is no question.
-    assert!(!of("ENOENT", "…/x.csv", false, "missing-file").contains("Relative"));
+    // An absolute path does not depend on the working directory.
+    assert!(!check_errno("ENOENT", "…/x.csv", false, "missing-file").contains("Relative"));
     check(
         "RuntimeError",
         "Dataset not found or corrupted. You can use download=True to download it",
@@ -337,7 +344,7 @@ fn parsers() {
             Some(RaisedIn { path: raised_in.into(), name: "exit".into() });
         failure.run.error.exit_code = Some(code);
         failure.run.output = output.iter().map(|line| (*line).to_owned()).collect();
-        checked(&failure, expected)
+        checked_advice(&failure, expected)
     };
     let usage = "usage: train.py [-h] --dataset DATASET";
     let text = exit(
@@ -367,7 +374,7 @@ fn parsers() {
         "missing-argument",
     );
     exit("click/core.py", 2, &["Error", "Missing option '--lr'."], "missing-argument");
-    // `sys.exit(2)` of the program itself, and a help page.
+    // `sys.exit(2)` in the program itself, and a help page.
     exit("train.py", 2, &["RuntimeError: x"], "");
     exit("argparse.py", 0, &[usage], "");
     check(
@@ -377,9 +384,9 @@ fn parsers() {
     );
 }
 
-/// What a program raises of itself has no cause but its own text.
+/// Errors in the program itself have no advice beyond their message.
 #[test]
-fn no_advice_where_nothing_is_sure() {
+fn no_advice_if_no_rule_is_sure() {
     for (error_type, message) in [
         ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x2)"),
         ("ValueError", "too many values to unpack (expected 2)"),
@@ -395,9 +402,9 @@ fn no_advice_where_nothing_is_sure() {
     assert_eq!(advice(&RunFailure::default(), Reader::Terminal), None);
 }
 
-/// The table of the causes on the page is that of the rules.
+/// The table in docs/failures.md lists the cause of every rule.
 #[test]
-fn the_page_has_every_cause() {
+fn docs_list_every_cause() {
     let page = include_str!("../../../../../docs/failures.md");
     let sources = [
         include_str!("arguments.rs"),

@@ -27,7 +27,7 @@ const GPU: &str = r#"{"baseTimeNanoseconds": 1700000000000000000,
      ]}"#;
 
 #[test]
-fn hardware_counters_are_named_as_such() {
+fn hardware_counters_have_their_own_section() {
     let range = |values: &str| {
         format!(
             r#"{{"ph": "X", "cat": "cuda_profiler_range", "name": "gemm", "pid": 0, "tid": 0,
@@ -89,7 +89,7 @@ fn a_trace_with_a_gpu() {
 }
 
 #[test]
-fn one_of_each_list() {
+fn one_row_of_each_list() {
     check(
         GPU,
         1,
@@ -190,7 +190,7 @@ fn a_trace_that_ends_early() {
 }
 
 #[test]
-fn thousands_apart() {
+fn numbers_have_thousands_separators() {
     assert_eq!(grouped(0), "0");
     assert_eq!(grouped(999), "999");
     assert_eq!(grouped(1_000), "1,000");
