@@ -1,4 +1,4 @@
-//! `ridgeline analyze`, on real traces and on files that are none.
+//! `ridgeline analyze`, on real traces and on files that are not traces.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::cli::schema;
 use crate::sandbox::{Sandbox, shared_traces};
 
-/// The reference names kernels by at most so many characters.
+/// The reference truncates kernel names to this many characters.
 const NAME_CHARACTERS: usize = 200;
 
 /// A trace of torch 2.4 and later with one operator and its kernel.
@@ -84,9 +84,9 @@ fn compare(trace: &str, ours: &Value, reference: &Value) {
     assert_eq!(activities, reference["n_gpu_activities"], "{trace}: activities");
 }
 
-/// What the replay tells agrees with what the trace says itself, and with the reference.
+/// The simulated bottleneck agrees with the trace's own metrics and with the reference.
 fn explained(trace: &str, ours: &Value, reference: &Value) {
-    /// The reference is of the whole trace, the replay of its median iteration.
+    /// Tolerance: the reference covers the whole trace, the simulation its median iteration.
     const BETWEEN_ITERATIONS: f64 = 0.05;
     let number = |value: &Value| value.as_f64().expect("a number");
     let found = &ours["bottleneck"];
@@ -100,8 +100,8 @@ fn explained(trace: &str, ours: &Value, reference: &Value) {
     let savings = found["savings"].as_array().expect("savings");
     for saving in savings {
         let share = number(&saving["at_most_share"]);
-        // What is no work of the GPU's saves no more than the GPU is idle; what the GPU does beside its
-        // kernels, no more than it computes nothing.
+        // Causes on the host save at most the GPU's idle time. Copies and communication save at most
+        // the time without compute.
         let (at_most, in_reference) = match saving["cause"].as_str() {
             Some("launch_overhead" | "host_code" | "synchronization" | "data_loading" | "host") => {
                 (1.0 - busy, idle)
@@ -129,7 +129,7 @@ fn the_bottleneck_of_the_sample_traces() {
         ("a100_ddp_train_nccl", "launch_overhead", Some(true)),
         ("b200_eager_infer", "launch_overhead", Some(true)),
         ("h100_owlv2_infer", "data_loading", Some(true)),
-        // The first convolutions search for their algorithms.
+        // The first convolutions benchmark their algorithms.
         ("mi300x_resnet18_ddp_train", "host_code", Some(true)),
         ("rtx2080ti_resnet_train", "data_loading", Some(false)),
         ("v100_8gpu_train_mem", "launch_overhead", Some(false)),
@@ -146,7 +146,7 @@ fn the_bottleneck_of_the_sample_traces() {
         assert_eq!(share.map(|share| share > 0.5), tensor_cores, "{name}: {share:?}");
         if name == "v100_resnet50_train_nw0" {
             // Its loader has no workers: PyTorch's own range for it is 39% of the iterations. Part of
-            // that is hidden: the GPU has work left from before.
+            // that is hidden behind GPU work that is still queued.
             let savings = bottleneck["savings"].as_array().expect("savings");
             let loading = savings.iter().find(|saving| saving["cause"] == "data_loading");
             let loading = loading.and_then(|saving| saving["at_most_share"].as_f64());
@@ -273,7 +273,7 @@ fn zipped(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// A trace of so many operators, one after the other.
+/// Returns a trace of this many consecutive operators.
 fn plain_trace(operators: u32) -> String {
     let event = |index: u32| {
         let start = index * 5;
@@ -294,8 +294,8 @@ fn a_trace_that_takes_too_much_memory_is_refused_with_what_to_do() {
     sandbox.run(&["analyze", "large.json", "--max-memory", "0"]).exits_with(2);
 }
 
-/// The process may have far less memory than it took before for a trace of this size (850 MB), and it
-/// is summarized.
+/// The memory limit is far below the 850 MB that a trace of this size once took. The trace is still
+/// summarized.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_million_events_in_little_memory() {

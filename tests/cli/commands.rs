@@ -1,10 +1,10 @@
-//! Programs as people start them: a bare folder, a package, a command typed after `--`.
+//! The ways to start a program: a bare folder, a package, a command after `--`.
 
 use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
 
 const TRAINS: &str = include_str!("scripts/train.py");
 
-/// Runs `ridgeline` in the project; `None` where this machine has no torch.
+/// Runs `ridgeline` in the project. Returns `None` without torch.
 fn ridgeline(sandbox: &Sandbox, words: &[&str]) -> Option<Ended> {
     let python = python_with_torch()?;
     let (own, program): (Vec<&str>, Vec<&str>) = match words.iter().position(|word| *word == "--") {
@@ -41,14 +41,14 @@ fn the_likeliest_of_several_scripts() {
         .says("note: 2 scripts could be the training script; train.py is the most likely. The others: legacy_train.py.");
 }
 
-/// A script that trains only with these arguments.
+/// Returns a script that trains only with these arguments.
 fn with_arguments(arguments: &str) -> String {
     format!("import sys\nassert sys.argv[1:] == {arguments}, sys.argv\n{TRAINS}")
 }
 
 #[test]
 fn a_folder_that_trains_by_a_library() {
-    // The library's manner, without the library.
+    // Imitates the library without installing it.
     let sandbox = Sandbox::new();
     sandbox.write(
         "keras/__init__.py",
@@ -75,7 +75,7 @@ fn a_package_in_a_bare_folder_with_its_readme() {
     ended
         .exits_with(0)
         .says("Profiling python -m tiny.train --lr 0.1 (command from README.md:4) in ");
-    // Named by its path.
+    // Given by its path.
     let Some(ended) = ridgeline(&sandbox, &["profile", "tiny/train.py", "--", "--lr", "0.1"])
     else {
         return;
@@ -91,7 +91,7 @@ fn commands_that_are_typed() {
         ["profile", "--", "SEED=1", "python", "-u", "sub folder/train it.py", "--lr", "0.1", "a b"];
     let Some(ended) = ridgeline(&sandbox, &words) else { return };
     ended.exits_with(0).says("Profiling 'sub folder/train it.py' --lr 0.1 'a b' in ");
-    // A shell script, with the arguments that it is given.
+    // A shell script with arguments.
     sandbox.write("train.sh", "set -e\npython 'sub folder/train it.py' --lr 0.1 \"$@\"\n");
     let Some(ended) = ridgeline(&sandbox, &["profile", "--", "./train.sh", "a b"]) else { return };
     ended.exits_with(0);

@@ -1,4 +1,4 @@
-//! `ridgeline demo`, in a user's folders of its own.
+//! `ridgeline demo`, in a sandbox.
 
 use crate::sandbox::{Sandbox, ended, python_with_torch};
 

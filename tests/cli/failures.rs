@@ -1,20 +1,20 @@
-//! Programs that cannot train, each in one way: the message names the cause and what to do
-//! (docs/failures.md). Libraries that a test cannot count on are stand-ins with the texts of the real ones.
+//! Programs that fail in different ways: the message names the cause and what to do
+//! (docs/failures.md). Libraries that may be missing are replaced by stand-ins with the real messages.
 
 use serde_json::Value;
 
 use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
 
-/// What the person reads, and the same as JSON.
+/// The text output, and the same as JSON.
 struct Told {
     text: String,
     failure: Value,
 }
 
-/// A project whose `train.py` fails.
+/// A project with a failing `train.py`.
 struct Program<'a> {
     files: &'a [(&'a str, &'a str)],
-    /// Of packages that are installed.
+    /// Files of installed packages.
     libraries: &'a [(&'a str, &'a str)],
     options: &'a [&'a str],
     environment: &'a [(&'a str, &'a str)],
@@ -22,7 +22,7 @@ struct Program<'a> {
 
 const NOTHING: Program = Program { files: &[], libraries: &[], options: &[], environment: &[] };
 
-/// Runs it. Nothing where this machine has no Python with torch.
+/// Runs it. Returns `None` without a Python with torch.
 fn told(train: &str, program: &Program) -> Option<Told> {
     let sandbox = Sandbox::new();
     let python = python_with_torch()?;
@@ -60,7 +60,7 @@ fn told(train: &str, program: &Program) -> Option<Told> {
 }
 
 impl Told {
-    /// Holds the cause, and the place: the line of the program that has `# here`.
+    /// Asserts the cause, and the location: the program's line with `# here`.
     #[track_caller]
     fn is(&self, cause: &str, place: Option<(&str, &str)>) -> &Told {
         let Told { text, failure } = self;
@@ -270,7 +270,7 @@ fn a_package_that_is_not_installed() {
 
 #[test]
 fn a_module_of_the_project_that_is_not_on_the_path() {
-    // An import by name alone: a written one extends the path by itself.
+    // A dynamic import, because Ridgeline extends the path for static ones.
     let train = "import importlib\nimportlib.import_module('helpers')  # here\n";
     let program = Program { files: &[("src/helpers.py", "x = 1\n")], ..NOTHING };
     let Some(told) = told(train, &program) else { return };
@@ -349,7 +349,7 @@ fn a_checkpoint_of_another_model() {
     told.is("other-checkpoint", Some(("train.py", train))).says("this Linear");
 }
 
-/// The line is the data set's, in a worker, and not that of the loop.
+/// The reported line is in the data set, in a worker, and not the loop's.
 #[test]
 fn a_worker_that_raises() {
     let train = "import torch\nclass Data(torch.utils.data.Dataset):\n    \
@@ -452,7 +452,7 @@ fn a_file_that_the_run_may_not_write() {
     told.is("write-denied", Some(("train.py", train))).says("`keep_writes`");
 }
 
-/// An error of the program's own has no cause but the one that it names.
+/// An error raised by the program itself has no other cause.
 #[test]
 fn shapes_that_do_not_fit_need_no_advice() {
     let train = "import torch\nnet = torch.nn.Linear(4, 2)\nprint('begins')\nnet(torch.ones(2, 3))  # here\n";
@@ -494,7 +494,7 @@ fn a_crash_shows_what_was_printed() {
     }
 }
 
-/// A limit names its option, and what the program was doing.
+/// A timeout names its option, and what the program was doing.
 #[cfg(target_os = "linux")]
 mod limits {
     use super::{NOTHING, Program, Told, told};
@@ -545,7 +545,7 @@ mod limits {
     }
 }
 
-/// Nothing of the machine's folders is in the JSON.
+/// The JSON contains no path of this machine.
 #[test]
 fn the_json_names_no_folder_of_the_machine() {
     let train = "import os\nprint('in', os.getcwd())\nprint(os.path.abspath('data/a.bin'))\n\

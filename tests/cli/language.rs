@@ -1,4 +1,4 @@
-//! Strings for people use the words of the field: none has a word of `tests/language/refused.tsv`.
+//! User-visible strings use standard terms: none contains a word of `tests/language/refused.tsv`.
 
 use std::process::Command;
 

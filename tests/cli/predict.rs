@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::sandbox::{Ended, Sandbox, python_with_torch, repository, shared_traces};
 
-/// A V100 runs ten large copies, which the host asks for at once and waits for: bound by memory.
+/// A V100 runs ten large copies. The host launches all of them and waits: memory-bound.
 fn copies() -> String {
     let mut events = vec![json!({"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1",
                                  "pid": 1, "tid": 1, "ts": 0, "dur": 10_000})];
@@ -59,7 +59,7 @@ fn what_is_bound_by_memory_goes_by_bandwidth() {
         let row = rows.iter().find(|row| row["name"] == name).expect(name);
         row["time_ns"]["value"].as_f64().expect("a time")
     };
-    // The one that it ran on stands beside those that were asked for.
+    // The recorded GPU is listed next to the requested ones.
     assert_eq!(rows.len(), 2);
     let ratio = time("V100-SXM2-16GB") / time("A100-SXM4-40GB");
     assert!((ratio / (1555.0 / 900.0) - 1.0).abs() < 0.1, "{ratio}");
@@ -164,7 +164,7 @@ fn other_batch_sizes_of_a_script_whose_file_stays() {
         assert_eq!(sizes, [64, 128]);
     }
     assert_eq!(std::fs::read(sandbox.project().join("train.py")).expect("the script"), before);
-    // What these runs left is no measurement of the project.
+    // These runs left no measurement in the project's history.
     sandbox.run(&["report"]).exits_with(3).says("has not been profiled yet");
     sandbox.write("train.py", "import torch\nfor i in range(10):\n    pass\n");
     let ended = sandbox.run(&[&arguments[..], &["--batch-size", "64"]].concat());
@@ -188,7 +188,7 @@ fn a_program_that_runs_on_a_cpu() {
     assert!(rows(&ended).iter().all(|row| row["fits"] == true));
 }
 
-/// A small model is held up by launches on every GPU, and that stands before the table.
+/// A small model is overhead-bound on every GPU, which is reported above the table.
 #[test]
 fn a_program_that_is_overhead_bound_everywhere() {
     let Some(python) = python_with_torch() else { return };

@@ -1,4 +1,4 @@
-//! `ridgeline profile` of programs with many ranks, through real launchers. These need a Python with
+//! `ridgeline profile` of programs with several ranks, through real launchers. Needs a Python with
 //! torch.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cli::schema;
 use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
 
-/// Two ranks with gloo, of which the second computes more; `{body}` is what else a step does.
+/// Two ranks with gloo; the second one computes more. `{body}` is additional code of a step.
 const TRAINS: &str = r#"
 import os, sys, torch
 import torch.distributed as dist
@@ -37,7 +37,7 @@ fn run(sandbox: &Sandbox, subcommand: &str, body: &str, more: &[&str]) -> Option
     Some(ended(&mut command))
 }
 
-/// The document with its two ranks.
+/// Returns the document and checks its two ranks.
 #[track_caller]
 fn two_ranks(ended: Ended) -> Value {
     let json = ended.exits_with(0).stdout;
@@ -69,7 +69,7 @@ fn every_rank_is_told_of() {
         return;
     };
     two_ranks(ended);
-    // What was recorded tells the same later.
+    // The recording gives the same result later.
     let folders = std::fs::read_dir(sandbox.path("cache").join("recordings")).expect("recordings");
     let project = folders.flatten().next().expect("the project").path();
     let recording = std::fs::read_dir(project).expect("it").flatten().next().expect("one").path();
@@ -89,7 +89,7 @@ fn the_configuration_names_the_launcher() {
     assert!(ended.stdout.contains("  rank 1 "), "{}", ended.stdout);
 }
 
-/// Of a check, which is asked for JSON: how each question was answered, and what was found.
+/// Runs a check with JSON output. Returns the status of each check, and the document.
 fn check(sandbox: &Sandbox, body: &str, more: &[&str]) -> Option<(Ended, Vec<String>, Value)> {
     let launched = ["--launcher", LAUNCHER, "--format", "json"];
     let ended = run(sandbox, "check", body, &[&launched[..], more].concat())?;
@@ -116,7 +116,7 @@ fn a_check_counts_what_is_found_between_ranks() {
         (&"train.py".into(), &14.into())
     );
 
-    // Without it the same two ranks are faster than they were, and hold as much.
+    // Without it, the same two ranks are faster and use the same memory.
     let (ended, told, _) =
         check(&sandbox, "", &["--baseline", "baseline.json"]).expect("the Python that was there");
     ended.exits_with(0);
@@ -147,7 +147,7 @@ fn a_rank_that_is_gone_is_named() {
     assert!(ended.stderr.contains("rank 1 was stopped in stage"), "{}", ended.stderr);
 }
 
-/// As `ssh HOST WORDS...` does it: a shell there, with an environment and a folder of its own.
+/// Imitates `ssh HOST WORDS...`: a shell with its own environment and folder.
 const SSH: &str = "#!/bin/sh\n[ \"$1\" = 127.0.0.2 ] || exit 255\nshift\ncd /\n\
                    exec env -i PATH=/usr/bin:/bin HOME=/ sh -c \"$*\"\n";
 

@@ -1,4 +1,4 @@
-//! `predict` and `whatif` use the newest profile where running the program would measure the same.
+//! `predict` and `whatif` reuse the newest profile if running the program would measure the same.
 
 use crate::sandbox::{Ended, Sandbox, python_with_torch};
 
@@ -12,7 +12,7 @@ const TRAIN: &str = "import torch\n\
     \x20   optimizer.step()\n";
 const REUSED: &str = "nothing has changed since";
 
-/// A project that was profiled.
+/// A profiled project.
 struct Profiled {
     sandbox: Sandbox,
     python: String,

@@ -1,4 +1,4 @@
-//! Exit codes and messages that need neither a trace nor a Python.
+//! Exit codes and messages of commands without a trace or a Python.
 
 use crate::sandbox::{Sandbox, ended, python_with_torch};
 
@@ -85,7 +85,7 @@ fn doctor_starts_the_agent_only_if_asked() {
     }
 }
 
-/// What cannot be written is refused before anything runs: even the Python is not looked for.
+/// An unwritable output file is an error before anything runs: not even Python is searched for.
 #[test]
 fn files_that_cannot_be_written_are_refused_first() {
     let sandbox = Sandbox::new();
@@ -112,7 +112,7 @@ fn files_that_cannot_be_written_are_refused_first() {
     }
     let folder = ["profile", ".", "--json", "."];
     sandbox.run_without_python(&folder).exits_with(1).says("--json .: this is a folder");
-    // What can be written is not made by asking.
+    // The check itself does not create the file.
     let fine = ["profile", ".", "--json", "profile.json"];
     sandbox.run_without_python(&fine).exits_with(4);
     assert!(!sandbox.project().join("profile.json").exists());

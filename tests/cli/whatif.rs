@@ -1,4 +1,4 @@
-//! `ridgeline whatif`, on recordings, on traces that lack something, on real ones, and on a program.
+//! `ridgeline whatif`, on recordings, incomplete traces, real traces, and a program.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn named<'a>(document: &'a Value, name: &str) -> Option<&'a Value> {
     rows.iter().find(|row| row["names"] == json!([name]))
 }
 
-/// A GPU of this name runs a kernel of 1 ms for each of these streams, as `(device, stream)`.
+/// A trace of a GPU with this name: one 1 ms kernel per stream, given as `(device, stream)`.
 fn trace(gpu: &str, streams: &[(u32, u32)]) -> String {
     let mut events = vec![json!({"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1",
                                  "pid": 1, "tid": 1, "ts": 0, "dur": 3000})];
@@ -113,7 +113,7 @@ fn a_real_trace_on_several_gpus() {
     let found = document(&whatif(&sandbox, &[&[trace, "--json", "-"], &gpus[..]].concat()));
     let network = &found["network"];
     if network.is_null() {
-        // Then it is said why.
+        // Then the reason is reported.
         let refusals = found["refusals"].as_array().expect("refusals");
         assert!(refusals.iter().any(|one| one["name"] == "data-parallel"), "{found}");
     } else {
@@ -150,7 +150,7 @@ fn a_program_that_is_measured_and_whose_file_stays() {
     assert_eq!(found["accuracy"]["pairs"], 1);
     let after = std::fs::read_to_string(sandbox.project().join("train.py")).expect("the script");
     assert_eq!(after, script);
-    // What was measured once counts from then on.
+    // Later predictions show the earlier measurement.
     let ended = whatif(&sandbox, &arguments).exits_with(0);
     assert_eq!(document(&ended)["accuracy"]["pairs"], 2);
 }
