@@ -24,7 +24,7 @@ const SMALL: &str = r#"{"schemaVersion": 1, "baseTimeNanoseconds": 1700000000000
  ]}"#;
 
 #[test]
-fn every_sample_trace_agrees_with_its_reference() {
+fn sample_traces_match_their_references() {
     let Some(traces) = shared_traces() else { return };
     let sandbox = Sandbox::new();
     let mut compared = 0;
@@ -122,7 +122,7 @@ fn explained(trace: &str, ours: &Value, reference: &Value) {
 }
 
 #[test]
-fn the_bottleneck_of_the_sample_traces() {
+fn bottlenecks_of_the_sample_traces() {
     let Some(traces) = shared_traces() else { return };
     let sandbox = Sandbox::new();
     for (name, verdict, tensor_cores) in [
@@ -175,7 +175,7 @@ fn a_small_trace() {
 }
 
 #[test]
-fn compressed_or_not_by_content() {
+fn compression_is_detected_by_content() {
     let sandbox = Sandbox::new();
     sandbox.write("trace.bin", zipped(SMALL.as_bytes()));
     sandbox.run(&["analyze", "trace.bin"]).exits_with(0).prints("gemm");
@@ -196,7 +196,7 @@ fn a_trace_without_a_gpu() {
 }
 
 #[test]
-fn a_truncated_trace_gives_what_it_has_and_says_so() {
+fn truncated_traces_are_analyzed_with_a_warning() {
     let sandbox = Sandbox::new();
     let cut = &SMALL.as_bytes()[..SMALL.len() - 60];
     sandbox.write("cut.json", cut);
@@ -207,7 +207,7 @@ fn a_truncated_trace_gives_what_it_has_and_says_so() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_with_its_name() {
+fn invalid_traces_are_rejected_by_name() {
     let sandbox = Sandbox::new();
     for (name, bytes) in [
         ("empty.json", b"".to_vec()),
@@ -230,7 +230,7 @@ fn what_is_no_trace_is_refused_with_its_name() {
 }
 
 #[test]
-fn hostile_numbers_and_names_are_survived() {
+fn hostile_numbers_and_names_are_handled() {
     let sandbox = Sandbox::new();
     let hostile = r#"{"traceEvents": [
      {"ph": "X", "cat": "kernel", "name": "\u001b[2J\ud800\u0000", "pid": 0, "tid": 7, "ts": -1e300, "dur": 1e300, "args": {"stream": 7}},
@@ -245,7 +245,7 @@ fn hostile_numbers_and_names_are_survived() {
 }
 
 #[test]
-fn the_recorders_environment_is_never_shown() {
+fn the_recorded_environment_is_never_shown() {
     let sandbox = Sandbox::new();
     let metadata = r#"{"metadata": {"env": {"TOKEN": "12345678"}}, "traceEvents": ["#;
     let trace =
@@ -256,7 +256,7 @@ fn the_recorders_environment_is_never_shown() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_named() {
+fn unwritable_output_files_are_named() {
     let sandbox = Sandbox::new();
     sandbox.write("small.json", SMALL);
     let arguments = ["analyze", "small.json", "--json", "no/such/folder/out.json"];
@@ -285,7 +285,7 @@ fn plain_trace(operators: u32) -> String {
 }
 
 #[test]
-fn a_trace_that_takes_too_much_memory_is_refused_with_what_to_do() {
+fn traces_over_the_memory_limit_are_rejected_with_advice() {
     let sandbox = Sandbox::new();
     sandbox.write("large.json", plain_trace(50_000));
     let refused = sandbox.run(&["analyze", "large.json", "--max-memory", "1"]).exits_with(1);
@@ -298,7 +298,7 @@ fn a_trace_that_takes_too_much_memory_is_refused_with_what_to_do() {
 /// summarized.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_million_events_in_little_memory() {
+fn a_million_events_fit_in_little_memory() {
     let sandbox = Sandbox::new();
     sandbox.write("million.json", plain_trace(1_000_000));
     let mut command = std::process::Command::new("sh");

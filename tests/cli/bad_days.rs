@@ -49,7 +49,7 @@ fn recordings(sandbox: &Sandbox) -> Vec<PathBuf> {
 /// reports it, and the next run succeeds once there is space again.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_disk_that_fills_up_while_a_run_is_recorded() {
+fn disk_full_during_a_recording() {
     let Some(python) = python_with_torch() else { return };
     let in_namespace = |script: &str| {
         let mut command = Command::new("unshare");
@@ -139,7 +139,7 @@ fn copy_surroundings(from: &Command, mut to: Command) -> Command {
 /// With a read-only home, the error names the folder and the variable to set. Commands that need no
 /// folder work.
 #[test]
-fn a_home_that_may_not_be_written() {
+fn read_only_home() {
     let sandbox = Sandbox::new();
     let project = sandbox.project();
     let home = sandbox.path("home");
@@ -181,7 +181,7 @@ fn a_home_that_may_not_be_written() {
 
 /// Two processes profile one project at once: both finish, and no recording is lost or mixed up.
 #[test]
-fn two_at_once_in_one_project() {
+fn concurrent_runs_in_one_project() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let started: Vec<_> = (0..2)
@@ -202,7 +202,7 @@ fn two_at_once_in_one_project() {
 
 /// A recording with a timestamp in the future does not hide later ones.
 #[test]
-fn a_clock_that_was_set_back() {
+fn clock_set_back() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     ended(&mut profile(&sandbox, python)).exits_with(0);

@@ -51,7 +51,7 @@ fn budgets_of_a_recording() {
 }
 
 #[test]
-fn a_baseline_of_the_same_run_holds_and_of_another_does_not() {
+fn the_same_run_passes_its_baseline_and_another_fails() {
     let sandbox = Sandbox::new();
     let (mlp, conv) = (recording("mlp-cpu"), recording("conv-cpu"));
     let file = sandbox.path("baseline.json");
@@ -70,7 +70,7 @@ fn a_baseline_of_the_same_run_holds_and_of_another_does_not() {
 }
 
 #[test]
-fn what_is_asked_wrongly_is_told_before_anything_runs() {
+fn usage_errors_are_reported_before_anything_runs() {
     let sandbox = Sandbox::new();
     let gone = "gone.py";
     for (option, value, said) in [
@@ -93,7 +93,7 @@ fn what_is_asked_wrongly_is_told_before_anything_runs() {
 }
 
 #[test]
-fn baselines_that_are_none() {
+fn invalid_baselines() {
     let sandbox = Sandbox::new();
     let mlp = recording("mlp-cpu");
     let deep = "{\"run\":".repeat(100_000);
@@ -122,7 +122,7 @@ fn baselines_that_are_none() {
 }
 
 #[test]
-fn every_format_goes_into_a_file_with_a_page_beside_it() {
+fn every_format_can_be_written_to_a_file_with_a_page() {
     let sandbox = Sandbox::new();
     let mlp = recording("mlp-cpu");
     let written = |format: &str| {
@@ -152,7 +152,7 @@ fn every_format_goes_into_a_file_with_a_page_beside_it() {
 }
 
 #[test]
-fn a_program_that_fails_is_told_in_every_format() {
+fn a_failing_program_is_reported_in_every_format() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
     let written = |format: &str| {
@@ -186,7 +186,7 @@ fn a_program_that_fails_is_told_in_every_format() {
 }
 
 #[test]
-fn a_program_is_held_to_its_configuration() {
+fn a_program_is_checked_against_its_configuration() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);

@@ -17,7 +17,7 @@ fn ridgeline(sandbox: &Sandbox, words: &[&str]) -> Option<Ended> {
 }
 
 #[test]
-fn a_script_in_a_subfolder_runs_where_the_person_is() {
+fn scripts_in_subfolders_run_in_the_current_folder() {
     let sandbox = Sandbox::new();
     sandbox.write("images/one.txt", "1");
     let train = with_arguments("['--data', 'images']");
@@ -30,7 +30,7 @@ fn a_script_in_a_subfolder_runs_where_the_person_is() {
 }
 
 #[test]
-fn the_likeliest_of_several_scripts() {
+fn the_most_likely_of_several_scripts() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
     sandbox.write("legacy_train.py", TRAINS);
@@ -47,7 +47,7 @@ fn with_arguments(arguments: &str) -> String {
 }
 
 #[test]
-fn a_folder_that_trains_by_a_library() {
+fn training_through_a_library() {
     // Imitates the library without installing it.
     let sandbox = Sandbox::new();
     sandbox.write(
@@ -84,7 +84,7 @@ fn a_package_in_a_bare_folder_with_its_readme() {
 }
 
 #[test]
-fn commands_that_are_typed() {
+fn explicit_commands() {
     let sandbox = Sandbox::new();
     sandbox.write("sub folder/train it.py", with_arguments("['--lr', '0.1', 'a b']"));
     let words =
@@ -131,7 +131,7 @@ fn a_notebook_as_a_script() {
 }
 
 #[test]
-fn what_cannot_be_run_says_what_to_do() {
+fn programs_that_cannot_run_get_advice() {
     let sandbox = Sandbox::new();
     sandbox.write("a.py", "print(1)\n");
     sandbox.write("b.py", "print(1)\n");

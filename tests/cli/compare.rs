@@ -34,7 +34,7 @@ fn verdicts(value: &Value, found: &mut Vec<String>) {
 }
 
 #[test]
-fn a_recording_and_itself_are_the_same() {
+fn a_recording_equals_itself() {
     let sandbox = Sandbox::new();
     for name in ["mlp-cpu", "conv-cpu", "gan-cpu", "seq-cpu", "accumulation-cpu", "compiled-cpu"] {
         let recording = recording(name);
@@ -52,7 +52,7 @@ fn a_recording_and_itself_are_the_same() {
 }
 
 #[test]
-fn other_programs_differ() {
+fn different_programs_differ() {
     let sandbox = Sandbox::new();
     let (before, after) = (recording("mlp-cpu"), recording("conv-cpu"));
     let found = document(&sandbox.run(&["compare", &before, &after, "--json", "-"]).exits_with(0));
@@ -62,7 +62,7 @@ fn other_programs_differ() {
 }
 
 #[test]
-fn what_is_no_run_is_said() {
+fn invalid_runs_are_reported() {
     let sandbox = Sandbox::new();
     let run = |name: &str| sandbox.run(&["compare", name, &recording("mlp-cpu")]);
     run("gone").exits_with(2).says("file `gone` does not exist").says("HEAD~1");

@@ -79,7 +79,7 @@ fn shown(path: &Path) -> String {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn link_targets_exist() {
     let mut broken = Vec::new();
     for (path, text) in
         documents().iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "md"))
@@ -100,7 +100,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn files_are_there() {
+fn mentioned_files_exist() {
     let mut missing = BTreeSet::new();
     for (path, text) in documents() {
         for folder in FOLDERS {
@@ -121,7 +121,7 @@ fn files_are_there() {
 }
 
 #[test]
-fn targets_of_cargo_are_there() {
+fn mentioned_cargo_targets_exist() {
     let mut missing = BTreeSet::new();
     let folders = BTreeMap::from([
         ("ridgeline-analysis", "analysis"),
@@ -175,7 +175,7 @@ fn help(command: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn commands_and_options_are_there() {
+fn mentioned_commands_and_options_exist() {
     let own = help(&[]).expect("a help");
     let listed = own.split("Commands:").nth(1).expect("commands");
     let commands: Vec<&str> = listed
@@ -225,7 +225,7 @@ fn commands_and_options_are_there() {
 }
 
 #[test]
-fn settings_and_messages_are_there() {
+fn mentioned_settings_and_messages_exist() {
     let mut sources =
         std::fs::read_to_string(Path::new(ROOT).join("extension-vscode/package.json"))
             .expect("a text");

@@ -55,7 +55,7 @@ fn count(reasons: &Value, why: &str) -> u64 {
 }
 
 #[test]
-fn without_python_every_case_says_so() {
+fn every_case_reports_a_missing_python() {
     let sandbox = Sandbox::new();
     let folder = made_up();
     sandbox
@@ -68,7 +68,7 @@ fn without_python_every_case_says_so() {
 }
 
 #[test]
-fn each_question_is_answered_and_what_is_not_is_counted() {
+fn every_case_is_answered_or_counted_as_skipped() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let out = evaluate(&sandbox, python, true, &["--json", "-"]).exits_with(0).stdout;
@@ -140,7 +140,7 @@ fn each_question_is_answered_and_what_is_not_is_counted() {
 }
 
 #[test]
-fn the_same_seed_takes_the_same_cases() {
+fn the_same_seed_samples_the_same_cases() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let labels = |seed: &str| -> Vec<String> {
@@ -159,7 +159,7 @@ fn the_same_seed_takes_the_same_cases() {
 }
 
 #[test]
-fn without_timm_it_says_what_to_install_and_answers_the_rest() {
+fn missing_timm_is_reported_and_other_cases_still_run() {
     let Some(python) = python_with_torch() else { return };
     let has_timm = std::process::Command::new(python).args(["-c", "import timm"]).output();
     if has_timm.is_ok_and(|output| output.status.success()) {
@@ -175,7 +175,7 @@ fn without_timm_it_says_what_to_install_and_answers_the_rest() {
 }
 
 #[test]
-fn hostile_files_are_named_and_never_silent() {
+fn hostile_files_are_reported_by_name() {
     let sandbox = Sandbox::new();
     let header = "model,infer_img_size,infer_step_time,infer_batch_size\n";
     let rows = "a,32,nan,8\nb,32,-1,8\nc,32,inf,8\nd,0,1,8\ne,32,1,1e99\nhf-hub:x/y,32,1,8\n\
@@ -208,7 +208,7 @@ fn hostile_files_are_named_and_never_silent() {
 }
 
 #[test]
-fn a_folder_without_measurements_says_what_is_missing() {
+fn a_folder_without_measurements_is_reported() {
     let sandbox = Sandbox::new();
     let empty = sandbox.path("empty");
     std::fs::create_dir_all(&empty).expect("a folder");

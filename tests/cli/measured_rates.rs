@@ -69,7 +69,7 @@ fn has_note(document: &Value, part: &str) -> bool {
 }
 
 #[test]
-fn measured_rates_are_kept_and_used() {
+fn measured_rates_are_stored_and_used() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let Some(ridgeline) = simulated(&sandbox, python) else { return };
@@ -123,7 +123,7 @@ fn measured_rates_are_kept_and_used() {
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_not_measured() {
+fn a_missing_gpu_is_not_measured() {
     let ended = Sandbox::new().run_without_python(&["doctor", "--measure"]);
     // A developer's machine may have a GPU.
     if !ended.stdout.contains("none: training runs on the CPU") {

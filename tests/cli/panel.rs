@@ -119,7 +119,7 @@ async fn a_project_without_a_recording_waits_for_one() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said() {
+fn invalid_recordings_are_rejected() {
     let sandbox = Sandbox::new();
     sandbox.run(&["panel", "nowhere"]).exits_with(1).says("nowhere");
     let broken = sandbox.write("broken.json", "not that of a trace");

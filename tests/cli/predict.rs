@@ -51,7 +51,7 @@ fn rows(ended: &Ended) -> Vec<Value> {
 }
 
 #[test]
-fn what_is_bound_by_memory_goes_by_bandwidth() {
+fn memory_bound_time_scales_with_bandwidth() {
     let sandbox = with_copies();
     let ended = predict(&sandbox, &["--gpu", "a100-sxm4-40gb", "--json", "-"]).exits_with(0);
     let rows = rows(&ended);
@@ -66,14 +66,14 @@ fn what_is_bound_by_memory_goes_by_bandwidth() {
 }
 
 #[test]
-fn a_table_of_all() {
+fn table_of_all_devices() {
     let sandbox = with_copies();
     let ended = predict(&sandbox, &[]).exits_with(0);
     ended.prints("V100-SXM2-16GB (here)").prints("~ = predicted, scaled from the kernels");
 }
 
 #[test]
-fn names_that_nobody_knows_offer_others() {
+fn unknown_names_get_suggestions() {
     let sandbox = with_copies();
     predict(&sandbox, &["--gpu", "RTX 4091"]).exits_with(2).says("RTX4090");
     predict(&sandbox, &["--gpu", "A100"]).exits_with(0).prints("A100-PCIe-80GB");
@@ -81,7 +81,7 @@ fn names_that_nobody_knows_offer_others() {
 }
 
 #[test]
-fn a_gpu_and_a_price_of_ones_own() {
+fn custom_gpu_and_price() {
     let sandbox = with_copies();
     let ours = "name = \"Ours\"\narchitecture = \"9.0\"\nmultiprocessors = 100\nmemory_gb = 96\n\
                 bandwidth_gb_per_s = 1800\nfp32_tflops = 50\n";
@@ -99,7 +99,7 @@ fn a_gpu_and_a_price_of_ones_own() {
 }
 
 #[test]
-fn what_cannot_be_predicted_says_why() {
+fn failed_predictions_give_the_reason() {
     let sandbox = with_copies();
     let ended = predict(&sandbox, &["--batch-size", "8"]).exits_with(2);
     ended.says("its batch size is fixed");
@@ -124,7 +124,7 @@ fn real_traces() {
 }
 
 #[test]
-fn a_program_that_runs_on_tensors_that_hold_nothing() {
+fn a_program_on_fake_tensors() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let demo = repository().join("demo-projects/gpt");
@@ -138,7 +138,7 @@ fn a_program_that_runs_on_tensors_that_hold_nothing() {
 }
 
 #[test]
-fn other_batch_sizes_of_a_script_whose_file_stays() {
+fn other_batch_sizes_leave_the_script_unchanged() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let demo = repository().join("demo-projects/ncf");
@@ -172,7 +172,7 @@ fn other_batch_sizes_of_a_script_whose_file_stays() {
 }
 
 #[test]
-fn a_program_that_runs_on_a_cpu() {
+fn a_program_on_a_cpu() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let demo = repository().join("demo-projects/ncf");

@@ -43,7 +43,7 @@ fn without_a_fork() {
 }
 
 #[test]
-fn variables_of_the_configuration_are_there_before_the_program() {
+fn configured_variables_are_set_before_the_program_starts() {
     // OpenMP reads its variable when it is loaded, before the program starts.
     let sandbox = Sandbox::new();
     sandbox.write("ridgeline.toml", "[environment]\nOMP_NUM_THREADS = \"1\"\n");
@@ -196,7 +196,7 @@ fn lines_and_a_report_for_people() {
 }
 
 #[test]
-fn what_the_program_prints_stays_out() {
+fn program_output_is_not_mixed_in() {
     let sandbox = Sandbox::new();
     let prints = loop_with("print('\\x1b[31mnoise'); os.write(1, b'\\xff\\xfenoise\\n')");
     let Some(ended) = profile(&sandbox, &prints, &["--json", "-"]) else { return };
@@ -241,7 +241,7 @@ fn an_exit_is_shown() {
 }
 
 #[test]
-fn a_mistake_in_the_syntax_is_shown_at_its_line() {
+fn a_syntax_error_is_shown_at_its_line() {
     let sandbox = Sandbox::new();
     let Some(ended) = profile(&sandbox, "import torch\nx = = 1\n", &[]) else { return };
     ended.exits_with(1).says("train.py:2: SyntaxError");
@@ -286,7 +286,7 @@ fn a_provider_file() {
 }
 
 #[test]
-fn the_configuration_names_everything() {
+fn everything_can_be_configured() {
     let sandbox = Sandbox::new();
     let Some(python) = python_with_torch() else { return };
     let wants = format!(
@@ -398,7 +398,7 @@ fn a_run_does_not_overwrite_a_checkpoint() {
 
 #[cfg(unix)]
 #[test]
-fn side_effects_are_what_the_person_says() {
+fn side_effects_follow_the_setting() {
     let sandbox = Sandbox::new();
     let (checkpoint, script) = with_checkpoint(&sandbox);
     // The command line overrides the configuration.
@@ -415,7 +415,7 @@ fn side_effects_are_what_the_person_says() {
 
 #[cfg(unix)]
 #[test]
-fn a_program_that_fails_does_not_overwrite_either() {
+fn a_failing_program_does_not_overwrite_a_checkpoint() {
     let sandbox = Sandbox::new();
     let (checkpoint, script) = with_checkpoint(&sandbox);
     let script = script.replace("for step", "1 / 0\nfor step");
@@ -445,7 +445,7 @@ fn found(ended: &Ended, rule: &str) -> Vec<Value> {
 }
 
 #[test]
-fn what_was_found_is_told_until_it_is_silenced() {
+fn findings_are_reported_until_silenced() {
     let sandbox = Sandbox::new();
     let Some(ended) = profile(&sandbox, ANOMALY, &["--json", "-"]) else { return };
     let ended = ended.exits_with(0);

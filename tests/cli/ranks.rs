@@ -63,7 +63,7 @@ fn two_ranks(ended: Ended) -> Value {
 }
 
 #[test]
-fn every_rank_is_told_of() {
+fn every_rank_is_reported() {
     let sandbox = Sandbox::new();
     let Some(ended) = profile(&sandbox, "", &["--launcher", LAUNCHER, "--json", "-"]) else {
         return;
@@ -79,7 +79,7 @@ fn every_rank_is_told_of() {
 }
 
 #[test]
-fn the_configuration_names_the_launcher() {
+fn the_launcher_can_be_configured() {
     let sandbox = Sandbox::new();
     let words: Vec<String> = LAUNCHER.split(' ').map(|word| format!("{word:?}")).collect();
     sandbox.write("ridgeline.toml", format!("launcher = [{}]\n", words.join(", ")));
@@ -101,7 +101,7 @@ fn check(sandbox: &Sandbox, body: &str, more: &[&str]) -> Option<(Ended, Vec<Str
 }
 
 #[test]
-fn a_check_counts_what_is_found_between_ranks() {
+fn a_check_counts_findings_between_ranks() {
     let sandbox = Sandbox::new();
     let alone = "if dist.get_rank() == 1:\n        __import__('time').sleep(0.05)";
     let asked = ["--max-findings", "warning/0", "--write-baseline", "baseline.json"];
@@ -139,7 +139,7 @@ fn the_rank_that_fails_is_named_with_its_line() {
 }
 
 #[test]
-fn a_rank_that_is_gone_is_named() {
+fn a_killed_rank_is_named() {
     let sandbox = Sandbox::new();
     let body = "dist.get_rank() == 1 and step == 2 and os._exit(3)";
     let Some(ended) = profile(&sandbox, body, &["--launcher", LAUNCHER]) else { return };
@@ -153,7 +153,7 @@ const SSH: &str = "#!/bin/sh\n[ \"$1\" = 127.0.0.2 ] || exit 255\nshift\ncd /\n\
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_tree_on_another_machine() {
+fn a_launcher_on_another_machine() {
     use std::os::unix::fs::PermissionsExt as _;
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
@@ -188,7 +188,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn a_launcher_that_makes_no_sense() {
+fn an_invalid_launcher() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", "");
     let run = |launcher: &str| sandbox.run(&["profile", "train.py", "--launcher", launcher]);

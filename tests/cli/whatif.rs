@@ -62,7 +62,7 @@ fn a_recording_has_a_table_and_json() {
 }
 
 #[test]
-fn only_what_was_asked_for() {
+fn only_the_requested_optimizations() {
     let sandbox = Sandbox::new();
     let arguments = [&conv(), "--only", "compile", "fp8", "compile", "--json", "-"];
     let found = document(&whatif(&sandbox, &arguments).exits_with(0));
@@ -73,7 +73,7 @@ fn only_what_was_asked_for() {
 }
 
 #[test]
-fn slips_are_told_before_anything_runs() {
+fn typos_are_reported_before_anything_runs() {
     let sandbox = Sandbox::new();
     let gone = "gone.py";
     whatif(&sandbox, &[gone, "--bandwidth", "10"]).exits_with(2).says("--gpus");
@@ -88,7 +88,7 @@ fn slips_are_told_before_anything_runs() {
 }
 
 #[test]
-fn what_a_trace_lacks_is_told() {
+fn missing_trace_data_is_reported() {
     let sandbox = Sandbox::new();
     sandbox.write("v100.json", trace("Tesla V100-SXM2-16GB", &[(0, 7)]));
     let ended = whatif(&sandbox, &["v100.json"]).exits_with(0);
@@ -123,7 +123,7 @@ fn a_real_trace_on_several_gpus() {
 }
 
 #[test]
-fn a_program_that_is_measured_and_whose_file_stays() {
+fn measuring_leaves_the_script_unchanged() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let script = include_str!("scripts/train.py");

@@ -23,7 +23,7 @@ fn blocks_of(text: &str, heading: &str, language: &str) -> Vec<String> {
 
 /// Checks at least the syntax of configurations of editors that cannot run here.
 #[test]
-fn what_is_json_is_json() {
+fn json_configurations_are_valid() {
     for page in ["sublime.md", "kate.md"] {
         for block in blocks(page, "Configuration", "json") {
             let parsed: Result<serde_json::Value, _> = serde_json::from_str(&block);

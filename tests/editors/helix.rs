@@ -19,12 +19,12 @@ fn helix_newest() {
 }
 
 #[test]
-fn helix_stable_mends() {
+fn helix_stable_fixes_a_finding() {
     mend(&Helix { part: "helix-stable", is_new: false });
 }
 
 #[test]
-fn helix_newest_mends() {
+fn helix_newest_fixes_a_finding() {
     mend(&Helix { part: "helix-newest", is_new: true });
 }
 

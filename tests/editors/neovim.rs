@@ -19,12 +19,12 @@ fn neovim_newest() {
 }
 
 #[test]
-fn neovim_stable_mends() {
+fn neovim_stable_fixes_a_finding() {
     mend(&Neovim("neovim-stable"));
 }
 
 #[test]
-fn neovim_newest_mends() {
+fn neovim_newest_fixes_a_finding() {
     mend(&Neovim("neovim-newest"));
 }
 

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_with_looks() {
+    fn a_line_with_styles() {
         let line = parse("a\u{1b}[1;38;2;255;0;16mb\u{1b}[0;7;44mc\u{1b}[0m  ").remove(0);
         assert_eq!(text(&line), "abc");
         assert_eq!(
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xml_does_not_allow_is_escaped() {
+    fn special_xml_characters_are_escaped() {
         assert!(svg(&parse("a<b&c")).contains(">a&lt;b&amp;c</text>"));
     }
 }

@@ -59,7 +59,7 @@ fn contents(archive: &Path, into: &Path) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn the_wheel_brings_the_binary() {
+fn the_wheel_contains_the_binary() {
     let Some(wheel) = package("whl") else { return };
     let home = tempfile::tempdir().expect("a folder");
     let env = home.path().join("env");
@@ -74,7 +74,7 @@ fn the_wheel_brings_the_binary() {
 }
 
 #[test]
-fn the_extension_brings_the_binary_and_nothing_superfluous() {
+fn the_extension_contains_only_the_binary_and_its_files() {
     let Some(extension) = package("vsix") else { return };
     let size = extension.metadata().expect("it is there").len();
     assert!(size < LARGEST_EXTENSION, "the extension has {size} bytes");
