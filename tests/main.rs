@@ -1,4 +1,4 @@
-//! Drives the built binary from outside, as people, editors and scripts do. `cargo test -p ridgeline-server --test
+//! Black-box tests of the built binary: command line, LSP, editors and scripts. `cargo test -p ridgeline-server --test
 //! from_outside cli::` runs the part in the folder `cli`.
 #![allow(
     clippy::expect_used,

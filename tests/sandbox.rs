@@ -1,4 +1,4 @@
-//! A user's folders of their own for every test, and what the tests need from the machine.
+//! Temporary folders for every test, and what the tests need from the machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,14 +6,14 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-/// Folders of one test. They go when it ends.
+/// The temporary folders of one test. Deleted when it ends.
 pub(crate) struct Sandbox {
     folder: TempDir,
 }
 
-/// What a command left behind.
+/// The exit code and output of a command.
 pub(crate) struct Ended {
-    /// The exit code; `None` where a signal ended it.
+    /// The exit code. `None` if a signal ended the command.
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -31,7 +31,7 @@ impl Sandbox {
         folder
     }
 
-    /// Writes a file of the project and gives its path.
+    /// Writes a file of the project and returns its path.
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let file = self.project().join(name);
         std::fs::create_dir_all(file.parent().expect("it has one")).expect("a folder");
@@ -39,12 +39,12 @@ impl Sandbox {
         file
     }
 
-    /// A path outside of the project.
+    /// Returns a path outside the project.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// `ridgeline`, with folders of its own and without what the test's own environment chose.
+    /// Returns a `ridgeline` command with the sandbox's folders and a clean environment.
     pub(crate) fn ridgeline(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ridgeline"));
         command
@@ -64,7 +64,7 @@ impl Sandbox {
         ended(self.ridgeline().args(arguments))
     }
 
-    /// Runs `ridgeline` where no Python is to be found.
+    /// Runs `ridgeline` without any Python on PATH.
     pub(crate) fn run_without_python<A: AsRef<std::ffi::OsStr>>(&self, arguments: &[A]) -> Ended {
         let empty = self.path("nothing");
         std::fs::create_dir_all(&empty).expect("a folder");
@@ -72,7 +72,7 @@ impl Sandbox {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command and waits for its exit.
 pub(crate) fn ended(command: &mut Command) -> Ended {
     let Output { status, stdout, stderr } = command.output().expect("ridgeline starts");
     Ended {
@@ -83,21 +83,21 @@ pub(crate) fn ended(command: &mut Command) -> Ended {
 }
 
 impl Ended {
-    /// Holds the exit code, and shows everything where it is another.
+    /// Asserts the exit code, and shows all output if it differs.
     #[track_caller]
     pub(crate) fn exits_with(self, code: i32) -> Ended {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
         self
     }
 
-    /// Holds that standard error has this text.
+    /// Asserts that standard error contains this text.
     #[track_caller]
     pub(crate) fn says(self, text: &str) -> Ended {
         assert!(self.stderr.contains(text), "`{text}` is missing in:\n{}", self.stderr);
         self
     }
 
-    /// Holds that standard output has this text.
+    /// Asserts that standard output contains this text.
     #[track_caller]
     pub(crate) fn prints(self, text: &str) -> Ended {
         assert!(self.stdout.contains(text), "`{text}` is missing in:\n{}", self.stdout);
@@ -110,7 +110,7 @@ pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository")
 }
 
-/// The folder with sample traces, where this machine has it; says so where it has not.
+/// Returns the folder with sample traces. Prints that the test is skipped if there is none.
 pub(crate) fn shared_traces() -> Option<PathBuf> {
     let shared = std::env::var_os("RIDGELINE_SHARED")
         .map_or_else(|| repository().join("../shared"), PathBuf::from);
@@ -122,8 +122,8 @@ pub(crate) fn shared_traces() -> Option<PathBuf> {
     None
 }
 
-/// A Python with torch: that of RIDGELINE_TEST_PYTHON, else the one on PATH; says so where there is
-/// none.
+/// Returns a Python with torch: RIDGELINE_TEST_PYTHON, else the one on PATH. Prints that the test
+/// is skipped if there is none.
 pub(crate) fn python_with_torch() -> Option<&'static Path> {
     static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
     let python = PYTHON.get_or_init(|| {

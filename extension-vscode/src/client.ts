@@ -1,5 +1,4 @@
-// The life of the connection to the server: found, started, watched, restarted, stopped. Whoever shows something of
-// it listens to its events.
+// The connection to the server: finds the binary, starts, restarts and stops it. Views subscribe to its events.
 
 import * as vscode from "vscode";
 import {
@@ -37,7 +36,7 @@ import type { ServerState } from "./status_text";
 export class Server implements vscode.Disposable {
   private client: LanguageClient | undefined;
   private current: ServerState = "stopped";
-  /** Starts and stops happen one after the other, in the order in which they were asked for. */
+  /** The last start or stop. They run one at a time, in the order of the requests. */
   private turn: Promise<void> = Promise.resolve();
   private readonly statusesByRoot = new Map<string, Status>();
 
@@ -45,11 +44,11 @@ export class Server implements vscode.Disposable {
   private readonly panelOpened = new vscode.EventEmitter<OpenPanel>();
   private readonly highlighted = new vscode.EventEmitter<Highlight>();
 
-  /** The server's state or a folder's status is another. */
+  /** Fires when the server's state or a folder's status changes. */
   readonly onDidChange = this.changed.event;
-  /** The panel is to be shown. */
+  /** Fires when the server asks to show a panel. */
   readonly onDidOpenPanel = this.panelOpened.event;
-  /** The panel points somewhere. */
+  /** Fires when the line highlighted from the panel changes. */
   readonly onDidHighlight = this.highlighted.event;
 
   constructor(
@@ -62,12 +61,12 @@ export class Server implements vscode.Disposable {
     return this.current;
   }
 
-  /** By the path of their folder. */
+  /** Statuses by folder path. */
   get statuses(): ReadonlyMap<string, Status> {
     return this.statusesByRoot;
   }
 
-  /** Starts the server, or starts it anew. Never fails: what goes wrong is shown. */
+  /** Starts or restarts the server. Never rejects: errors are shown to the user. */
   restart(): Promise<void> {
     this.turn = this.turn.then(async () => {
       await this.end();
@@ -76,13 +75,12 @@ export class Server implements vscode.Disposable {
     return this.turn;
   }
 
-  /** Ends the server. */
   stop(): Promise<void> {
     this.turn = this.turn.then(() => this.end());
     return this.turn;
   }
 
-  /** The server reads its settings again. One that is not there yet reads them when it is. */
+  /** Asks a running server to reload its settings. A server that is not running loads them when it starts. */
   async settingsChanged(): Promise<void> {
     if (this.current !== "ready") {
       return;
@@ -94,7 +92,7 @@ export class Server implements vscode.Disposable {
     }
   }
 
-  /** Runs a command of the server; waits for a server that is starting. */
+  /** Runs a server command. Waits for a server that is still starting. */
   async execute(command: ServerCommand, argument: unknown): Promise<unknown> {
     await this.turn;
     if (this.client === undefined || this.current !== "ready") {
@@ -107,7 +105,7 @@ export class Server implements vscode.Disposable {
     return this.client.sendRequest(ExecuteCommandRequest.type, { command, arguments: arguments_ });
   }
 
-  /** The names of the GPUs that can be estimated for; none where there is no server. */
+  /** Returns the names of the GPUs that the server can estimate for. Empty if no server is running. */
   async gpus(): Promise<string[]> {
     if (this.client === undefined || this.current !== "ready") {
       return [];
@@ -120,7 +118,7 @@ export class Server implements vscode.Disposable {
     }
   }
 
-  /** The hottest statements of a document; none where there is no server. */
+  /** Returns the most expensive statements of a document. Empty if no server is running. */
   async heat(document: vscode.TextDocument, cancel: vscode.CancellationToken): Promise<HeatStatement[]> {
     if (this.client === undefined || this.current !== "ready") {
       return [];
@@ -136,7 +134,7 @@ export class Server implements vscode.Disposable {
     }
   }
 
-  /** From the protocol's range to the editor's. */
+  /** Converts an LSP range to a VS Code range. */
   range(range: HeatStatement["range"]): vscode.Range {
     return new vscode.Range(range.start.line, range.start.character, range.end.line, range.end.character);
   }
@@ -157,13 +155,13 @@ export class Server implements vscode.Disposable {
     });
     if ("problem" in found) {
       this.become("missing");
-      // The question stays on the screen for as long as the person likes; nothing waits for its answer.
+      // Not awaited: the message may stay open for any length of time.
       void this.showProblem(found.problem);
       return;
     }
     this.log.info(`starting ${found.command} (from ${found.from})`);
     const client = new LanguageClient("ridgeline", "Ridgeline", { command: found.command, args: ["lsp"] }, this.options());
-    client.registerFeature(new OwnCommands());
+    client.registerFeature(new CommandRegistration());
     client.onNotification(STATUS, (status: Status) => {
       this.statusesByRoot.set(vscode.Uri.parse(status.root).fsPath, status);
       this.changed.fire();
@@ -222,13 +220,13 @@ export class Server implements vscode.Disposable {
       documentSelector: [{ scheme: "file", language: "python" }],
       outputChannel: this.log,
       middleware,
-      // Links in hovers apply optimizations, and nothing else. What programs say is escaped there.
+      // Links in hovers may only apply optimizations. The server escapes program output in hovers.
       markdown: { isTrusted: { enabledCommands: ["ridgeline.applyWhatIf"] } },
       synchronize: { configurationSection: "ridgeline" },
       initializationOptions: {
         ...asObject(this.interpreter.fillIn(vscode.workspace.getConfiguration("ridgeline"))),
-        // VS Code's trust speaks of opening a folder, not of running its training loop on each save: the server
-        // asks for that itself, once.
+        // VS Code's workspace trust covers opening a folder, not running its training loop on every save. The
+        // server asks for that separately, once.
         trusted: false,
       },
     };
@@ -250,8 +248,8 @@ export class Server implements vscode.Disposable {
   }
 }
 
-/** The commands are registered by the extension itself, so that they are there before the server is. */
-class OwnCommands implements StaticFeature {
+/** Stops the client from registering the server's commands: the extension does so before the server starts. */
+class CommandRegistration implements StaticFeature {
   fillClientCapabilities(capabilities: { experimental?: unknown }): void {
     capabilities.experimental = { ...asObject(capabilities.experimental), ridgeline: EXPERIMENTAL };
   }
@@ -261,7 +259,7 @@ class OwnCommands implements StaticFeature {
   }
 
   initialize(): void {
-    // There is nothing of its own to set up.
+    // Nothing to set up.
   }
 
   getState(): FeatureState {
@@ -269,7 +267,7 @@ class OwnCommands implements StaticFeature {
   }
 
   clear(): void {
-    // It holds nothing.
+    // No state to clear.
   }
 }
 
@@ -277,7 +275,7 @@ function asObject(value: unknown): object {
   return typeof value === "object" && value !== null ? value : {};
 }
 
-/** What a failed request says to a person. */
+/** Returns the message of a failed request, for display. */
 export function errorText(error: unknown): string {
   return error instanceof ResponseError || error instanceof Error ? error.message : String(error);
 }

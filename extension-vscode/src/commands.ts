@@ -1,4 +1,4 @@
-// The extension's commands: those of the server, and a few of its own.
+// Registers the server's commands and the extension's client-side commands.
 
 import * as vscode from "vscode";
 
@@ -8,9 +8,8 @@ import type { StatusBar } from "./status_bar";
 
 const WALKTHROUGH = "ridgeline.ridgeline#ridgeline.firstRun";
 
-/** Registers all of them. */
 export function registerCommands(server: Server, bar: StatusBar, log: vscode.LogOutputChannel): vscode.Disposable {
-  const own: Record<string, () => unknown> = {
+  const clientCommands: Record<string, () => unknown> = {
     "ridgeline.showActions": () => bar.showActions(),
     "ridgeline.restartServer": () => server.restart(),
     "ridgeline.showLog": () => {
@@ -22,18 +21,18 @@ export function registerCommands(server: Server, bar: StatusBar, log: vscode.Log
       vscode.commands.executeCommand("workbench.action.openWalkthrough", WALKTHROUGH, false),
   };
   return vscode.Disposable.from(
-    ...Object.entries(own).map(([name, run]) => vscode.commands.registerCommand(name, run)),
+    ...Object.entries(clientCommands).map(([name, run]) => vscode.commands.registerCommand(name, run)),
     ...SERVER_COMMANDS.map((name) =>
       vscode.commands.registerCommand(name, async (argument?: unknown) => {
         if (name === "ridgeline.selectTargetGpu") return selectTargetGpu(server);
-        const asked = await withAnswer(name, argument);
-        return asked === null ? undefined : execute(server, name, asked, log);
+        const completed = await completeArgument(name, argument);
+        return completed === null ? undefined : execute(server, name, completed, log);
       }),
     ),
   );
 }
 
-/** Runs a command of the server. From the palette it means the file that the person looks at. */
+/** Runs a server command. Without an argument (from the palette) it applies to the active file. */
 async function execute(
   server: Server,
   name: ServerCommand,
@@ -49,7 +48,7 @@ async function execute(
   }
 }
 
-/** The choice is a setting, so that it holds for the next session as well. */
+/** Lets the user pick a target GPU and stores it in the settings, so it persists across sessions. */
 async function selectTargetGpu(server: Server): Promise<void> {
   const none = "None";
   const names = await server.gpus();
@@ -62,15 +61,15 @@ async function selectTargetGpu(server: Server): Promise<void> {
   }
 }
 
-/** The argument with what the command needs besides; null where the person says nothing. */
-async function withAnswer(name: ServerCommand, argument: unknown): Promise<unknown> {
-  if (name === "ridgeline.setBatchSize") return withBatch(argument);
-  if (name === "ridgeline.applyWhatIf" || name === "ridgeline.measureWhatIf") return withOptimization(name, argument);
+/** Asks the user for whatever the command's argument lacks. Returns null if the user cancels. */
+async function completeArgument(name: ServerCommand, argument: unknown): Promise<unknown> {
+  if (name === "ridgeline.setBatchSize") return addBatch(argument);
+  if (name === "ridgeline.applyWhatIf" || name === "ridgeline.measureWhatIf") return addOptimization(name, argument);
   return argument;
 }
 
-/** The argument with the name of an optimization in it, which the person is asked for where there is none. */
-async function withOptimization(command: ServerCommand, argument: unknown): Promise<Record<string, unknown> | null> {
+/** Adds the name of an optimization to the argument, asking the user if it has none. Returns null on cancel. */
+async function addOptimization(command: ServerCommand, argument: unknown): Promise<Record<string, unknown> | null> {
   const given = typeof argument === "object" && argument !== null ? (argument as Record<string, unknown>) : {};
   const uri = typeof argument === "string" ? argument : (given.uri ?? activeFile(command));
   if (typeof given.name === "string") return { ...given, uri };
@@ -83,28 +82,28 @@ async function withOptimization(command: ServerCommand, argument: unknown): Prom
   return chosen === undefined ? null : { ...given, uri, name: chosen.name };
 }
 
-/** The argument with a batch size in it, which the person is asked for where there is none; null where they say none. */
-async function withBatch(argument: unknown): Promise<Record<string, unknown> | null> {
+/** Adds a batch size to the argument, asking the user if it has none. Returns null on cancel. */
+async function addBatch(argument: unknown): Promise<Record<string, unknown> | null> {
   const given = typeof argument === "object" && argument !== null ? (argument as Record<string, unknown>) : {};
   const uri = typeof argument === "string" ? argument : (given.uri ?? activeFile("ridgeline.setBatchSize"));
   if (typeof given.batch === "number") return { ...given, uri };
   const answer = await vscode.window.showInputBox({
     title: "Ridgeline: Set batch size",
     prompt: "Changes the number in the code. You can undo the edit.",
-    validateInput: (text) => (batchOf(text) === null ? "Enter a whole number of at least 1." : null),
+    validateInput: (text) => (parseBatch(text) === null ? "Enter a whole number of at least 1." : null),
   });
-  const batch = answer === undefined ? null : batchOf(answer);
+  const batch = answer === undefined ? null : parseBatch(answer);
   return batch === null ? null : { ...given, uri, batch };
 }
 
-/** The batch size that a person typed. */
-function batchOf(text: string): number | null {
+/** Parses a batch size. Returns null if the text is not a whole number of at least 1. */
+function parseBatch(text: string): number | null {
   const batch = /^\s*\d{1,8}\s*$/.test(text) ? Number(text) : 0;
   return batch >= 1 ? batch : null;
 }
 
 function activeFile(name: ServerCommand): string | undefined {
   const uri = vscode.window.activeTextEditor?.document.uri;
-  // Choosing a script without naming one asks which; the file that is open need not be the one.
+  // Without an argument, the server asks which script to use. The active file is not necessarily the script.
   return uri?.scheme === "file" && name !== "ridgeline.selectScript" ? uri.toString() : undefined;
 }

@@ -1,4 +1,4 @@
-// The heat strip: a thin line beside the statements that cost most, and marks in the overview ruler.
+// The heat strip: a thin line next to the most expensive statements, and marks in the overview ruler.
 
 import * as vscode from "vscode";
 
@@ -6,22 +6,22 @@ import type { Server } from "./client";
 import { LEVELS, heatLevel } from "./heat_level";
 import type { HeatStatement } from "./lsp_ext";
 
-/** After an edit, the server is asked when nothing was typed for so long, in milliseconds. */
-const PAUSE = 300;
+/** Debounce interval between an edit and the next request, in milliseconds. */
+const DEBOUNCE_MS = 300;
 
-/** The editor moves decorations with their text until the server has told where the statements are now. */
+/** Draws the heat strip. VS Code moves decorations with their text until the server sends new ranges. */
 export class Heat implements vscode.Disposable {
-  /** One decoration for each level, the coldest first; the first is that of stale statements. */
+  /** One decoration per level, coldest first. Index 0 is for stale statements. */
   private readonly decorations = [decoration("ridgeline.heatStale"), ...LEVELS.map((_, i) => decoration(`ridgeline.heat${(i + 1).toString()}`))];
   private readonly subscriptions: { dispose(): unknown }[] = [...this.decorations];
-  private readonly asking = new Map<vscode.TextEditor, vscode.CancellationTokenSource>();
-  private readonly waiting = new Map<vscode.TextDocument, NodeJS.Timeout>();
-  private measured = "";
+  private readonly requests = new Map<vscode.TextEditor, vscode.CancellationTokenSource>();
+  private readonly timers = new Map<vscode.TextDocument, NodeJS.Timeout>();
+  private lastMeasured = "";
 
   constructor(private readonly server: Server) {
     this.subscriptions.push(
       server.onDidChange(() => {
-        this.updateWhereMeasuredAnew();
+        this.updateIfMeasured();
       }),
       vscode.window.onDidChangeVisibleTextEditors(() => {
         this.updateAll();
@@ -40,61 +40,61 @@ export class Heat implements vscode.Disposable {
   }
 
   dispose(): void {
-    this.waiting.forEach(clearTimeout);
-    this.asking.forEach((source) => {
+    this.timers.forEach(clearTimeout);
+    this.requests.forEach((source) => {
       source.cancel();
     });
     vscode.Disposable.from(...this.subscriptions).dispose();
   }
 
-  /** Progress of a run is a change of status as well, and none of the heat. */
-  private updateWhereMeasuredAnew(): void {
+  /** Updates only when the state or headline changed: run progress also changes the status, but not the heat. */
+  private updateIfMeasured(): void {
     const headlines = [...this.server.statuses.values()].map((status) => [status.root, status.state, status.headline]);
     const measured = JSON.stringify([this.server.state, headlines]);
-    if (measured !== this.measured) {
-      this.measured = measured;
+    if (measured !== this.lastMeasured) {
+      this.lastMeasured = measured;
       this.updateAll();
     }
   }
 
   private updateSoon(document: vscode.TextDocument): void {
-    clearTimeout(this.waiting.get(document));
+    clearTimeout(this.timers.get(document));
     const timer = setTimeout(() => {
-      this.waiting.delete(document);
+      this.timers.delete(document);
       this.updateAll(document);
-    }, PAUSE);
-    this.waiting.set(document, timer);
+    }, DEBOUNCE_MS);
+    this.timers.set(document, timer);
   }
 
   private updateAll(document?: vscode.TextDocument): void {
     const shown = vscode.window.visibleTextEditors;
-    for (const [editor, source] of this.asking) {
+    for (const [editor, source] of this.requests) {
       if (!shown.includes(editor)) {
         source.cancel();
-        this.asking.delete(editor);
+        this.requests.delete(editor);
       }
     }
     for (const editor of shown) {
       const { languageId, uri } = editor.document;
-      const isOurs = languageId === "python" && uri.scheme === "file";
-      if (isOurs && (document === undefined || editor.document === document)) {
+      const isLocalPython = languageId === "python" && uri.scheme === "file";
+      if (isLocalPython && (document === undefined || editor.document === document)) {
         void this.update(editor);
       }
     }
   }
 
   private async update(editor: vscode.TextEditor): Promise<void> {
-    this.asking.get(editor)?.cancel();
+    this.requests.get(editor)?.cancel();
     const source = new vscode.CancellationTokenSource();
-    this.asking.set(editor, source);
+    this.requests.set(editor, source);
     const enabled = vscode.workspace.getConfiguration("ridgeline", editor.document).get<boolean>("heat.enable", true);
     const version = editor.document.version;
     const statements = enabled ? await this.server.heat(editor.document, source.token) : [];
-    // Positions of an older text would mark other lines; the edit that made it older asks again.
+    // Ranges of an older version would mark the wrong lines. The edit that changed the version requests them again.
     if (source.token.isCancellationRequested || editor.document.version !== version) {
       return;
     }
-    this.asking.delete(editor);
+    this.requests.delete(editor);
     this.draw(editor, statements);
   }
 
@@ -106,7 +106,7 @@ export class Heat implements vscode.Disposable {
   }
 }
 
-/** The index of the statement's decoration; -1 where it has none. */
+/** Returns the index of the statement's decoration, or -1 if it has none. */
 function levelOf(statement: HeatStatement): number {
   const level = heatLevel(statement.share);
   if (level === 0) {

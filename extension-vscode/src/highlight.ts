@@ -1,4 +1,4 @@
-// The lines that the panel points at.
+// Highlights the lines that the user points at in the panel.
 
 import * as vscode from "vscode";
 

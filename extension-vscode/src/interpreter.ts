@@ -1,4 +1,4 @@
-// The interpreter that the person chose in the Python extension, where it is installed.
+// The interpreter selected in the Python extension, if that is installed.
 
 import { PVSC_EXTENSION_ID, PythonExtension } from "@vscode/python-extension";
 import * as vscode from "vscode";
@@ -8,12 +8,12 @@ export class ActiveInterpreter implements vscode.Disposable {
   private readonly changed = new vscode.EventEmitter<void>();
   private readonly subscriptions: { dispose(): unknown }[] = [this.changed];
 
-  /** The interpreter is another one. */
+  /** Fires when the selected interpreter changes. */
   readonly onDidChange = this.changed.event;
 
   constructor(private readonly log: vscode.LogOutputChannel) {}
 
-  /** Follows the Python extension. It may take seconds to start, so nothing waits for this. */
+  /** Follows the Python extension's selection. Do not await this: that extension may take seconds to start. */
   async follow(): Promise<void> {
     if (vscode.extensions.getExtension(PVSC_EXTENSION_ID) === undefined) {
       this.log.info("the Python extension is not installed; the server finds the interpreter");
@@ -44,7 +44,7 @@ export class ActiveInterpreter implements vscode.Disposable {
     }
   }
 
-  /** The settings of section `ridgeline`, with this interpreter where the person set none. */
+  /** Returns the `ridgeline` settings, with this interpreter if the user has set none. */
   fillIn(section: unknown): unknown {
     if (this.path === undefined || typeof section !== "object" || section === null) {
       return section;
@@ -59,8 +59,8 @@ export class ActiveInterpreter implements vscode.Disposable {
 }
 
 /**
- * The interpreter that all folders have in common. The server takes one for all of them; where they differ none is
- * passed on, and the server finds that of each project.
+ * Returns the interpreter that all folders share. The setting holds one interpreter for all of them. If they differ,
+ * none is passed on, and the server finds the interpreter of each project.
  */
 async function activeInterpreter(environments: PythonExtension["environments"]): Promise<string | undefined> {
   const folders = vscode.workspace.workspaceFolders?.map((folder) => folder.uri) ?? [undefined];

@@ -1,9 +1,9 @@
-// What Ridgeline adds to the protocol: the mirror of the server's `lsp/ext.rs`. `docs/protocol.md` describes it, and
-// a test holds the commands and states here equal to that page.
+// Ridgeline's LSP extensions, mirroring the server's `lsp/ext.rs`. `docs/protocol.md` describes them, and a test checks
+// the commands and states here against that page.
 
 import type { Range } from "vscode-languageclient/node";
 
-/** What the server does in a workspace folder. */
+/** The server's activity in a workspace folder. */
 export type State = "idle" | "waiting_for_trust" | "preparing" | "running" | "background" | "paused" | "failed";
 
 export const STATES: readonly State[] = [
@@ -28,12 +28,12 @@ export interface Headline {
   isEstimate: boolean;
 }
 
-/** A run that goes on. */
+/** The run in progress. */
 export interface RunStatus {
   /** `train.py was saved` */
   reason: string;
   stage: string | null;
-  /** 0 to 1 */
+  /** Progress, 0 to 1. */
   share: number | null;
 }
 
@@ -49,42 +49,42 @@ export interface Status {
   headline: Headline | null;
 }
 
-/** Request with `{ textDocument }`: the statements of a document that cost most. */
+/** Request with `{ textDocument }`: the most expensive statements of a document. */
 export const HEAT = "ridgeline/heat";
 
 export interface HeatStatement {
   range: Range;
-  /** Of the iteration's time: 0 to 1. */
+  /** Share of the iteration time, 0 to 1. */
   share: number;
   provenance: "measured" | "estimated" | "stale";
 }
 
-/** Request without parameters: the names of the GPUs that can be estimated for. */
+/** Request without parameters: the names of the GPUs that the server can estimate for. */
 export const GPUS = "ridgeline/gpus";
 
-/** Notification: the panel of a workspace folder is to be shown. */
+/** Notification: show the panel of a workspace folder. */
 export const OPEN_PANEL = "ridgeline/openPanel";
 
 export interface OpenPanel {
-  /** Its address on the server's machine. It holds a token, so it belongs into no log. */
+  /** The panel's URL on the server's machine. Contains a token: do not log it. */
   uri: string;
   /** URI of the folder. */
   root: string;
 }
 
-/** Notification: the person points at a line in the panel, in place of the one before. */
+/** Notification: the user points at a line in the panel. Replaces the previous highlight. */
 export const HIGHLIGHT = "ridgeline/highlight";
 
 export interface Highlight {
-  /** Null where they no longer point at any. */
+  /** Null to clear the highlight. */
   uri: string | null;
   range?: Range;
 }
 
-/** What this client can do beyond the protocol, announced as `capabilities.experimental.ridgeline`. */
+/** Client capabilities beyond LSP, sent as `capabilities.experimental.ridgeline`. */
 export const EXPERIMENTAL = { panel: true, highlight: true, diagnosticsInHover: true, hoverLinks: true, background: true };
 
-/** The commands of `workspace/executeCommand`, under the names that the palette has for them. */
+/** The commands of `workspace/executeCommand`. The palette uses the same names. */
 export const SERVER_COMMANDS = [
   "ridgeline.profile",
   "ridgeline.stop",
@@ -104,7 +104,7 @@ export const SERVER_COMMANDS = [
   "ridgeline.applyWhatIf",
 ] as const;
 
-/** What `ridgeline.applyWhatIf` can edit in and `ridgeline.measureWhatIf` can measure: names and what each does, as docs/whatif.md has them. */
+/** The optimizations that `ridgeline.applyWhatIf` and `ridgeline.measureWhatIf` support, with their labels. See docs/whatif.md. */
 export const OPTIMIZATIONS: Record<string, string> = {
   "amp-bf16": "Use mixed precision (bf16 autocast)",
   "amp-fp16": "Use mixed precision (fp16 autocast with a gradient scaler)",

@@ -1,4 +1,4 @@
-// The extension's way in and out. What the server knows is not repeated here.
+// Activates and deactivates the extension. Anything the server knows is not duplicated here.
 
 import * as vscode from "vscode";
 
@@ -12,7 +12,7 @@ import { StatusBar } from "./status_bar";
 
 let server: Server | undefined;
 
-/** Nothing in here is waited for: the editor is not to be held up by a server or another extension. */
+/** Awaits nothing, so that neither the server nor another extension can delay VS Code. */
 export function activate(context: vscode.ExtensionContext): void {
   const log = vscode.window.createOutputChannel("Ridgeline", { log: true });
   const interpreter = new ActiveInterpreter(log);

@@ -1,4 +1,4 @@
-// The panel: the server's page in a webview beside the text, one for each workspace folder.
+// The panel: the server's page in a webview next to the editor, one per workspace folder.
 
 import { randomBytes } from "node:crypto";
 import { basename } from "node:path";
@@ -13,7 +13,7 @@ import { panelDocument, waitingDocument, type PanelState, type Theme, type Theme
 const VIEW_TYPE = "ridgeline.panel";
 
 export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<PanelState> {
-  /** By the URI of their folder. */
+  /** Panels by folder URI. */
   private readonly panels = new Map<string, vscode.WebviewPanel>();
   private readonly bridges = new Map<vscode.WebviewPanel, PanelBridge>();
   private readonly subscriptions: { dispose(): unknown }[] = [];
@@ -42,18 +42,18 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
     );
   }
 
-  /** VS Code brings a panel back that was open when the window was closed. */
+  /** Restores a panel that was open when the window was closed. */
   async deserializeWebviewPanel(panel: vscode.WebviewPanel, state: PanelState | undefined): Promise<void> {
-    // VS Code may have stored the panel before the page in it had stored its state.
+    // VS Code may have saved the panel before its page saved its state.
     const root = typeof state?.root === "string" ? state.root : folderOf(panel.title);
     if (root === undefined) {
       panel.dispose();
       return;
     }
     this.adopt(root, panel);
-    // A server that is not there yet is asked when it is.
+    // Otherwise `followServer` requests the panel once the server is ready.
     if (this.server.state === "ready") {
-      await this.askFor(root);
+      await this.requestPanel(root);
     }
   }
 
@@ -62,7 +62,7 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
   }
 
   private async show({ uri, root: served }: OpenPanel): Promise<void> {
-    // As VS Code writes URIs: the server may escape other characters.
+    // Normalized by VS Code: the server may escape other characters.
     const root = vscode.Uri.parse(served).toString();
     const panel = this.panels.get(root) ?? this.create(root);
     const address = new URL(uri);
@@ -81,9 +81,9 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
 
   private create(root: string): vscode.WebviewPanel {
     const title = titleOf(vscode.Uri.parse(root));
-    // The focus stays in the text: what the person does next is most often there.
+    // Keep the focus in the editor, where the user most likely continues.
     const column = { viewColumn: vscode.ViewColumn.Beside, preserveFocus: true };
-    // Drill-down and search would be lost with a page that is loaded anew.
+    // Reloading the page would lose drill-down and search.
     const options = { retainContextWhenHidden: true };
     const panel = vscode.window.createWebviewPanel(VIEW_TYPE, title, column, options);
     this.adopt(root, panel);
@@ -103,7 +103,7 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
     this.panels.set(root, panel);
   }
 
-  /** An address holds until the server ends; the next one has another. */
+  /** Reconnects the panels after a server restart: every server process has another URL. */
   private followServer(): void {
     const isReady = this.server.state === "ready";
     if (isReady === this.wasReady) {
@@ -112,7 +112,7 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
     this.wasReady = isReady;
     for (const [root, panel] of this.panels) {
       if (isReady) {
-        void this.askFor(root);
+        void this.requestPanel(root);
       } else {
         this.bridges.get(panel)?.dispose();
         this.bridges.delete(panel);
@@ -121,7 +121,7 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
     }
   }
 
-  private async askFor(root: string): Promise<void> {
+  private async requestPanel(root: string): Promise<void> {
     try {
       await this.server.execute("ridgeline.openPanel", root);
     } catch (error) {
@@ -134,7 +134,7 @@ function titleOf(folder: vscode.Uri): string {
   return `Ridgeline: ${basename(folder.path)}`;
 }
 
-/** The URI of the workspace folder whose panel has a title. */
+/** Returns the URI of the workspace folder whose panel has this title. */
 function folderOf(title: string): string | undefined {
   const folders = vscode.workspace.workspaceFolders ?? [];
   return folders.find(({ uri }) => titleOf(uri) === title)?.uri.toString();

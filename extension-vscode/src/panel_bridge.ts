@@ -1,5 +1,5 @@
-// Asks the panel's server for the page in the webview. The extension runs on the server's machine, and the window may
-// be on another one, or behind a proxy that no port is forwarded through.
+// Forwards requests of the page in the webview to the panel's HTTP server. The extension runs on the server's machine.
+// The window may run on another one, or behind a proxy without port forwarding.
 
 import { request, type IncomingMessage } from "node:http";
 
@@ -7,15 +7,15 @@ import { createParser } from "eventsource-parser";
 
 import type { BuiltPage } from "./panel_html";
 
-/** What the page may ask for; nothing else of the server is reached through it. */
+/** The only paths that the page may request. */
 const PATH = /^api\/[a-z]+(\?[a-z]+=\d+(&[a-z]+=\d+)*)?$/;
-/** Longer answers are refused: a timeline of 100,000 operators has 20 MB. */
-const LONGEST_ANSWER = 256 * 1024 * 1024;
-/** A little more than the server takes at most before it gives up by itself. */
-const ANSWER_LIMIT_MS = 62_000;
+/** The maximum size of a response in bytes. For comparison: a timeline of 100,000 operators has 20 MB. */
+const MAX_RESPONSE_BYTES = 256 * 1024 * 1024;
+/** Request timeout, slightly longer than the server's own. */
+const REQUEST_TIMEOUT_MS = 62_000;
 
-/** The page's messages, as `server/panel/src/transport.ts` sends them. */
-interface Asked {
+/** A message from the page, as sent by `server/panel/src/transport.ts`. Not validated yet. */
+interface PageMessage {
   kind?: unknown;
   id?: unknown;
   path?: unknown;
@@ -23,23 +23,23 @@ interface Asked {
 }
 
 export class PanelBridge {
-  /** Closes the streams of events, by the number that the page gave each. */
+  /** Functions that close the event streams, by the id that the page assigned. */
   private readonly streams = new Map<number, () => void>();
 
-  /** `address` is that of the page, with its token; `post` sends a message to the page. */
+  /** `address` is the page's URL with its token. `post` sends a message to the page. */
   constructor(
     private readonly address: URL,
     private readonly post: (message: unknown) => void,
   ) {}
 
-  /** The page with what it names. */
+  /** Fetches the page with its script and style. */
   async page(): Promise<BuiltPage> {
     const [html, script, style] = await Promise.all([this.file("./"), this.file("panel.js"), this.file("panel.css")]);
     return { html, script, style };
   }
 
-  /** Takes a message of the page. */
-  receive({ kind, id, path, body }: Asked): void {
+  /** Handles a message from the page. */
+  receive({ kind, id, path, body }: PageMessage): void {
     if (typeof id !== "number") {
       return;
     }
@@ -76,13 +76,13 @@ export class PanelBridge {
   }
 
   private async ask(path: string, body?: unknown): Promise<{ status: number; text: string }> {
-    const response = await this.send(path, body, AbortSignal.timeout(ANSWER_LIMIT_MS));
+    const response = await this.send(path, body, AbortSignal.timeout(REQUEST_TIMEOUT_MS));
     const parts: Buffer[] = [];
     let length = 0;
     for await (const part of response) {
       parts.push(part as Buffer);
       length += (part as Buffer).length;
-      if (length > LONGEST_ANSWER) {
+      if (length > MAX_RESPONSE_BYTES) {
         response.destroy();
         throw new Error("the answer is too long");
       }
@@ -126,7 +126,7 @@ export class PanelBridge {
     const url = new URL(path, this.address);
     const headers = body === undefined ? {} : { "content-type": "application/json" };
     return new Promise((done, failed) => {
-      // A stream of its own for each: the server closes what has been idle.
+      // `agent: false` opens a connection per request: the server closes idle ones.
       request(url, { method: body === undefined ? "GET" : "POST", headers, signal, agent: false }, done)
         .on("error", failed)
         .end(body === undefined ? undefined : JSON.stringify(body));

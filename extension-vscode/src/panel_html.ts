@@ -1,19 +1,19 @@
-// The document of the panel's webview: the page that the server serves, with its script and style inside.
+// Builds the HTML of the panel's webview: the page from the server, with its script and style inlined.
 
 export type Theme = "dark" | "light";
 
-/** What the webview keeps, so that the panel comes back when the window is loaded again. */
+/** State that the webview persists, to restore the panel after a window reload. */
 export interface PanelState {
   /** URI of the workspace folder. */
   root: string;
 }
 
-/** The message that tells the page another theme. */
+/** Message to the page when the theme changes. */
 export interface ThemeMessage {
   theme: Theme;
 }
 
-/** The page as the server serves it. */
+/** The page as served by the server. */
 export interface BuiltPage {
   html: string;
   script: string;
@@ -22,19 +22,19 @@ export interface BuiltPage {
 
 interface Panel {
   page: BuiltPage;
-  /** The number that the server gives the workspace. */
+  /** The server's id of the workspace. */
   workspace: number;
   theme: Theme;
-  /** Random, for the one script and the one style. */
+  /** Random CSP nonce for the script and the style. */
   nonce: string;
   state: PanelState;
 }
 
-/** The panel, which asks the editor for its documents: it loads nothing and reaches no address. */
+/** Returns the panel's HTML. The page requests its documents from the extension; it has no network access. */
 export function panelDocument({ page, workspace, theme, nonce, state }: Panel): string {
   const policy = `default-src 'none'; script-src 'nonce-${nonce}'; style-src 'nonce-${nonce}'; img-src data:`;
   const host = literal({ workspace, theme, state });
-  // Functions, because `$` means something in a replacement.
+  // Replacer functions, because `$` is special in replacement strings.
   return page.html
     .replace("<head>", () => `<head>\n<meta http-equiv="Content-Security-Policy" content="${attribute(policy)}">`)
     .replace(/<link rel="icon"[^>]*>\s*/, "")
@@ -45,7 +45,7 @@ export function panelDocument({ page, workspace, theme, nonce, state }: Panel): 
     );
 }
 
-/** The document while there is no server to ask. */
+/** Returns the HTML to show while no server is running. */
 export function waitingDocument(message: string): string {
   return `<!doctype html>
 <html lang="en">
@@ -62,12 +62,12 @@ function attribute(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll('"', "&quot;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
-/** A value as JSON that cannot end the script element. */
+/** Serializes a value as JSON that cannot close the script element. */
 function literal(value: unknown): string {
   return JSON.stringify(value).replaceAll("<", String.raw`\u003c`);
 }
 
-/** A script that cannot end its element: outside of strings it has neither of these. */
+/** Escapes a script so that it cannot close its element. Outside string literals it contains neither sequence. */
 function inScript(text: string): string {
   return text.replaceAll(/<(?=\/script|!--)/gi, String.raw`\x3c`);
 }

@@ -1,4 +1,4 @@
-// How a run's progress is shown.
+// Shows the progress of runs.
 
 import * as vscode from "vscode";
 import {
@@ -8,12 +8,12 @@ import {
   type ProgressToken,
 } from "vscode-languageclient/node";
 
-/** What the server says of a run that a person asked for; others are told by the file that was saved. */
-const ASKED_FOR = "on request";
+/** The message of a run that the user started. Other runs name the saved file instead. */
+const ON_REQUEST = "on request";
 
 type Handle = NonNullable<Middleware["handleWorkDoneProgress"]>;
 
-/** A notification that is on the screen. */
+/** A visible notification. */
 interface Shown {
   progress: vscode.Progress<{ message?: string; increment?: number }>;
   percentage: number;
@@ -21,8 +21,8 @@ interface Shown {
 }
 
 /**
- * A run that a person asked for shows a notification with a button that cancels it. One that a save started is in the
- * status bar alone, and is stopped there: a notification on every save would be in the way.
+ * Returns a progress handler. A run that the user started shows a notification with a cancel button. A run started by a
+ * save only shows in the status bar, where it can be stopped: a notification on every save would be intrusive.
  */
 export function progressOf(client: () => BaseLanguageClient | undefined): Handle {
   const shown = new Map<ProgressToken, Shown>();
@@ -41,7 +41,7 @@ export function progressOf(client: () => BaseLanguageClient | undefined): Handle
 
   return (token, params) => {
     if (params.kind === "begin") {
-      if (params.message === ASKED_FOR) {
+      if (params.message === ON_REQUEST) {
         begin(token, params.title);
       }
       return;

@@ -1,26 +1,25 @@
-// Finds the server's binary: the setting, else the one that came with the extension, else PATH.
+// Finds the server binary: from the setting, else bundled with the extension, else on PATH.
 
 import { access, constants, stat } from "node:fs/promises";
 import { homedir } from "node:os";
 import { delimiter, isAbsolute, join } from "node:path";
 
-/** Where to look. */
-export interface Places {
-  /** `ridgeline.server.path`; empty where the person set none. */
+export interface SearchLocations {
+  /** The setting `ridgeline.server.path`. Empty if not set. */
   configured: string;
-  /** The folder that the extension is installed in. */
+  /** The extension's install folder. */
   extension: string;
   /** The environment variable PATH. */
   path: string;
-  /** As `process.platform` has it. */
+  /** The value of `process.platform`. */
   platform: NodeJS.Platform;
 }
 
-/** What was found, or why nothing was, for a person. */
-export type Found = { command: string; from: "setting" | "extension" | "PATH" } | { problem: string };
+/** The server's location, or an error message for the user. */
+export type ServerLocation = { command: string; from: "setting" | "extension" | "PATH" } | { problem: string };
 
-/** A setting that names no program is an error: another binary than the wanted one would only confuse. */
-export async function findServer(places: Places): Promise<Found> {
+/** Finds the server. An invalid setting is an error: falling back to another binary would be confusing. */
+export async function findServer(places: SearchLocations): Promise<ServerLocation> {
   const configured = places.configured.trim();
   if (configured !== "") {
     const command = configured.replace(/^~(?=[\\/])/, homedir());
@@ -37,7 +36,7 @@ export async function findServer(places: Places): Promise<Found> {
     return { command: bundled, from: "extension" };
   }
   for (const folder of places.path.split(delimiter)) {
-    // A relative folder on PATH would be looked for in whatever folder the editor was started in.
+    // A relative folder on PATH would resolve against the folder that the editor was started in.
     if (isAbsolute(folder) && (await isProgram(join(folder, name)))) {
       return { command: join(folder, name), from: "PATH" };
     }

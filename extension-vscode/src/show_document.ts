@@ -1,11 +1,11 @@
-// `window/showDocument`: where a file is shown that the server asks for, such as after a click in the panel.
+// Handles `window/showDocument`: opens a file for the server, for example after a click in the panel.
 
 import * as vscode from "vscode";
 import type { ShowDocumentParams, ShowDocumentResult } from "vscode-languageclient/node";
 
 /**
- * Shows a document. A file goes where it is visible already, else into the column of a text editor: the active column
- * may hold the panel that was clicked in, and the file would cover it.
+ * Shows a document. A file opens in the column where it is already visible, else in the column of a text editor: the
+ * active column may hold the panel that was clicked, and the file would cover it.
  */
 export async function showDocument(
   params: ShowDocumentParams,

@@ -1,4 +1,4 @@
-// The item in the status bar, and the list that a click on it opens.
+// The status bar item, and the list of actions that a click on it opens.
 
 import * as vscode from "vscode";
 
@@ -31,7 +31,7 @@ export class StatusBar implements vscode.Disposable {
     this.item.show();
   }
 
-  /** Lets the person choose what to do next. */
+  /** Shows the list of actions and runs the chosen one. */
   async showActions(): Promise<void> {
     const status = this.status();
     const title = status?.headline?.text ?? "Ridgeline";
@@ -59,7 +59,7 @@ export class StatusBar implements vscode.Disposable {
     this.item.tooltip = new vscode.MarkdownString(tooltip);
     this.item.backgroundColor = COLOURS[emphasis];
     this.item.accessibilityInformation = { label, role: "button" };
-    // What the palette offers depends on it, and how far the first steps are.
+    // Context keys for the commands in the palette and the steps of the walkthrough.
     const state = this.server.state === "ready" ? (status?.state ?? "idle") : this.server.state;
     void vscode.commands.executeCommand("setContext", "ridgeline.state", state);
     void vscode.commands.executeCommand("setContext", "ridgeline.measured", status?.headline != null);

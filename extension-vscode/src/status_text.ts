@@ -1,31 +1,31 @@
-// What the status bar says, and what a click on it offers. Text in, text out: it knows no window.
+// The text of the status bar, and the actions behind it. Pure functions without the VS Code API.
 
 import { isAbsolute, relative, sep } from "node:path";
 
 import type { State, Status } from "./lsp_ext";
 
-/** Where the server itself is, before any folder has a status. */
+/** The state of the server process, independent of any folder. */
 export type ServerState = "starting" | "ready" | "stopped" | "missing";
 
-/** What the item in the status bar shows. */
+/** The contents of the status bar item. */
 export interface Bar {
   text: string;
   /** Markdown. */
   tooltip: string;
-  /** For a screen reader. */
+  /** Text for screen readers. */
   label: string;
   emphasis: "none" | "warning" | "error";
 }
 
-/** One line of the list that a click opens. */
+/** An entry of the list of actions. */
 export interface Action {
   label: string;
   command: string;
-  /** A second command, after the first. */
+  /** A command to run after the first one. */
   then?: string;
 }
 
-/** The item for the server's state and the status of the folder that the person looks at. */
+/** Returns the status bar item for the server's state and the active folder's status. */
 export function bar(server: ServerState, status: Status | undefined): Bar {
   if (server !== "ready") {
     return serverBar(server);
@@ -81,7 +81,7 @@ function tooltip(status: Status | undefined): string {
     const stage = run.stage === null ? "" : `: ${escaped(run.stage)}`;
     parts.push(`Profiling (${escaped(run.reason)})${stage}`);
   } else if (status.message === null || state === "waiting_for_trust") {
-    // The message of a workspace that waits for permission repeats the sentence.
+    // While waiting for trust, the message only repeats this sentence.
     parts.push(sentence);
   } else {
     parts.push(`${sentence}  \n${escaped(status.message)}`);
@@ -95,18 +95,18 @@ function label(text: string, status: Status | undefined): string {
   return message === null || message === undefined ? spoken(text) : `${spoken(text)}. ${message}`;
 }
 
-/** Text of the status bar without its icons. */
+/** Returns status bar text without its icons. */
 function spoken(text: string): string {
   const words = text.replaceAll(/\$\([^)]*\)\s*/g, "");
   return words.startsWith("Ridgeline") ? words : `Ridgeline: ${words}`;
 }
 
-/** Messages come from programs and file names: none of their characters is markdown or an icon. */
+/** Escapes Markdown and icon syntax. Messages contain program output and file names. */
 function escaped(text: string): string {
   return text.replaceAll(/[\\`*_{}[\]()#+\-.!|<>$~]/g, String.raw`\$&`).replaceAll("\n", "  \n");
 }
 
-/** What a click offers, the likeliest first. Everything else is in the palette. */
+/** Returns the actions to offer, most likely first. All others are in the palette. */
 export function actions(server: ServerState, status: Status | undefined): Action[] {
   const help = { label: "$(book) How to install the server", command: "ridgeline.openWalkthrough" };
   const log = { label: "$(output) Show log", command: "ridgeline.showLog" };
@@ -125,7 +125,7 @@ export function actions(server: ServerState, status: Status | undefined): Action
   const pause = { label: "$(debug-pause) Pause profiling on save", command: "ridgeline.pause" };
   const resume = { label: "$(debug-continue) Resume profiling on save", command: "ridgeline.resume" };
   const allow = { label: "$(check) Trust this workspace", command: "ridgeline.trust" };
-  // The question may have been closed, or have gone into the list of notifications: either way it is there after both.
+  // The question may have been closed or moved to the list of notifications. After both commands it is visible again.
   const question = {
     label: "$(question) Answer the question",
     command: "ridgeline.profile",
@@ -151,12 +151,12 @@ export function actions(server: ServerState, status: Status | undefined): Action
 }
 
 /**
- * The status that concerns a file: that of the innermost folder around it. Without a file, or where it is in none of
- * the folders, that of a folder where something goes on, else the newest. Roots and the file are paths.
+ * Returns the status of the innermost folder that contains the file. Without a file, or if no folder contains it,
+ * returns the status of a folder with a run in progress, else the newest. Roots and the file are paths.
  */
 export function statusOf(statuses: ReadonlyMap<string, Status>, file: string | undefined): Status | undefined {
-  const around = [...statuses.keys()].filter((root) => file !== undefined && isInside(file, root));
-  const innermost = around.sort((a, b) => b.length - a.length)[0];
+  const containing = [...statuses.keys()].filter((root) => file !== undefined && isInside(file, root));
+  const innermost = containing.sort((a, b) => b.length - a.length)[0];
   if (innermost !== undefined) {
     return statuses.get(innermost);
   }
@@ -165,6 +165,6 @@ export function statusOf(statuses: ReadonlyMap<string, Status>, file: string | u
 }
 
 function isInside(file: string, root: string): boolean {
-  const way = relative(root, file);
-  return way !== ".." && !way.startsWith(`..${sep}`) && !isAbsolute(way);
+  const path = relative(root, file);
+  return path !== ".." && !path.startsWith(`..${sep}`) && !isAbsolute(path);
 }

@@ -1,5 +1,4 @@
-// What package.json contributes is what the server has: the pages of `docs/`, which the server's own tests hold equal
-// to the server, are held equal to it here.
+// Checks package.json against the pages of `docs/`. The server's tests check those pages against the server.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -33,9 +32,9 @@ const settings = Object.assign({}, ...manifest.contributes.configuration.map((gr
   Setting
 >;
 
-/** Settings of this client alone. */
+/** Settings that only this client has. */
 const CLIENT_SETTINGS = ["ridgeline.server.path", "ridgeline.heat.enable", "ridgeline.trace.server"];
-/** Commands of this client alone. */
+/** Commands that only this client has. */
 const CLIENT_COMMANDS = [
   "ridgeline.showActions",
   "ridgeline.restartServer",
@@ -48,7 +47,7 @@ function read(path: string): string {
   return readFileSync(join(ROOT, path), "utf8");
 }
 
-/** Cells of a page's table rows whose first cell is code. */
+/** Returns the cells of a page's table rows whose first cell is code. */
 function rows(page: string): string[][] {
   const lines = page.split("\n").filter((line) => line.startsWith("| `"));
   return lines.map((line) => line.slice(1, -1).split("|").map((cell) => cell.trim()));
@@ -61,7 +60,7 @@ function code(cell: string | undefined): string {
 describe("settings", () => {
   const documented = rows(read("../docs/settings.md"));
 
-  test("are those of the server and those of the client", () => {
+  test("match the server's settings plus the client's", () => {
     const server = documented.map(([name]) => code(name));
     expect(server.length).toBeGreaterThan(0);
     expect(Object.keys(settings).sort()).toEqual([...server, ...CLIENT_SETTINGS].sort());
@@ -70,7 +69,7 @@ describe("settings", () => {
   test.each(documented)("%s has the server's default and words", (name = "", standard = "", what = "") => {
     const setting = settings[code(name)];
     const value: unknown = JSON.parse(code(standard));
-    // A form has no way to say null; the server takes empty text for it.
+    // The settings editor cannot set null. The server treats empty text as null.
     expect(setting?.default).toEqual(value === null ? "" : value);
     expect(setting?.type).toBe(value === null ? "string" : typeof value);
     expect(setting?.markdownDescription).toBe(what);
@@ -79,7 +78,7 @@ describe("settings", () => {
     }
   });
 
-  test("of the client are in the README", () => {
+  test("of the client are listed in the README", () => {
     const readme = rows(read("README.md"));
     for (const name of CLIENT_SETTINGS) {
       const [, standard, what] = readme.find(([cell]) => code(cell) === name) ?? [];
@@ -89,21 +88,21 @@ describe("settings", () => {
   });
 });
 
-/** Settings that only change what is shown. Every other one can start something, or decide what is started. */
+/** Settings that only change what is shown. Every other setting can start a process, or choose which one. */
 const HARMLESS =
   /^ridgeline\.(inlayHints\.|codeLens\.|hover\.|findings\.|diagnostics\.|heat\.|trace\.|prices$|batchSize\.memoryLimit$)/;
 
-test("no setting that can cause execution is taken from a folder that is not trusted", () => {
+test("settings that can start programs are restricted in untrusted folders", () => {
   const { untrustedWorkspaces } = manifest.capabilities;
   const restricted = untrustedWorkspaces.restrictedConfigurations;
-  // Nothing of the extension starts there at all; the list holds where that is ever loosened.
+  // The extension does not start in such a folder at all. The list is a safeguard in case that is ever relaxed.
   expect(untrustedWorkspaces.supported).toBe(false);
   const dangerous = Object.keys(settings).filter((name) => !HARMLESS.test(name));
   expect([...restricted].sort()).toEqual(dangerous.sort());
   for (const name of ["runOnSave", "watchFiles", "live.enable", "interpreter", "server.path"]) {
     expect(dangerous).toContain(`ridgeline.${name}`);
   }
-  // The programs that are started are the machine's affair.
+  // Which programs are started is a machine-level decision.
   expect(settings["ridgeline.server.path"]?.scope).toBe("machine");
   expect(settings["ridgeline.interpreter"]?.scope).toBe("machine-overridable");
 });
@@ -112,20 +111,20 @@ describe("commands", () => {
   const page = read("../docs/protocol.md");
   const section = page.split("\n## ").find((part) => part.startsWith("Commands")) ?? "";
 
-  test("of the server are all there", () => {
+  test("of the server are all registered", () => {
     const documented = rows(section).map(([name]) => code(name));
     expect(documented.length).toBeGreaterThan(0);
     expect([...SERVER_COMMANDS]).toEqual(documented);
   });
 
-  test("are in the palette, under Ridgeline", () => {
+  test("appear in the palette under Ridgeline", () => {
     const contributed = manifest.contributes.commands;
     expect(contributed.map(({ command }) => command).sort()).toEqual([...SERVER_COMMANDS, ...CLIENT_COMMANDS].sort());
     expect(contributed.filter(({ category }) => category !== "Ridgeline")).toEqual([]);
   });
 });
 
-test("states are those of the protocol", () => {
+test("states match the protocol", () => {
   const section = read("../docs/protocol.md").split("\n## ").find((part) => part.startsWith("States")) ?? "";
   expect([...STATES]).toEqual(rows(section).map(([name]) => code(name)));
 });
@@ -137,7 +136,7 @@ test("colours have a default for every kind of theme", () => {
 });
 
 describe("optimizations", () => {
-  test("are those of the server", () => {
+  test("match the server's", () => {
     const page = read("../docs/whatif.md");
     const section = page.split("\n## ").find((one) => one.startsWith("Apply")) ?? "";
     const documented = rows(section).map(([name, what]) => [code(name), code(what)]);

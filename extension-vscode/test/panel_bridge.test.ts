@@ -14,7 +14,7 @@ afterEach(() => {
   server?.close();
 });
 
-/** A bridge to a server below a token, and what it sent to the page; `next` waits for one more message. */
+/** Returns a bridge to a server behind a token, and the messages it sent. `next` waits for one more message. */
 async function bridged(handler: Handler) {
   server = createServer(handler);
   server.listen(0, "127.0.0.1");
@@ -33,7 +33,7 @@ async function bridged(handler: Handler) {
   return { bridge, next };
 }
 
-test("asks and posts below the token, and says what came", async () => {
+test("forwards requests with the token and returns the responses", async () => {
   const { bridge, next } = await bridged((request, response) => {
     let body = "";
     request.on("data", (part) => (body += String(part)));
@@ -45,7 +45,7 @@ test("asks and posts below the token, and says what came", async () => {
   expect(await next()).toEqual({ kind: "answer", id: 2, status: 200, text: 'POST /token/api/jump {"file":0}' });
 });
 
-test("asks for nothing but what the page needs", async () => {
+test("refuses all other paths", async () => {
   let asked = 0;
   const { bridge, next } = await bridged((_, response) => {
     asked += 1;
@@ -61,7 +61,7 @@ test("asks for nothing but what the page needs", async () => {
   expect(asked).toBe(0);
 });
 
-test("passes events on until the page leaves", async () => {
+test("forwards events until the page closes the stream", async () => {
   let stream: ServerResponse | undefined;
   const { bridge, next } = await bridged((_, response) => {
     stream = response;
@@ -78,7 +78,7 @@ test("passes events on until the page leaves", async () => {
   });
 });
 
-test("tells when a stream is lost or refused, and when nobody answers", async () => {
+test("reports lost and refused streams and an unreachable server", async () => {
   const { bridge, next } = await bridged((request, response) => {
     response.writeHead(request.url?.includes("workspace=1") ? 503 : 200).flushHeaders();
     setTimeout(() => response.destroy(), 10);
@@ -94,7 +94,7 @@ test("tells when a stream is lost or refused, and when nobody answers", async ()
   expect(await next()).toMatchObject({ kind: "answer", id: 3, status: 0 });
 });
 
-test("gives the page with its script and style", async () => {
+test("returns the page with its script and style", async () => {
   const { bridge } = await bridged((request, response) => response.end(request.url));
   expect(await bridge.page()).toEqual({ html: "/token/", script: "/token/panel.js", style: "/token/panel.css" });
 });

@@ -15,7 +15,7 @@ const PANEL = {
   state: { root: "file:///w" },
 };
 
-test("the page is whole, and can load nothing", () => {
+test("the page is self-contained and cannot load anything", () => {
   const html = panelDocument(PANEL);
   expect(html).toContain("default-src 'none'; script-src 'nonce-n0nce'; style-src 'nonce-n0nce'; img-src data:");
   expect(html).toContain('{"workspace":2,"theme":"light","state":{"root":"file:///w"}}');
@@ -24,7 +24,7 @@ test("the page is whole, and can load nothing", () => {
   expect(html).toContain('<main id="main"');
 });
 
-test("no text ends the script", () => {
+test("no text can close the script element", () => {
   const page = { ...PANEL.page, script: 'const a = "</script><!-- $& $1";' };
   const html = panelDocument({ ...PANEL, page, state: { root: "file:///</script><script>alert(2)</script>" } });
   expect(html.match(/<script/g)).toHaveLength(2);
@@ -32,7 +32,7 @@ test("no text ends the script", () => {
   expect(html).toContain(String.raw`const a = "\x3c/script>\x3c!-- $& $1";`);
 });
 
-test("the document without a panel loads nothing", () => {
+test("the waiting document loads nothing", () => {
   const html = waitingDocument("<b>");
   expect(html).toContain("default-src 'none'");
   expect(html).toContain("&lt;b&gt;");

@@ -4,7 +4,7 @@ import { delimiter, dirname, join } from "node:path";
 
 import { afterEach, beforeEach, expect, test } from "vitest";
 
-import { findServer, type Found } from "../src/server_path";
+import { findServer, type ServerLocation } from "../src/server_path";
 
 let folder: string;
 
@@ -21,17 +21,17 @@ async function program(path: string, mode = 0o755): Promise<string> {
   return file;
 }
 
-function find(configured: string, path: string, platform: NodeJS.Platform = "linux"): Promise<Found> {
+function find(configured: string, path: string, platform: NodeJS.Platform = "linux"): Promise<ServerLocation> {
   return findServer({ configured, extension: join(folder, "extension"), path, platform });
 }
 
-test("the setting wins over everything", async () => {
+test("the setting takes precedence", async () => {
   const set = await program("set/anything");
   await program("extension/server/ridgeline");
   expect(await find(set, "")).toEqual({ command: set, from: "setting" });
 });
 
-test("a setting that names no program is an error, whatever else is there", async () => {
+test("an invalid setting is an error even if another binary exists", async () => {
   await program("extension/server/ridgeline");
   const text = await program("text", 0o644);
   for (const wrong of [join(folder, "none"), text, folder, "ridgeline", "./ridgeline"]) {
@@ -39,13 +39,13 @@ test("a setting that names no program is an error, whatever else is there", asyn
   }
 });
 
-test("the program that came with the extension wins over PATH", async () => {
+test("the bundled binary takes precedence over PATH", async () => {
   const bundled = await program("extension/server/ridgeline");
   await program("bin/ridgeline");
   expect(await find("", join(folder, "bin"))).toEqual({ command: bundled, from: "extension" });
 });
 
-test("the first on PATH that is a program", async () => {
+test("the first executable on PATH is used", async () => {
   await mkdir(join(folder, "a/ridgeline"), { recursive: true });
   await program("b/ridgeline", 0o644);
   const c = await program("c/ridgeline");
@@ -53,11 +53,11 @@ test("the first on PATH that is a program", async () => {
   expect(await find("", path)).toEqual({ command: c, from: "PATH" });
 });
 
-test("on Windows it has an extension", async () => {
+test("on Windows the binary ends in .exe", async () => {
   const bundled = await program("extension/server/ridgeline.exe");
   expect(await find("", "", "win32")).toEqual({ command: bundled, from: "extension" });
 });
 
-test("nowhere", async () => {
+test("a missing binary is reported", async () => {
   expect(await find("", join(folder, "none"))).toHaveProperty("problem", expect.stringContaining("PATH"));
 });

@@ -21,20 +21,20 @@ function text(change: Partial<Status>): string {
   return bar("ready", status(change)).text;
 }
 
-test("the bar shows throughput where something was measured", () => {
+test("the bar shows the throughput of the last measurement", () => {
   expect(text({})).toBe("$(pulse) Ridgeline");
   expect(text({ headline: HEADLINE })).toBe("$(pulse) 312 samples/s");
   expect(text({ headline: { ...HEADLINE, text: "102 ms" } })).toBe("$(pulse) 102 ms");
   expect(text({ headline: HEADLINE, state: "paused" })).toBe("$(debug-pause) 312 samples/s");
 });
 
-test("the bar shows how far a run is", () => {
+test("the bar shows the progress of a run", () => {
   const run = { reason: "train.py was saved", stage: "warming up", share: 0.429 };
   expect(text({ state: "running", run, headline: HEADLINE })).toBe("$(loading~spin) warming up 42%");
   expect(text({ state: "running", run: { ...run, stage: null, share: null } })).toBe("$(loading~spin) profiling");
 });
 
-test("the bar asks for attention only where a person has to do something", () => {
+test("the bar is emphasized only when the user must act", () => {
   const emphasis = (server: ServerState, change: Partial<Status>): string => bar(server, status(change)).emphasis;
   expect(emphasis("ready", { state: "waiting_for_trust" })).toBe("warning");
   expect(emphasis("missing", {})).toBe("error");
@@ -42,18 +42,18 @@ test("the bar asks for attention only where a person has to do something", () =>
   expect(emphasis("ready", { state: "failed", message: "out of memory" })).toBe("none");
 });
 
-test("the tooltip shows a program's message as it is", () => {
+test("the tooltip escapes program messages", () => {
   const { tooltip, label } = bar("ready", status({ state: "failed", message: "[a](command:x) $(bug) <b>" }));
   expect(tooltip).toContain(String.raw`\[a\]\(command:x\) \$\(bug\) \<b\>`);
   expect(label).toBe("Ridgeline: run failed. [a](command:x) $(bug) <b>");
 });
 
-test("a screen reader hears no icons", () => {
+test("labels for screen readers contain no icons", () => {
   expect(bar("ready", status({ headline: HEADLINE })).label).toBe(`Ridgeline: 312 samples/s. ${HEADLINE.text}`);
   expect(bar("missing", undefined).label).not.toContain("$(");
 });
 
-test("a click offers what can be done now", () => {
+test("the actions depend on the state", () => {
   const first = (server: ServerState, state?: Status["state"]): string | undefined =>
     actions(server, state && status({ state }))[0]?.command;
   expect(first("missing")).toBe("ridgeline.openWalkthrough");
@@ -65,7 +65,7 @@ test("a click offers what can be done now", () => {
   expect(first("ready", "failed")).toBe("ridgeline.showOutput");
 });
 
-test("the status of the innermost folder around the file", () => {
+test("the innermost folder that contains the file determines the status", () => {
   const outer = status({ root: "file:///w" });
   const inner = status({ root: "file:///w/inner" });
   const other = status({ root: "file:///v", state: "running" });

@@ -33,7 +33,7 @@ from whatif_edits import LONG, STEPS
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DEMOS = ["gpt", "ncf", "seq2seq", "dcgan", "bert", "resnet"]
-# Two spinning OpenMP threads on a shared machine measure the neighbours.
+# Spinning OpenMP threads on a shared machine would measure other load.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 keep_pages()
 # Sentences are padded to the longest of a batch: of so many runs, which profile different

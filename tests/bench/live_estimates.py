@@ -27,7 +27,7 @@ from take_turns import keep_pages
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
-# Two spinning OpenMP threads on a shared machine measure the neighbours.
+# Spinning OpenMP threads on a shared machine would measure other load.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 keep_pages()
 
@@ -78,7 +78,7 @@ EDITS = {
 
 
 class Editor:
-    """A demo that is open in an editor."""
+    """A demo open in an editor."""
 
     def __init__(self, binary: str, python: str, project: Path) -> None:
         self.project = project
@@ -136,7 +136,7 @@ class Editor:
 
 
 class Least:
-    """The least of several rounds: others make a line slow, and nothing makes one fast."""
+    """Returns the minimum over several rounds, because other load only makes lines slower."""
 
     def __init__(self) -> None:
         self.time, self.peak = float("inf"), float("inf")

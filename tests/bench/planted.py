@@ -56,7 +56,7 @@ Profile = dict[str, Any]
 
 @dataclass(frozen=True)
 class Round:
-    """What was told and what was saved, in milliseconds or bytes."""
+    """The reported cost and the actual savings, in milliseconds or bytes."""
 
     told: float
     saved: float
@@ -111,7 +111,7 @@ class Runner:
         after the other one's turn, as they are in the beginning of a profile.
         """
         of_turn = {"iterations": 20, "dropped": 8} if quick else {"iterations": 6, "dropped": 1}
-        # Where a process has its tensors in memory makes it a percent faster or slower.
+        # The memory layout of a process makes it a percent faster or slower.
         of_small = {"rounds": 8, "processes": PROCESSES} if small else {"rounds": 6}
         found = speedup(
             self._python,
@@ -149,7 +149,7 @@ def needs_gpu(folder: Path) -> bool:
 
 
 def has_processes(folder: Path) -> bool:
-    """Whether processor time of one process says too little."""
+    """Whether a pair uses several processes, so that the CPU time of one is not enough."""
     text = (folder / "clean" / "train.py").read_text()
     return "torch.distributed" in text or "num_workers" in text
 
@@ -165,7 +165,7 @@ def told(rule: str, profile: Profile, key: str) -> float:
 
 
 def compare(rule: str, folder: Path, runner: Runner, *, clean_first: bool) -> Comparison:
-    """Profiles both twins, and measures what the clean one saves."""
+    """Profiles both twins, and measures the clean one's savings."""
     twins = ["clean", "faulty"] if clean_first else ["faulty", "clean"]
     profiles = {twin: runner.profile(folder / twin) for twin in twins}
     faulty, clean = profiles["faulty"], profiles["clean"]
@@ -208,12 +208,12 @@ def measure(
 
 
 def ratios(rounds: list[Round]) -> list[float]:
-    """What was told over what was saved, where anything was, in order."""
+    """Returns the sorted ratios of reported cost to actual savings, where there are savings."""
     return sorted(one.told / one.saved for one in rounds if one.saved > 0)
 
 
 def row(rule: str, unit: str, rounds: list[Round], share: str, others: set[str]) -> bool:
-    """Prints a row; returns whether what is told is near what is saved."""
+    """Prints a row. Returns whether the reported cost is close to the savings."""
     known = ratios(rounds)
     cost = statistics.median(one.told for one in rounds)
     saved = statistics.median(one.saved for one in rounds)

@@ -66,7 +66,7 @@ sys.argv = sys.argv[1:2] + sys.argv[3:]
 next_turn()
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-# The first iterations after the other one's turn find cold caches.
+# The first iterations after the other version's turn run with cold caches.
 DROPPED = 1
 # More rounds than asked for are taken until the standard error of the median ratio is so small a
 # share of it, where there is time.
@@ -77,7 +77,7 @@ ERROR_BY_QUARTERS = 0.929
 
 
 class Version:
-    """A running version of a script, which waits for its turn."""
+    """A running version of a script that waits for its turn."""
 
     def __init__(self, python: str, script: Path, steps: int, arguments: list[str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
@@ -92,7 +92,7 @@ class Version:
         )
 
     def turn(self, iterations: int) -> list[float]:
-        """Nanoseconds of each of so many iterations."""
+        """Runs this many iterations and returns their times in nanoseconds."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{iterations}\n")
         self._process.stdin.flush()
@@ -124,7 +124,7 @@ def keep_pages() -> None:
 
 
 def sure(ratios: list[float]) -> bool:
-    """Whether the median of the ratios is known well enough."""
+    """Whether the median ratio is precise enough."""
     low, middle, high = statistics.quantiles(ratios, n=4)
     return ERROR_BY_QUARTERS * (high - low) / len(ratios) ** 0.5 <= SURE * middle
 

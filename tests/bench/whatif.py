@@ -1,4 +1,4 @@
-"""What optimizations bring on this machine's processor, predicted and then measured, for the demos.
+"""The speedup of optimizations on this machine's CPU, predicted and then measured, for the demos.
 
     python tests/bench/whatif.py [--python PYTHON_WITH_TORCH] [--only NAME] [--rounds 12] [DEMO…]
 
@@ -28,12 +28,12 @@ from whatif_edits import LONG, STEPS, Case, cases, edited
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MEAN_BAR, LARGEST_BAR, MEMORY_BAR = 0.10, 0.20, 0.05
-# Two spinning OpenMP threads on a shared machine measure the neighbours.
+# Spinning OpenMP threads on a shared machine would measure other load.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 class Bench:
-    """Where the demos are copied to, and what was predicted already."""
+    """The folder of the copied demos, and a cache of predictions."""
 
     def __init__(self, args: argparse.Namespace, work: Path) -> None:
         self.args = args
@@ -51,7 +51,7 @@ class Bench:
         return project
 
     def ridgeline(self, *command: Any) -> None:
-        """Runs the product; what it says is shown where it fails."""
+        """Runs Ridgeline. Shows its output if it fails."""
         home = str(self.work / "home")
         own = {**os.environ, "RIDGELINE_CACHE_DIR": home, "RIDGELINE_STATE_DIR": home}
         line = [self.args.binary, *map(str, command)]
@@ -60,7 +60,7 @@ class Bench:
             raise RuntimeError(f"{' '.join(line)}: {ran.stderr[-2000:]}")
 
     def predicted(self, case: Case, arguments: list[str]) -> dict[str, Any] | None:
-        """The prediction for a case; nothing where it is refused."""
+        """Returns the prediction for a case, or None if it is refused."""
         key = f"{case.demo} {case.variant_name}"
         if key not in self.predictions:
             project = self.copy(case, f"{case.demo}-predicted", after=False)
@@ -94,7 +94,7 @@ class Bench:
         return pairs
 
     def compare(self, case: Case, more: list[str]) -> dict[str, Any] | None:
-        """One row; nothing where there is no prediction."""
+        """Returns one row, or None without a prediction."""
         prediction = self.predicted(case, more)
         if prediction is None:
             return None
@@ -123,7 +123,7 @@ class Bench:
         return row
 
     def side_by_side(self, case: Case, more: list[str]) -> dict[str, Any]:
-        """What the edit by hand brings."""
+        """Measures the speedup of the manual edit."""
         before = self.copy(case, f"{case.demo}-before", after=False)
         after = self.copy(case, f"{case.demo}-after", after=True)
         turns: dict[str, int] = {"rounds": self.args.rounds, **case.turns}
@@ -142,7 +142,7 @@ class Bench:
 
 
 def of_pairs(pairs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The speedup that the product measured."""
+    """Returns the speedup that Ridgeline measured."""
     ratios = [one["measured"]["before_ns"] / one["measured"]["after_ns"] for one in pairs]
     quarters = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
     return {
@@ -162,13 +162,13 @@ def peak_error(pairs: list[dict[str, Any]]) -> float | None:
 
 
 def share(sides: dict[str, Any]) -> float | None:
-    """The peak after the edit as a share of that before it."""
+    """Returns the ratio of the peaks after and before the edit."""
     before, after = sides["before_peak_bytes"], sides["after_peak_bytes"]
     return after / before if before and after else None
 
 
 def report(rows: list[dict[str, Any]]) -> bool:
-    """Prints what all rows together come to; whether the bars are held."""
+    """Prints the summary of all rows. Returns whether the accuracy targets are met."""
     if not rows:
         return False
     errors = [abs(row["error"]) for row in rows]

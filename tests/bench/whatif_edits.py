@@ -30,7 +30,7 @@ class Case:
 
     @property
     def title(self) -> str:
-        """`resnet loader-workers (slow images)`."""
+        """Returns a title such as `resnet loader-workers (slow images)`."""
         return f"{self.demo} {self.name}" + (f" ({self.variant_name})" if self.variant_name else "")
 
 

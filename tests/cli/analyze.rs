@@ -1,4 +1,4 @@
-//! `ridgeline analyze`, on real traces and on files that are none.
+//! `ridgeline analyze`, on real traces and on files that are not traces.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::cli::schema;
 use crate::sandbox::{Sandbox, shared_traces};
 
-/// The reference names kernels by at most so many characters.
+/// The reference truncates kernel names to this many characters.
 const NAME_CHARACTERS: usize = 200;
 
 /// A trace of torch 2.4 and later with one operator and its kernel.
@@ -24,7 +24,7 @@ const SMALL: &str = r#"{"schemaVersion": 1, "baseTimeNanoseconds": 1700000000000
  ]}"#;
 
 #[test]
-fn every_sample_trace_agrees_with_its_reference() {
+fn sample_traces_match_their_references() {
     let Some(traces) = shared_traces() else { return };
     let sandbox = Sandbox::new();
     let mut compared = 0;
@@ -84,9 +84,9 @@ fn compare(trace: &str, ours: &Value, reference: &Value) {
     assert_eq!(activities, reference["n_gpu_activities"], "{trace}: activities");
 }
 
-/// What the replay tells agrees with what the trace says itself, and with the reference.
+/// The simulated bottleneck agrees with the trace's own metrics and with the reference.
 fn explained(trace: &str, ours: &Value, reference: &Value) {
-    /// The reference is of the whole trace, the replay of its median iteration.
+    /// Tolerance: the reference covers the whole trace, the simulation its median iteration.
     const BETWEEN_ITERATIONS: f64 = 0.05;
     let number = |value: &Value| value.as_f64().expect("a number");
     let found = &ours["bottleneck"];
@@ -100,8 +100,8 @@ fn explained(trace: &str, ours: &Value, reference: &Value) {
     let savings = found["savings"].as_array().expect("savings");
     for saving in savings {
         let share = number(&saving["at_most_share"]);
-        // What is no work of the GPU's saves no more than the GPU is idle; what the GPU does beside its
-        // kernels, no more than it computes nothing.
+        // Causes on the host save at most the GPU's idle time. Copies and communication save at most
+        // the time without compute.
         let (at_most, in_reference) = match saving["cause"].as_str() {
             Some("launch_overhead" | "host_code" | "synchronization" | "data_loading" | "host") => {
                 (1.0 - busy, idle)
@@ -122,14 +122,14 @@ fn explained(trace: &str, ours: &Value, reference: &Value) {
 }
 
 #[test]
-fn the_bottleneck_of_the_sample_traces() {
+fn bottlenecks_of_the_sample_traces() {
     let Some(traces) = shared_traces() else { return };
     let sandbox = Sandbox::new();
     for (name, verdict, tensor_cores) in [
         ("a100_ddp_train_nccl", "launch_overhead", Some(true)),
         ("b200_eager_infer", "launch_overhead", Some(true)),
         ("h100_owlv2_infer", "data_loading", Some(true)),
-        // The first convolutions search for their algorithms.
+        // The first convolutions benchmark their algorithms.
         ("mi300x_resnet18_ddp_train", "host_code", Some(true)),
         ("rtx2080ti_resnet_train", "data_loading", Some(false)),
         ("v100_8gpu_train_mem", "launch_overhead", Some(false)),
@@ -146,7 +146,7 @@ fn the_bottleneck_of_the_sample_traces() {
         assert_eq!(share.map(|share| share > 0.5), tensor_cores, "{name}: {share:?}");
         if name == "v100_resnet50_train_nw0" {
             // Its loader has no workers: PyTorch's own range for it is 39% of the iterations. Part of
-            // that is hidden: the GPU has work left from before.
+            // that is hidden behind GPU work that is still queued.
             let savings = bottleneck["savings"].as_array().expect("savings");
             let loading = savings.iter().find(|saving| saving["cause"] == "data_loading");
             let loading = loading.and_then(|saving| saving["at_most_share"].as_f64());
@@ -175,7 +175,7 @@ fn a_small_trace() {
 }
 
 #[test]
-fn compressed_or_not_by_content() {
+fn compression_is_detected_by_content() {
     let sandbox = Sandbox::new();
     sandbox.write("trace.bin", zipped(SMALL.as_bytes()));
     sandbox.run(&["analyze", "trace.bin"]).exits_with(0).prints("gemm");
@@ -196,7 +196,7 @@ fn a_trace_without_a_gpu() {
 }
 
 #[test]
-fn a_truncated_trace_gives_what_it_has_and_says_so() {
+fn truncated_traces_are_analyzed_with_a_warning() {
     let sandbox = Sandbox::new();
     let cut = &SMALL.as_bytes()[..SMALL.len() - 60];
     sandbox.write("cut.json", cut);
@@ -207,7 +207,7 @@ fn a_truncated_trace_gives_what_it_has_and_says_so() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_with_its_name() {
+fn invalid_traces_are_rejected_by_name() {
     let sandbox = Sandbox::new();
     for (name, bytes) in [
         ("empty.json", b"".to_vec()),
@@ -230,7 +230,7 @@ fn what_is_no_trace_is_refused_with_its_name() {
 }
 
 #[test]
-fn hostile_numbers_and_names_are_survived() {
+fn hostile_numbers_and_names_are_handled() {
     let sandbox = Sandbox::new();
     let hostile = r#"{"traceEvents": [
      {"ph": "X", "cat": "kernel", "name": "\u001b[2J\ud800\u0000", "pid": 0, "tid": 7, "ts": -1e300, "dur": 1e300, "args": {"stream": 7}},
@@ -245,7 +245,7 @@ fn hostile_numbers_and_names_are_survived() {
 }
 
 #[test]
-fn the_recorders_environment_is_never_shown() {
+fn the_recorded_environment_is_never_shown() {
     let sandbox = Sandbox::new();
     let metadata = r#"{"metadata": {"env": {"TOKEN": "12345678"}}, "traceEvents": ["#;
     let trace =
@@ -256,7 +256,7 @@ fn the_recorders_environment_is_never_shown() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_named() {
+fn unwritable_output_files_are_named() {
     let sandbox = Sandbox::new();
     sandbox.write("small.json", SMALL);
     let arguments = ["analyze", "small.json", "--json", "no/such/folder/out.json"];
@@ -273,7 +273,7 @@ fn zipped(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// A trace of so many operators, one after the other.
+/// Returns a trace of this many consecutive operators.
 fn plain_trace(operators: u32) -> String {
     let event = |index: u32| {
         let start = index * 5;
@@ -285,7 +285,7 @@ fn plain_trace(operators: u32) -> String {
 }
 
 #[test]
-fn a_trace_that_takes_too_much_memory_is_refused_with_what_to_do() {
+fn traces_over_the_memory_limit_are_rejected_with_advice() {
     let sandbox = Sandbox::new();
     sandbox.write("large.json", plain_trace(50_000));
     let refused = sandbox.run(&["analyze", "large.json", "--max-memory", "1"]).exits_with(1);
@@ -294,11 +294,11 @@ fn a_trace_that_takes_too_much_memory_is_refused_with_what_to_do() {
     sandbox.run(&["analyze", "large.json", "--max-memory", "0"]).exits_with(2);
 }
 
-/// The process may have far less memory than it took before for a trace of this size (850 MB), and it
-/// is summarized.
+/// The memory limit is far below the 850 MB that a trace of this size once took. The trace is still
+/// summarized.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_million_events_in_little_memory() {
+fn a_million_events_fit_in_little_memory() {
     let sandbox = Sandbox::new();
     sandbox.write("million.json", plain_trace(1_000_000));
     let mut command = std::process::Command::new("sh");

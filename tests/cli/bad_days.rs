@@ -1,4 +1,4 @@
-//! A disk that fills up, folders that may not be written, two of us at once, and clocks that jump.
+//! A full disk, read-only folders, two concurrent processes, and clocks that jump.
 
 #![cfg(unix)]
 
@@ -19,7 +19,7 @@ fn profile(sandbox: &Sandbox, python: &Path) -> Command {
     command
 }
 
-/// Everything below a folder.
+/// Lists all files below a folder.
 fn walk(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -45,11 +45,11 @@ fn recordings(sandbox: &Sandbox) -> Vec<PathBuf> {
     found
 }
 
-/// A file system of a few megabytes, in a namespace of its own, fills up in the middle of the run.
-/// The run says so, and where there is room again the next one is as good as the first.
+/// A file system of a few megabytes, in a private mount namespace, fills up during the run. The run
+/// reports it, and the next run succeeds once there is space again.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_disk_that_fills_up_while_a_run_is_recorded() {
+fn disk_full_during_a_recording() {
     let Some(python) = python_with_torch() else { return };
     let in_namespace = |script: &str| {
         let mut command = Command::new("unshare");
@@ -64,7 +64,7 @@ fn a_disk_that_fills_up_while_a_run_is_recorded() {
     }
     let sandbox = Sandbox::new();
     let own = profile(&sandbox, python);
-    // The agent's files take one megabyte, a trace with a thousand operators several.
+    // The agent's files take one megabyte, a trace of a thousand operators several.
     let script = "mkdir -p \"$RIDGELINE_CACHE_DIR\" && \
                   mount -t tmpfs -o size=3m none \"$RIDGELINE_CACHE_DIR\" && exec \"$@\"";
     let mut command = in_namespace(script);
@@ -76,7 +76,7 @@ fn a_disk_that_fills_up_while_a_run_is_recorded() {
             None => command.env_remove(name),
         };
     }
-    // Many operators an iteration, so that the recording is larger than the disk.
+    // Many operators per iteration, so that the recording is larger than the disk.
     let many = "import torch\n\
                 net = torch.nn.Linear(8, 8)\n\
                 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n\
@@ -93,20 +93,20 @@ fn a_disk_that_fills_up_while_a_run_is_recorded() {
     let said = full.stderr.to_lowercase();
     assert!(said.contains("no space left") || said.contains("disk"), "{}", full.stderr);
     assert!(!said.contains("panicked"), "{}", full.stderr);
-    // What is kept outside of the disk is whole: the next run finds nothing torn.
+    // Files outside this disk are intact: the next run finds no partial writes.
     sandbox.write("train.py", TRAINS);
     ended(&mut profile(&sandbox, python)).exits_with(0);
     assert_eq!(recordings(&sandbox).len(), 1);
 }
 
-/// Runs as a user who may not write the folders that are the user's.
+/// Runs as a user without write permission for the cache and state folders.
 fn as_somebody_else(command: &Command) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
         let mut same = Command::new(command.get_program());
         same.args(command.get_args());
         return Some(copy_surroundings(command, same));
     }
-    // Root may write everywhere.
+    // Root can write everywhere.
     const NOBODY: &str = "65534";
     let mut other = Command::new("setpriv");
     other.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
@@ -136,10 +136,10 @@ fn copy_surroundings(from: &Command, mut to: Command) -> Command {
     to
 }
 
-/// Whoever has a home that cannot be written reads which folder that is and what to set, and what
-/// needs no folder works.
+/// With a read-only home, the error names the folder and the variable to set. Commands that need no
+/// folder work.
 #[test]
-fn a_home_that_may_not_be_written() {
+fn read_only_home() {
     let sandbox = Sandbox::new();
     let project = sandbox.project();
     let home = sandbox.path("home");
@@ -171,7 +171,7 @@ fn a_home_that_may_not_be_written() {
             python.to_str().expect("UTF-8"),
         ])
     {
-        // Its Python may be one that only root can start; either way a person reads why.
+        // Only root may be able to start its Python. Either way, the error gives the reason.
         let ended = profiled;
         assert!(matches!(ended.code, Some(1 | 4)), "{}\n{}", ended.stdout, ended.stderr);
         assert!(!ended.stderr.contains("panicked") && !ended.stderr.is_empty(), "{}", ended.stderr);
@@ -179,9 +179,9 @@ fn a_home_that_may_not_be_written() {
     assert_eq!(walk(&home), Vec::<PathBuf>::new());
 }
 
-/// Two of us measure one project at once: both finish, and neither loses or mixes up a recording.
+/// Two processes profile one project at once: both finish, and no recording is lost or mixed up.
 #[test]
-fn two_at_once_in_one_project() {
+fn concurrent_runs_in_one_project() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let started: Vec<_> = (0..2)
@@ -200,9 +200,9 @@ fn two_at_once_in_one_project() {
     assert!(runs.contains("last") && runs.contains("last~1"), "{runs}");
 }
 
-/// A recording that was made while the clock was ahead does not hide those that come after it.
+/// A recording with a timestamp in the future does not hide later ones.
 #[test]
-fn a_clock_that_was_set_back() {
+fn clock_set_back() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     ended(&mut profile(&sandbox, python)).exits_with(0);

@@ -1,4 +1,4 @@
-//! `ridgeline check`, on recordings, on a program, and with baselines that are none.
+//! `ridgeline check`, on recordings, on a program, and with invalid baselines.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn json_of(ended: &Ended) -> Value {
     found
 }
 
-/// `name: status` of every question.
+/// Returns `name: status` of every check.
 fn told(found: &Value) -> Vec<String> {
     let items = found["items"].as_array().expect("items");
     let word = |item: &Value, key: &str| item[key].as_str().expect("a word").to_owned();
@@ -51,7 +51,7 @@ fn budgets_of_a_recording() {
 }
 
 #[test]
-fn a_baseline_of_the_same_run_holds_and_of_another_does_not() {
+fn the_same_run_passes_its_baseline_and_another_fails() {
     let sandbox = Sandbox::new();
     let (mlp, conv) = (recording("mlp-cpu"), recording("conv-cpu"));
     let file = sandbox.path("baseline.json");
@@ -64,13 +64,13 @@ fn a_baseline_of_the_same_run_holds_and_of_another_does_not() {
     let found = json_of(&ended);
     assert!(told(&found).iter().all(|item| !item.ends_with("broken")), "{found}");
     assert_eq!(told(&found).len(), 2);
-    // A recording is a baseline, too; the other program holds more.
+    // A recording can be a baseline, too. The other program uses more memory.
     let ended = check(&sandbox, &[&mlp, "--baseline", &conv]);
     ended.prints("time-regression").prints("memory-regression");
 }
 
 #[test]
-fn what_is_asked_wrongly_is_told_before_anything_runs() {
+fn usage_errors_are_reported_before_anything_runs() {
     let sandbox = Sandbox::new();
     let gone = "gone.py";
     for (option, value, said) in [
@@ -93,7 +93,7 @@ fn what_is_asked_wrongly_is_told_before_anything_runs() {
 }
 
 #[test]
-fn baselines_that_are_none() {
+fn invalid_baselines() {
     let sandbox = Sandbox::new();
     let mlp = recording("mlp-cpu");
     let deep = "{\"run\":".repeat(100_000);
@@ -110,7 +110,7 @@ fn baselines_that_are_none() {
         let file = file.to_str().expect("a path");
         check(&sandbox, &[&mlp, "--baseline", file]).exits_with(2).says(name).says("A baseline is");
     }
-    // What can be read and is absurd is put right.
+    // Absurd but readable values are corrected.
     let odd = json!({"run": {"version": 1, "device": "x", "time_ns": -5, "timed_ns": [-1, 0],
         "lines": [{"file": 7, "line": 0}], "phases_ns": [0, 0, 0, 0, 0]}});
     let file = sandbox.write("odd.json", odd.to_string());
@@ -122,7 +122,7 @@ fn baselines_that_are_none() {
 }
 
 #[test]
-fn every_format_goes_into_a_file_with_a_page_beside_it() {
+fn every_format_can_be_written_to_a_file_with_a_page() {
     let sandbox = Sandbox::new();
     let mlp = recording("mlp-cpu");
     let written = |format: &str| {
@@ -152,7 +152,7 @@ fn every_format_goes_into_a_file_with_a_page_beside_it() {
 }
 
 #[test]
-fn a_program_that_fails_is_told_in_every_format() {
+fn a_failing_program_is_reported_in_every_format() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
     let written = |format: &str| {
@@ -178,7 +178,7 @@ fn a_program_that_fails_is_told_in_every_format() {
     assert_eq!((&found["passed"], &found["items"]), (&json!(false), &json!([])));
     let quality: Value = serde_json::from_str(&written("code-quality").0).expect("JSON");
     assert_eq!(quality[0]["check_name"], "program");
-    // A page would say what the error says.
+    // A page would only repeat the error.
     let file = sandbox.path("none");
     let file = file.to_str().expect("a path");
     check(&sandbox, &["train.py", "--python", "gone", "--output", file]).exits_with(4);
@@ -186,7 +186,7 @@ fn a_program_that_fails_is_told_in_every_format() {
 }
 
 #[test]
-fn a_program_is_held_to_its_configuration() {
+fn a_program_is_checked_against_its_configuration() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
@@ -198,16 +198,16 @@ fn a_program_is_held_to_its_configuration() {
         command.args(["check", "train.py", "--device", "cpu", "--python"]).arg(python).args(more);
         ended(&mut command)
     };
-    // The baseline is not there before it is written.
+    // The baseline does not exist before it is written.
     let missing = check(&[]).exits_with(2);
     missing.says("baseline.json does not exist");
     check(&["--write-baseline", "baseline.json"]).exits_with(0).prints("passed       time-budget");
     let kept = std::fs::read_to_string(sandbox.project().join("baseline.json")).expect("written");
     let kept: Value = serde_json::from_str(&kept).expect("JSON");
-    // More than without a baseline, and more still where the iterations are quick.
+    // More iterations than without a baseline, and even more if iterations are fast.
     let timed = kept["run"]["timed_ns"].as_array().map(Vec::len);
     assert!(timed.is_some_and(|timed| timed >= 7), "{timed:?}");
-    // How long it takes is the machine's affair, so that the baseline is made slow, and then fast.
+    // The time depends on the machine, so the test makes the baseline slow, and then fast.
     let baseline_times = |factor: f64| {
         let mut changed = kept.clone();
         let run = &mut changed["run"];
@@ -227,7 +227,7 @@ fn a_program_is_held_to_its_configuration() {
     let all = ["time-budget: passed", "time-regression: passed", "memory-regression: passed"];
     assert_eq!(told(&found), all, "{found}");
 
-    // Slower by far, in two runs, and told at a line that takes longer.
+    // Much slower, confirmed by a second run, and reported at a line that takes longer.
     baseline_times(0.001);
     let ended = check(&["--max-regression", "100%", "--format", "json"]);
     let found = json_of(&ended.exits_with(1).says("measuring again"));
@@ -240,7 +240,7 @@ fn a_program_is_held_to_its_configuration() {
     assert_eq!(time["at"]["file"], "train.py");
     assert!(time["at"]["line"].as_u64() > Some(1), "{time}");
 
-    // A larger model holds more than is allowed, which one run shows.
+    // A larger model exceeds the memory budget. One run is enough to show that.
     baseline_times(1000.0);
     let large = TRAINS.replace("64, 128", "64, 8192").replace("128, 10", "8192, 512");
     sandbox.write("train.py", large.replace("randint(0, 10", "randint(0, 512"));

@@ -1,10 +1,10 @@
-//! Programs as people start them: a bare folder, a package, a command typed after `--`.
+//! The ways to start a program: a bare folder, a package, a command after `--`.
 
 use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
 
 const TRAINS: &str = include_str!("scripts/train.py");
 
-/// Runs `ridgeline` in the project; `None` where this machine has no torch.
+/// Runs `ridgeline` in the project. Returns `None` without torch.
 fn ridgeline(sandbox: &Sandbox, words: &[&str]) -> Option<Ended> {
     let python = python_with_torch()?;
     let (own, program): (Vec<&str>, Vec<&str>) = match words.iter().position(|word| *word == "--") {
@@ -17,7 +17,7 @@ fn ridgeline(sandbox: &Sandbox, words: &[&str]) -> Option<Ended> {
 }
 
 #[test]
-fn a_script_in_a_subfolder_runs_where_the_person_is() {
+fn scripts_in_subfolders_run_in_the_current_folder() {
     let sandbox = Sandbox::new();
     sandbox.write("images/one.txt", "1");
     let train = with_arguments("['--data', 'images']");
@@ -30,7 +30,7 @@ fn a_script_in_a_subfolder_runs_where_the_person_is() {
 }
 
 #[test]
-fn the_likeliest_of_several_scripts() {
+fn the_most_likely_of_several_scripts() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
     sandbox.write("legacy_train.py", TRAINS);
@@ -41,14 +41,14 @@ fn the_likeliest_of_several_scripts() {
         .says("note: 2 scripts could be the training script; train.py is the most likely. The others: legacy_train.py.");
 }
 
-/// A script that trains only with these arguments.
+/// Returns a script that trains only with these arguments.
 fn with_arguments(arguments: &str) -> String {
     format!("import sys\nassert sys.argv[1:] == {arguments}, sys.argv\n{TRAINS}")
 }
 
 #[test]
-fn a_folder_that_trains_by_a_library() {
-    // The library's manner, without the library.
+fn training_through_a_library() {
+    // Imitates the library without installing it.
     let sandbox = Sandbox::new();
     sandbox.write(
         "keras/__init__.py",
@@ -75,7 +75,7 @@ fn a_package_in_a_bare_folder_with_its_readme() {
     ended
         .exits_with(0)
         .says("Profiling python -m tiny.train --lr 0.1 (command from README.md:4) in ");
-    // Named by its path.
+    // Given by its path.
     let Some(ended) = ridgeline(&sandbox, &["profile", "tiny/train.py", "--", "--lr", "0.1"])
     else {
         return;
@@ -84,14 +84,14 @@ fn a_package_in_a_bare_folder_with_its_readme() {
 }
 
 #[test]
-fn commands_that_are_typed() {
+fn explicit_commands() {
     let sandbox = Sandbox::new();
     sandbox.write("sub folder/train it.py", with_arguments("['--lr', '0.1', 'a b']"));
     let words =
         ["profile", "--", "SEED=1", "python", "-u", "sub folder/train it.py", "--lr", "0.1", "a b"];
     let Some(ended) = ridgeline(&sandbox, &words) else { return };
     ended.exits_with(0).says("Profiling 'sub folder/train it.py' --lr 0.1 'a b' in ");
-    // A shell script, with the arguments that it is given.
+    // A shell script with arguments.
     sandbox.write("train.sh", "set -e\npython 'sub folder/train it.py' --lr 0.1 \"$@\"\n");
     let Some(ended) = ridgeline(&sandbox, &["profile", "--", "./train.sh", "a b"]) else { return };
     ended.exits_with(0);
@@ -131,7 +131,7 @@ fn a_notebook_as_a_script() {
 }
 
 #[test]
-fn what_cannot_be_run_says_what_to_do() {
+fn programs_that_cannot_run_get_advice() {
     let sandbox = Sandbox::new();
     sandbox.write("a.py", "print(1)\n");
     sandbox.write("b.py", "print(1)\n");

@@ -1,4 +1,4 @@
-//! `ridgeline compare`, on recordings, on documents, on the history of a project, and on what is none.
+//! `ridgeline compare`, on recordings, documents, a project's history, and invalid inputs.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::cli::panel::Served;
 use crate::cli::schema;
 use crate::sandbox::{Ended, Sandbox, ended, python_with_torch, repository};
 
-/// A loop whose model can be made larger by a number.
+/// A training loop whose model size is a number in the text.
 const TRAINS: &str = include_str!("scripts/train.py");
 
 fn recording(name: &str) -> String {
@@ -19,7 +19,7 @@ fn document(ended: &Ended) -> Value {
     document
 }
 
-/// Every verdict in a document.
+/// Returns all verdicts in a document.
 fn verdicts(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(entries) => {
@@ -34,7 +34,7 @@ fn verdicts(value: &Value, found: &mut Vec<String>) {
 }
 
 #[test]
-fn a_recording_and_itself_are_the_same() {
+fn a_recording_equals_itself() {
     let sandbox = Sandbox::new();
     for name in ["mlp-cpu", "conv-cpu", "gan-cpu", "seq-cpu", "accumulation-cpu", "compiled-cpu"] {
         let recording = recording(name);
@@ -52,7 +52,7 @@ fn a_recording_and_itself_are_the_same() {
 }
 
 #[test]
-fn other_programs_differ() {
+fn different_programs_differ() {
     let sandbox = Sandbox::new();
     let (before, after) = (recording("mlp-cpu"), recording("conv-cpu"));
     let found = document(&sandbox.run(&["compare", &before, &after, "--json", "-"]).exits_with(0));
@@ -62,7 +62,7 @@ fn other_programs_differ() {
 }
 
 #[test]
-fn what_is_no_run_is_said() {
+fn invalid_runs_are_reported() {
     let sandbox = Sandbox::new();
     let run = |name: &str| sandbox.run(&["compare", name, &recording("mlp-cpu")]);
     run("gone").exits_with(2).says("file `gone` does not exist").says("HEAD~1");
@@ -88,7 +88,7 @@ fn what_is_no_run_is_said() {
     sandbox.run(&["compare"]).exits_with(0).prints("has not been profiled yet");
 }
 
-/// Profiles `train.py` of a sandbox; says whether this machine can.
+/// Profiles `train.py` of a sandbox. Returns false without torch.
 fn profile(sandbox: &Sandbox, text: &str) -> bool {
     let Some(python) = python_with_torch() else { return false };
     sandbox.write("train.py", text);
@@ -107,7 +107,7 @@ async fn runs_of_a_project_by_their_names() {
     }
     std::fs::rename(sandbox.project().join("profile.json"), sandbox.path("small.json"))
         .expect("moved");
-    // The layers are two hundred times as much work, and the file has a line more above.
+    // The layers do two hundred times the work, and the file has one more line at the top.
     let large = format!(
         "import os\n{}",
         TRAINS.replace("64, 128", "64, 8192").replace("128, 10", "8192, 512")
@@ -116,30 +116,30 @@ async fn runs_of_a_project_by_their_names() {
     assert!(profile(&sandbox, &large));
     let ended = sandbox.run(&["compare", "last~1", "last", "--json", "-"]).exits_with(0);
     let found = document(&ended);
-    // What time it takes is the machine's affair; what it holds is the program's.
+    // The time depends on the machine, the memory only on the program.
     assert_eq!(found["test"]["name"], "Mann-Whitney U", "{found}");
     assert!(found["time"]["ratio"].is_number() && found["throughput"]["ratio"].is_number());
     assert_eq!(found["peak"]["verdict"], "larger");
     let lines = found["lines"].as_array().expect("lines");
     let at = |line: u32| lines.iter().find(|row| row["line_before"] == line).expect("the line");
-    // Line 24 is `loss.backward()`; it was moved by one, and reads as it did.
+    // Line 24 is `loss.backward()`. It moved by one line and is unchanged.
     let backward = lines.iter().find(|row| row["line_after"] == 25).expect("the line after");
     assert_eq!((&backward["line_before"], &backward["is_changed"]), (&json!(24), &json!(false)));
-    // The layer's own line runs as it did before, and holds more.
+    // The layer's call is unchanged, and allocates more.
     assert_eq!((&at(12)["line_after"], &at(12)["is_changed"]), (&json!(13), &json!(false)));
     assert_eq!(at(12)["memory"]["verdict"], "larger", "{}", at(12));
-    // The line that makes it was edited in its place.
+    // The line that creates it was edited in place.
     let made = lines.iter().find(|row| row["line_after"] == 9).expect("the layer's definition");
     assert_eq!((&made["line_before"], &made["is_changed"]), (&json!(8), &json!(true)));
     let modules = found["modules"].as_array().expect("modules");
     let second = modules.iter().find(|row| row["path"] == "second").expect("the module");
     assert_eq!(second["memory"]["verdict"], "larger");
 
-    // A folder of the project has no runs of its own.
+    // A subfolder of the project shows the project's runs.
     std::fs::create_dir(sandbox.project().join("notes")).expect("a folder");
     sandbox.run(&["compare", "--project", "notes"]).exits_with(0).prints("last~1");
 
-    // The same from the document, by the number in the list, and on the page.
+    // The same by document, by number in the list, and as a page.
     let small = sandbox.path("small.json");
     let small = small.to_str().expect("a path");
     let again = document(&sandbox.run(&["compare", small, "--json", "-"]).exits_with(0));
@@ -149,10 +149,10 @@ async fn runs_of_a_project_by_their_names() {
     let numbers: Vec<&str> =
         listed.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).take(2).collect();
     let ended = sandbox.run(&["compare", numbers[1], numbers[0]]).exits_with(0);
-    // How many iterations are timed depends on how equal they are.
+    // The number of timed iterations depends on their variance.
     ended.prints("larger").prints("Mann-Whitney U over ");
 
-    // Nothing of the person's machine is kept.
+    // Nothing about the user's machine is stored.
     let state = sandbox.path("state");
     let folder = sandbox.project();
     let mut kept = 0;

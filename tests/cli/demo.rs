@@ -1,9 +1,9 @@
-//! `ridgeline demo`, in a user's folders of its own.
+//! `ridgeline demo`, in a sandbox.
 
 use crate::sandbox::{Sandbox, ended, python_with_torch};
 
 #[test]
-fn the_demo_shows_its_source_and_leaves_a_report() {
+fn the_demo_shows_its_source_and_writes_a_report() {
     let sandbox = Sandbox::new();
     let Some(python) = python_with_torch() else { return };
     let mut command = sandbox.ridgeline();
@@ -16,6 +16,6 @@ fn the_demo_shows_its_source_and_leaves_a_report() {
 }
 
 #[test]
-fn without_any_python_the_demo_says_what_it_needs() {
+fn the_demo_without_python_says_what_it_needs() {
     Sandbox::new().run_without_python(&["demo"]).exits_with(4).says("no Python");
 }

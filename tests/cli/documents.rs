@@ -1,13 +1,14 @@
-//! What the documentation names exists: files, commands with their options, targets of cargo, settings.
+//! Checks that what the documentation mentions exists: files, commands, options, cargo targets,
+//! settings.
 //!
-//! `analysis/tests/finding_pages.rs` holds the findings to their pages.
+//! `analysis/tests/finding_pages.rs` checks the pages of findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// Folders of the repository whose files are named by their paths from its root.
+/// Folders whose files are referenced by paths from the repository's root.
 const FOLDERS: [&str; 8] = [
     "analysis/",
     "demo-projects/",
@@ -18,7 +19,7 @@ const FOLDERS: [&str; 8] = [
     "tests/",
     ".ci/",
 ];
-/// Characters of a path, an option or a setting.
+/// Whether a character may be part of a path, an option or a setting.
 const NAME: [char; 4] = ['_', '-', '.', '/'];
 
 /// The documentation and the files with provenance, with their text.
@@ -57,7 +58,7 @@ fn files_of(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     paths.filter(named).collect()
 }
 
-/// Where a name begins in a text, and the name: what follows `start` without a break.
+/// Returns the names in a text that begin with `start`, which must not follow another name's character.
 fn names<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
     text.match_indices(start).filter_map(move |(at, _)| {
         let before = text[..at].chars().next_back();
@@ -78,7 +79,7 @@ fn shown(path: &Path) -> String {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn link_targets_exist() {
     let mut broken = Vec::new();
     for (path, text) in
         documents().iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "md"))
@@ -99,7 +100,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn files_are_there() {
+fn mentioned_files_exist() {
     let mut missing = BTreeSet::new();
     for (path, text) in documents() {
         for folder in FOLDERS {
@@ -120,7 +121,7 @@ fn files_are_there() {
 }
 
 #[test]
-fn targets_of_cargo_are_there() {
+fn mentioned_cargo_targets_exist() {
     let mut missing = BTreeSet::new();
     let folders = BTreeMap::from([
         ("ridgeline-analysis", "analysis"),
@@ -166,7 +167,7 @@ fn targets_of_cargo_are_there() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// The help of a command, or of `ridgeline` itself.
+/// Returns the help of a command, or of `ridgeline` itself.
 fn help(command: &[&str]) -> Option<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_ridgeline")).args(command).arg("--help").output();
     let output = output.expect("the binary starts");
@@ -174,7 +175,7 @@ fn help(command: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn commands_and_options_are_there() {
+fn mentioned_commands_and_options_exist() {
     let own = help(&[]).expect("a help");
     let listed = own.split("Commands:").nth(1).expect("commands");
     let commands: Vec<&str> = listed
@@ -210,7 +211,7 @@ fn commands_and_options_are_there() {
                 missing.insert(format!("{}: ridgeline {command}", shown(&path)));
                 continue;
             };
-            // What follows ` -- ` is the program's own.
+            // Arguments after ` -- ` belong to the program.
             for word in words.take_while(|word| *word != "--" && *word != "#") {
                 let option = word.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != '-');
                 let option = option.split('=').next().unwrap_or_default();
@@ -224,7 +225,7 @@ fn commands_and_options_are_there() {
 }
 
 #[test]
-fn settings_and_messages_are_there() {
+fn mentioned_settings_and_messages_exist() {
     let mut sources =
         std::fs::read_to_string(Path::new(ROOT).join("extension-vscode/package.json"))
             .expect("a text");
@@ -249,7 +250,7 @@ fn settings_and_messages_are_there() {
                         .any(|end| own.starts_with(end));
                 let is_setting =
                     own.chars().next().is_some_and(char::is_lowercase) && !own.contains('/');
-                // The rest of a setting's name is a key of its group.
+                // The rest of the setting's name is a key of its group.
                 let last = own.rsplit('.').next().unwrap_or_default();
                 let is_known =
                     sources.contains(name) || own.contains('.') && sources.contains(last);

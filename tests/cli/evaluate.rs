@@ -1,4 +1,4 @@
-//! `ridgeline evaluate`, on a folder of made-up measurements and on hostile ones.
+//! `ridgeline evaluate`, on synthetic and on hostile measurements.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::sandbox::{Ended, Sandbox, ended, python_with_torch, repository};
 
-/// What the tests' own `timm` has: models of one linear layer, and one name that it does not know.
+/// A stand-in for `timm`: models of one linear layer, and one unknown name.
 const TIMM: &str = r#"
 import torch
 
@@ -24,7 +24,7 @@ fn made_up() -> PathBuf {
     repository().join("tests/cli/ground-truth")
 }
 
-/// Runs with a Python that has torch and, where asked for, the tests' own `timm`.
+/// Runs with a Python that has torch and, optionally, the stand-in for `timm`.
 fn evaluate(sandbox: &Sandbox, python: &Path, timm: bool, arguments: &[&str]) -> Ended {
     let packages = sandbox.path("packages");
     if timm {
@@ -55,7 +55,7 @@ fn count(reasons: &Value, why: &str) -> u64 {
 }
 
 #[test]
-fn without_python_every_case_says_so() {
+fn every_case_reports_a_missing_python() {
     let sandbox = Sandbox::new();
     let folder = made_up();
     sandbox
@@ -68,7 +68,7 @@ fn without_python_every_case_says_so() {
 }
 
 #[test]
-fn each_question_is_answered_and_what_is_not_is_counted() {
+fn every_case_is_answered_or_counted_as_skipped() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let out = evaluate(&sandbox, python, true, &["--json", "-"]).exits_with(0).stdout;
@@ -80,14 +80,14 @@ fn each_question_is_answered_and_what_is_not_is_counted() {
     assert_eq!(ours["cases"], 3);
     assert_eq!(count(&known["not_answered"], "no operator list"), 1);
     assert!(known["not_answered"].to_string().contains("Unknown model (made_up_gone)"));
-    // made_up_new was measured on one of the two alone.
+    // made_up_new was measured on only one of the two.
     assert_eq!(count(&known["passed_over"], "no such row"), 1);
     let trivial = known["groups"][0]["trivial"].as_array().expect("trivial predictors");
     assert_eq!(trivial.len(), 3);
     for answer in trivial {
         assert_eq!(answer["errors"]["cases"], 3, "on the same cases: {answer}");
     }
-    // 936 / 1008 of 100, 2 * 200 and 300 ms, where 70, 160 and 210 were written down.
+    // 936 / 1008 of 100, 2 * 200 and 300 ms; the measurements are 70, 160 and 210.
     let bandwidth = |start: f64, answer: f64| start * 936.0 / 1008.0 / answer - 1.0;
     let mean = (bandwidth(100.0, 70.0) + bandwidth(400.0, 160.0) + bandwidth(300.0, 210.0)) / 3.0;
     let told = trivial[0]["errors"]["mean"].as_f64().expect("a number");
@@ -99,12 +99,12 @@ fn each_question_is_answered_and_what_is_not_is_counted() {
     assert_eq!(unseen["groups"][0]["ours"]["cases"], 1);
     assert_eq!(count(&unseen["passed_over"], "unheard-of-9999"), 1);
 
-    // One of each layout.
+    // One file of each layout.
     let training = question(&report, "training_without_gpu");
     assert_eq!(training["groups"][0]["ours"]["cases"], 2);
 
     let transformers = question(&report, "transformers");
-    // Inference, training, and the halves of training by themselves.
+    // Inference, training, and the forward and backward pass separately.
     assert_eq!(transformers["cases"].as_array().map(Vec::len), Some(4));
     assert!(
         transformers["cases"].as_array().expect("cases").iter().all(|case| {
@@ -120,7 +120,7 @@ fn each_question_is_answered_and_what_is_not_is_counted() {
     assert_eq!(compiled["groups"][0]["ours"]["cases"], 1);
     assert_eq!(count(&compiled["passed_over"], "no such row"), 1);
     assert_eq!(count(&compiled["not_answered"], "no operator list"), 1);
-    // Half of the images, which the trivial predictors know too: 35 where 35 was written down.
+    // Half of the images, which the trivial predictors also account for: 35, as measured.
     let unchanged = &compiled["groups"][0]["trivial"][0];
     assert_eq!(
         (&unchanged["name"], unchanged["errors"]["mean"].as_f64()),
@@ -129,7 +129,7 @@ fn each_question_is_answered_and_what_is_not_is_counted() {
 
     let turned = question(&report, "channels_last");
     assert_eq!(turned["groups"][0]["ours"]["cases"], 1);
-    // A model of one linear layer has nothing that could be turned.
+    // A model of one linear layer has nothing to convert.
     let row = &turned["cases"][0];
     let predicted = row["predicted_ms"]["value"].as_f64().expect("a number");
     assert!((predicted / 10.0 - 1.0).abs() < 0.2, "{row}");
@@ -140,7 +140,7 @@ fn each_question_is_answered_and_what_is_not_is_counted() {
 }
 
 #[test]
-fn the_same_seed_takes_the_same_cases() {
+fn the_same_seed_samples_the_same_cases() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let labels = |seed: &str| -> Vec<String> {
@@ -159,7 +159,7 @@ fn the_same_seed_takes_the_same_cases() {
 }
 
 #[test]
-fn without_timm_it_says_what_to_install_and_answers_the_rest() {
+fn missing_timm_is_reported_and_other_cases_still_run() {
     let Some(python) = python_with_torch() else { return };
     let has_timm = std::process::Command::new(python).args(["-c", "import timm"]).output();
     if has_timm.is_ok_and(|output| output.status.success()) {
@@ -175,7 +175,7 @@ fn without_timm_it_says_what_to_install_and_answers_the_rest() {
 }
 
 #[test]
-fn hostile_files_are_named_and_never_silent() {
+fn hostile_files_are_reported_by_name() {
     let sandbox = Sandbox::new();
     let header = "model,infer_img_size,infer_step_time,infer_batch_size\n";
     let rows = "a,32,nan,8\nb,32,-1,8\nc,32,inf,8\nd,0,1,8\ne,32,1,1e99\nhf-hub:x/y,32,1,8\n\
@@ -208,7 +208,7 @@ fn hostile_files_are_named_and_never_silent() {
 }
 
 #[test]
-fn a_folder_without_measurements_says_what_is_missing() {
+fn a_folder_without_measurements_is_reported() {
     let sandbox = Sandbox::new();
     let empty = sandbox.path("empty");
     std::fs::create_dir_all(&empty).expect("a folder");

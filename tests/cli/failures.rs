@@ -1,20 +1,20 @@
-//! Programs that cannot train, each in one way: the message names the cause and what to do
-//! (docs/failures.md). Libraries that a test cannot count on are stand-ins with the texts of the real ones.
+//! Programs that fail in different ways: the message names the cause and what to do
+//! (docs/failures.md). Libraries that may be missing are replaced by stand-ins with the real messages.
 
 use serde_json::Value;
 
 use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
 
-/// What the person reads, and the same as JSON.
+/// The text output, and the same as JSON.
 struct Told {
     text: String,
     failure: Value,
 }
 
-/// A project whose `train.py` fails.
+/// A project with a failing `train.py`.
 struct Program<'a> {
     files: &'a [(&'a str, &'a str)],
-    /// Of packages that are installed.
+    /// Files of installed packages.
     libraries: &'a [(&'a str, &'a str)],
     options: &'a [&'a str],
     environment: &'a [(&'a str, &'a str)],
@@ -22,7 +22,7 @@ struct Program<'a> {
 
 const NOTHING: Program = Program { files: &[], libraries: &[], options: &[], environment: &[] };
 
-/// Runs it. Nothing where this machine has no Python with torch.
+/// Runs it. Returns `None` without a Python with torch.
 fn told(train: &str, program: &Program) -> Option<Told> {
     let sandbox = Sandbox::new();
     let python = python_with_torch()?;
@@ -60,7 +60,7 @@ fn told(train: &str, program: &Program) -> Option<Told> {
 }
 
 impl Told {
-    /// Holds the cause, and the place: the line of the program that has `# here`.
+    /// Asserts the cause, and the location: the program's line with `# here`.
     #[track_caller]
     fn is(&self, cause: &str, place: Option<(&str, &str)>) -> &Told {
         let Told { text, failure } = self;
@@ -90,7 +90,7 @@ impl Told {
 }
 
 #[test]
-fn a_file_that_is_not_there() {
+fn missing_file() {
     let data = "def load():\n    return open('data/train.csv').read()  # here\n";
     let train = "import data\nprint('loading\\x1b[31m the data\\x1b[0m')\nprint('10%\\r20%')\ndata.load()\n";
     let program = Program { files: &[("data.py", data)], ..NOTHING };
@@ -104,7 +104,7 @@ fn a_file_that_is_not_there() {
 }
 
 #[test]
-fn a_file_that_is_in_another_folder() {
+fn file_in_another_folder() {
     let train = "open('configs/base.yaml')  # here\n";
     let program = Program { files: &[("examples/configs/base.yaml", "a: 1\n")], ..NOTHING };
     let Some(told) = told(train, &program) else { return };
@@ -114,14 +114,14 @@ fn a_file_that_is_in_another_folder() {
 }
 
 #[test]
-fn a_checkpoint_that_is_not_there() {
+fn missing_checkpoint() {
     let train = "import torch\ntorch.load('out/model.pt')  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("missing-checkpoint", Some(("train.py", train))).says("`out/model.pt`");
 }
 
 #[test]
-fn a_data_set_that_may_not_be_downloaded() {
+fn data_set_download_not_allowed() {
     // torchvision/datasets/mnist.py
     let library = "class MNIST:\n    def __init__(self, root, download=False):\n        \
                    raise RuntimeError('Dataset not found. You can use download=True to download it')\n";
@@ -133,14 +133,14 @@ fn a_data_set_that_may_not_be_downloaded() {
 }
 
 #[test]
-fn a_data_set_without_samples() {
+fn empty_data_set() {
     let train = "from torch.utils.data import DataLoader\nDataLoader([], shuffle=True)  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("empty-data-set", Some(("train.py", train))).says("num_samples=0");
 }
 
 #[test]
-fn a_command_that_is_not_there() {
+fn missing_command() {
     let train = "import subprocess\nsubprocess.run(['no-such-command', '--version'])  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("missing-command", Some(("train.py", train))).says("`no-such-command`");
@@ -152,7 +152,7 @@ const ARGPARSE: &str = "import argparse\nparser = argparse.ArgumentParser()\n\
                         parser.parse_args()  # here\n";
 
 #[test]
-fn an_argument_that_is_required() {
+fn missing_required_argument() {
     let Some(told) = told(ARGPARSE, &NOTHING) else { return };
     told.is("missing-argument", Some(("train.py", ARGPARSE)))
         .says("the program exited with code 2: the following arguments are required: --dataset")
@@ -161,7 +161,7 @@ fn an_argument_that_is_required() {
 }
 
 #[test]
-fn an_argument_that_is_unknown() {
+fn unknown_argument() {
     let options = ["--", "--dataset", "mnist", "--epochs", "many"];
     let Some(told) = told(ARGPARSE, &Program { options: &options, ..NOTHING }) else { return };
     told.is("wrong-argument", Some(("train.py", ARGPARSE)))
@@ -170,7 +170,7 @@ fn an_argument_that_is_unknown() {
 }
 
 #[test]
-fn an_option_that_click_misses() {
+fn missing_click_option() {
     let train = "try:\n    import click\nexcept ImportError:\n    raise SystemExit('no click')\n\
                  @click.command()\n@click.option('--data', required=True)\n\
                  def main(data):\n    pass\nmain()  # here\n";
@@ -185,7 +185,7 @@ fn an_option_that_click_misses() {
 }
 
 #[test]
-fn a_setting_of_hydra_that_is_left_open() {
+fn missing_hydra_setting() {
     // hydra/_internal/utils.py prints the exception and exits within its handler.
     let omegaconf = "class MissingMandatoryValue(Exception):\n    pass\n\
                      class Config:\n    def __getattr__(self, name):\n        \
@@ -207,7 +207,7 @@ fn a_setting_of_hydra_that_is_left_open() {
 const WITHOUT_GPU: [(&str, &str); 2] = [("CUDA_VISIBLE_DEVICES", ""), ("HIP_VISIBLE_DEVICES", "")];
 
 #[test]
-fn a_gpu_that_is_not_there() {
+fn missing_gpu() {
     let train = "import torch\nmodel = torch.nn.Linear(2, 2)\nmodel.to('cuda')  # here\n";
     let program = Program { environment: &WITHOUT_GPU, ..NOTHING };
     let Some(told) = told(train, &program) else { return };
@@ -217,7 +217,7 @@ fn a_gpu_that_is_not_there() {
 }
 
 #[test]
-fn a_gpu_that_is_asserted() {
+fn asserted_gpu() {
     let train = "import torch\nassert torch.cuda.is_available()  # here\n";
     let program = Program { environment: &WITHOUT_GPU, ..NOTHING };
     let Some(told) = told(train, &program) else { return };
@@ -225,7 +225,7 @@ fn a_gpu_that_is_asserted() {
 }
 
 #[test]
-fn a_gpu_that_our_own_option_hides() {
+fn gpu_hidden_by_our_own_option() {
     let train = "import torch\ntorch.zeros(1, device='cuda')  # here\n";
     let Some(told) = told(train, &Program { options: &["--device", "cpu"], ..NOTHING }) else {
         return;
@@ -234,7 +234,7 @@ fn a_gpu_that_our_own_option_hides() {
 }
 
 #[test]
-fn another_device_that_is_not_there() {
+fn missing_other_device() {
     let train = "import torch\nprint(torch.ones(2, device='mps'))  # here\n";
     if cfg!(target_os = "macos") {
         return;
@@ -244,7 +244,7 @@ fn another_device_that_is_not_there() {
 }
 
 #[test]
-fn a_host_that_cannot_be_reached() {
+fn unreachable_host() {
     let train = "import urllib.request\n\
                  urllib.request.urlopen('http://no-such-host.invalid/mnist.gz')  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
@@ -252,14 +252,14 @@ fn a_host_that_cannot_be_reached() {
 }
 
 #[test]
-fn a_server_that_does_not_listen() {
+fn connection_refused() {
     let train = "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9/')  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("server-absent", Some(("train.py", train)));
 }
 
 #[test]
-fn a_package_that_is_not_installed() {
+fn missing_package() {
     let train = "import osgeo  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("missing-package", Some(("train.py", train)))
@@ -269,8 +269,8 @@ fn a_package_that_is_not_installed() {
 }
 
 #[test]
-fn a_module_of_the_project_that_is_not_on_the_path() {
-    // An import by name alone: a written one extends the path by itself.
+fn project_module_not_on_the_path() {
+    // A dynamic import, because Ridgeline extends the path for static ones.
     let train = "import importlib\nimportlib.import_module('helpers')  # here\n";
     let program = Program { files: &[("src/helpers.py", "x = 1\n")], ..NOTHING };
     let Some(told) = told(train, &program) else { return };
@@ -280,7 +280,7 @@ fn a_module_of_the_project_that_is_not_on_the_path() {
 }
 
 #[test]
-fn a_tracker_without_a_login() {
+fn tracker_without_a_login() {
     // wandb/sdk/wandb_init.py and wandb/errors
     let library = "class UsageError(Exception):\n    pass\n\
                    UsageError.__module__ = 'wandb.errors'\n\
@@ -293,7 +293,7 @@ fn a_tracker_without_a_login() {
 }
 
 #[test]
-fn a_program_that_a_launcher_has_to_start() {
+fn program_that_needs_a_launcher() {
     let train = "import torch.distributed\ntorch.distributed.init_process_group('gloo')  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("no-launcher", Some(("train.py", train)))
@@ -301,14 +301,14 @@ fn a_program_that_a_launcher_has_to_start() {
 }
 
 #[test]
-fn a_program_that_reads_its_rank() {
+fn program_that_reads_its_rank() {
     let train = "import os\nos.environ['LOCAL_RANK']  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("no-launcher", Some(("train.py", train))).says("`LOCAL_RANK`");
 }
 
 #[test]
-fn a_port_that_another_process_has() {
+fn port_in_use() {
     let train = "import socket\nfirst = socket.socket()\nfirst.bind(('127.0.0.1', 0))\nfirst.listen()\n\
                  second = socket.socket()\nsecond.bind(first.getsockname())  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
@@ -316,7 +316,7 @@ fn a_port_that_another_process_has() {
 }
 
 #[test]
-fn a_checkpoint_with_more_than_weights() {
+fn checkpoint_with_more_than_weights() {
     let train = "import torch\nclass Config:\n    pass\n\
                  torch.save({'config': Config()}, '/tmp/ridgeline-config.pt')\n\
                  torch.load('/tmp/ridgeline-config.pt', weights_only=True)  # here\n";
@@ -325,7 +325,7 @@ fn a_checkpoint_with_more_than_weights() {
 }
 
 #[test]
-fn a_checkpoint_that_git_lfs_left_out() {
+fn git_lfs_pointer_instead_of_checkpoint() {
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
     let train = "import torch\ntorch.load('model.pt', weights_only=False)  # here\n";
     let program = Program { files: &[("model.pt", pointer)], ..NOTHING };
@@ -334,7 +334,7 @@ fn a_checkpoint_that_git_lfs_left_out() {
 }
 
 #[test]
-fn a_checkpoint_that_was_cut_short() {
+fn truncated_checkpoint() {
     let train = "import io, torch\nfile = io.BytesIO()\ntorch.save(torch.ones(1000), file)\n\
                  cut = io.BytesIO(file.getvalue()[:2000])\ntorch.load(cut)  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
@@ -342,16 +342,16 @@ fn a_checkpoint_that_was_cut_short() {
 }
 
 #[test]
-fn a_checkpoint_of_another_model() {
+fn checkpoint_of_another_model() {
     let train = "import torch\nstate = torch.nn.Linear(2, 2).state_dict()\n\
                  torch.nn.Linear(3, 2).load_state_dict(state)  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("other-checkpoint", Some(("train.py", train))).says("this Linear");
 }
 
-/// The line is the data set's, in a worker, and not that of the loop.
+/// The reported line is in the data set, in a worker, and not the loop's.
 #[test]
-fn a_worker_that_raises() {
+fn exception_in_a_worker() {
     let train = "import torch\nclass Data(torch.utils.data.Dataset):\n    \
                  def __len__(self):\n        return 8\n    \
                  def __getitem__(self, index):\n        \
@@ -363,7 +363,7 @@ fn a_worker_that_raises() {
 }
 
 #[test]
-fn a_worker_that_ends() {
+fn worker_that_exits() {
     let train = "import os, torch\nclass Data(torch.utils.data.Dataset):\n    \
                  def __len__(self):\n        return 8\n    \
                  def __getitem__(self, index):\n        os._exit(3)\n\
@@ -373,7 +373,7 @@ fn a_worker_that_ends() {
 }
 
 #[test]
-fn a_script_that_starts_processes_whenever_it_is_imported() {
+fn script_that_starts_processes_on_import() {
     let train = "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n\
                  data = TensorDataset(torch.ones(8, 2))\n\
                  loader = DataLoader(data, num_workers=1, multiprocessing_context='spawn')\n\
@@ -383,7 +383,7 @@ fn a_script_that_starts_processes_whenever_it_is_imported() {
 }
 
 #[test]
-fn a_function_that_no_spawned_process_can_get() {
+fn unpicklable_function() {
     let train = "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n\
                  if __name__ == '__main__':\n    \
                  data = TensorDataset(torch.ones(8, 2))\n    \
@@ -394,7 +394,7 @@ fn a_function_that_no_spawned_process_can_get() {
 }
 
 #[test]
-fn a_name_that_the_installed_version_does_not_have() {
+fn name_missing_in_the_installed_version() {
     let train = "from torch import no_such_name  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("package-version", Some(("train.py", train))).says("does not have this name");
@@ -408,7 +408,7 @@ fn a_name_that_the_installed_version_does_not_have() {
 }
 
 #[test]
-fn a_line_of_a_newer_python() {
+fn syntax_of_a_newer_python() {
     let Some(python) = python_with_torch() else { return };
     let version = std::process::Command::new(python).arg("--version").output().expect("it runs");
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
@@ -422,21 +422,21 @@ fn a_line_of_a_newer_python() {
 }
 
 #[test]
-fn a_line_of_python_2() {
+fn syntax_of_python_2() {
     let train = "import torch\nprint 'epoch', 1  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("python-2", Some(("train.py", train)));
 }
 
 #[test]
-fn a_question_that_nobody_answers() {
+fn input_prompt_without_an_answer() {
     let train = "answer = input('Overwrite the run? ')  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("standard-input", Some(("train.py", train))).says("Overwrite the run?");
 }
 
 #[test]
-fn a_variable_that_is_not_set() {
+fn unset_environment_variable() {
     let train = "import os\nfolder = os.environ['RIDGELINE_NO_SUCH_FOLDER']  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     told.is("missing-variable", Some(("train.py", train)))
@@ -445,16 +445,16 @@ fn a_variable_that_is_not_set() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_file_that_the_run_may_not_write() {
+fn unwritable_file() {
     let train = "import torch\nopen('run.log', 'w')  # here\n";
     let program = Program { options: &["--side-effects", "deny"], ..NOTHING };
     let Some(told) = told(train, &program) else { return };
     told.is("write-denied", Some(("train.py", train))).says("`keep_writes`");
 }
 
-/// An error of the program's own has no cause but the one that it names.
+/// An error raised by the program itself has no other cause.
 #[test]
-fn shapes_that_do_not_fit_need_no_advice() {
+fn shape_mismatches_need_no_advice() {
     let train = "import torch\nnet = torch.nn.Linear(4, 2)\nprint('begins')\nnet(torch.ones(2, 3))  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     assert!(told.failure["advice"].is_null(), "{}", told.failure);
@@ -463,7 +463,7 @@ fn shapes_that_do_not_fit_need_no_advice() {
 }
 
 #[test]
-fn a_program_that_exits_with_a_message() {
+fn exit_with_a_message() {
     let train = "import sys\nprint('reading')\nsys.exit('no images in data/')  # here\n";
     let Some(told) = told(train, &NOTHING) else { return };
     assert!(told.failure["advice"].is_null(), "{}", told.failure);
@@ -472,7 +472,7 @@ fn a_program_that_exits_with_a_message() {
 }
 
 #[test]
-fn a_program_that_exits_without_a_word() {
+fn exit_without_a_message() {
     let train = "import sys\nprint('nothing to do')\nsys.exit(0)\n";
     let Some(told) = told(train, &NOTHING) else { return };
     assert_eq!(told.failure["kind"], "short");
@@ -494,7 +494,7 @@ fn a_crash_shows_what_was_printed() {
     }
 }
 
-/// A limit names its option, and what the program was doing.
+/// A timeout names its option, and what the program was doing.
 #[cfg(target_os = "linux")]
 mod limits {
     use super::{NOTHING, Program, Told, told};
@@ -545,7 +545,7 @@ mod limits {
     }
 }
 
-/// Nothing of the machine's folders is in the JSON.
+/// The JSON contains no path of this machine.
 #[test]
 fn the_json_names_no_folder_of_the_machine() {
     let train = "import os\nprint('in', os.getcwd())\nprint(os.path.abspath('data/a.bin'))\n\

@@ -1,11 +1,11 @@
-//! Strings for people use the words of the field: none has a word of `tests/language/refused.tsv`.
+//! User-visible strings use standard terms: none contains a word of `tests/language/refused.tsv`.
 
 use std::process::Command;
 
 use crate::sandbox::repository;
 
 #[test]
-fn strings_for_people_have_no_refused_words() {
+fn user_visible_strings_have_no_refused_words() {
     let python = std::env::var_os("RIDGELINE_TEST_PYTHON").unwrap_or_else(|| "python3".into());
     let listing = repository().join("tests/language/listing");
     let checked = match Command::new(&python).arg(listing).arg("--check").output() {

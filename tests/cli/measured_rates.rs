@@ -1,4 +1,4 @@
-//! `ridgeline doctor --measure` on the simulated CUDA device, and what uses the rates that it leaves.
+//! `ridgeline doctor --measure` on the simulated CUDA device, and the commands that use its rates.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ for step in range(20):
     optimizer.step()
 ";
 
-/// `ridgeline` on the simulated device; says so where this machine cannot build it.
+/// Returns `ridgeline` on the simulated device. Prints a message if the device cannot be built.
 fn simulated(sandbox: &Sandbox, python: &Path) -> Option<impl Fn(&[&str]) -> Command> {
     let run = repository().join("tests/gpu/simulated/run");
     let tried = Command::new(&run).arg("--python").arg(python).arg("true").output();
@@ -40,7 +40,7 @@ fn simulated(sandbox: &Sandbox, python: &Path) -> Option<impl Fn(&[&str]) -> Com
     Some(move |arguments: &[&str]| {
         let mut command = Command::new(&run);
         command.arg("--python").arg(&python).arg(&program).args(arguments).current_dir(&folder);
-        // Device memory is main memory here.
+        // The simulated device memory is main memory.
         command.env("SIMGPU", "h100").env("SIMGPU_MEMORY_MB", "2048");
         for (key, value) in &variables {
             match value {
@@ -52,7 +52,7 @@ fn simulated(sandbox: &Sandbox, python: &Path) -> Option<impl Fn(&[&str]) -> Com
     })
 }
 
-/// The measurements in the cache, as text.
+/// Returns the measurements in the cache as text.
 fn kept(sandbox: &Sandbox) -> Vec<String> {
     let files = std::fs::read_dir(sandbox.path("cache").join("gpu-rates"));
     let files = files.into_iter().flatten().flatten();
@@ -69,7 +69,7 @@ fn has_note(document: &Value, part: &str) -> bool {
 }
 
 #[test]
-fn measured_rates_are_kept_and_used() {
+fn measured_rates_are_stored_and_used() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let Some(ridgeline) = simulated(&sandbox, python) else { return };
@@ -93,7 +93,7 @@ fn measured_rates_are_kept_and_used() {
         .prints("BF16")
         .prints("launch");
 
-    // The cache has the rates of one simulated GPU, and nothing that names this machine or its person.
+    // The cache has the rates of one simulated GPU, and nothing that identifies machine or user.
     let [file] = &kept(&sandbox)[..] else { panic!("{:?}", kept(&sandbox)) };
     let document: Value = serde_json::from_str(file).expect("JSON");
     assert_eq!(document["device"]["name"], "NVIDIA H100 80GB HBM3");
@@ -101,7 +101,7 @@ fn measured_rates_are_kept_and_used() {
     assert!(document["ceilings"]["copy_bandwidth"]["median"].as_f64().expect("a rate") > 1e11);
     assert!(!file.contains('/') && !file.contains(python), "{file}");
 
-    // After: the measurement, and everything says so.
+    // After: the measurement, and all commands report it.
     ended(&mut ridgeline(&["profile", script, "--python", python, "--json", json])).exits_with(0);
     let after = read(&out);
     schema::holds(&after, "profile");
@@ -117,15 +117,15 @@ fn measured_rates_are_kept_and_used() {
         "{predicted}"
     );
 
-    // The simulation's rates are its own: without it, this machine has none.
+    // The rates belong to the simulated device: without it, this machine has none.
     let doctor = ended(sandbox.ridgeline().args(["doctor", "--python", python]));
     assert!(!doctor.stdout.contains("rates: measured"), "{}", doctor.stdout);
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_not_measured() {
+fn a_missing_gpu_is_not_measured() {
     let ended = Sandbox::new().run_without_python(&["doctor", "--measure"]);
-    // A machine of a developer may have one.
+    // A developer's machine may have a GPU.
     if !ended.stdout.contains("none: training runs on the CPU") {
         println!("skipped: this machine has a GPU");
         return;

@@ -1,4 +1,4 @@
-//! Drives the built `ridgeline` from outside, as a person at a terminal or a script does.
+//! Tests of the built `ridgeline` command line.
 
 mod analyze;
 mod annotate;

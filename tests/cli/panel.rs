@@ -1,4 +1,4 @@
-//! `ridgeline panel`, asked as a page asks it.
+//! `ridgeline panel`, with the requests of its page.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::sandbox::{Sandbox, repository};
 use ridgeline_test_client::http::Panel;
 
-/// A panel that is served, and its process, which ends with it.
+/// A served panel and its process, which ends when this is dropped.
 pub(super) struct Served {
     pub panel: Panel,
     process: Child,
@@ -32,7 +32,7 @@ impl Served {
         Served { panel: Panel::at(line.trim_end()), process }
     }
 
-    /// Presses Ctrl-C; gives the exit code.
+    /// Sends Ctrl-C and returns the exit code.
     #[cfg(unix)]
     fn interrupted(mut self) -> Option<i32> {
         use rustix::process::{Pid, Signal, kill_process};
@@ -44,7 +44,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may already have exited.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -71,7 +71,7 @@ async fn a_recording_is_shown() {
     let mut events = served.panel.listen().await;
     let status: Value = serde_json::from_str(&events.wait_for("status").await).expect("JSON");
     assert_eq!(status, document["status"]);
-    // Where there is no editor, nothing is moved and nothing runs.
+    // Without an editor, nothing is opened and nothing runs.
     let line = json!({"workspace": 0, "file": 0, "line": 1});
     let profile = json!({"workspace": 0, "command": "profile"});
     for (path, body) in
@@ -104,7 +104,7 @@ async fn it_ends_when_it_is_interrupted() {
     let mut events = panel.listen().await;
     events.wait_for("status").await;
     assert_eq!(served.interrupted(), Some(0));
-    // What was on its way may still come; then the stream ends, as the process has.
+    // Pending events may still arrive. Then the stream ends, because the process has exited.
     events.end().await;
     assert!(tokio::net::TcpStream::connect(&panel.authority).await.is_err());
 }
@@ -119,7 +119,7 @@ async fn a_project_without_a_recording_waits_for_one() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said() {
+fn invalid_recordings_are_rejected() {
     let sandbox = Sandbox::new();
     sandbox.run(&["panel", "nowhere"]).exits_with(1).says("nowhere");
     let broken = sandbox.write("broken.json", "not that of a trace");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::sandbox::{Ended, Sandbox, python_with_torch, repository, shared_traces};
 
-/// A V100 runs ten large copies, which the host asks for at once and waits for: bound by memory.
+/// A V100 runs ten large copies. The host launches all of them and waits: memory-bound.
 fn copies() -> String {
     let mut events = vec![json!({"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1",
                                  "pid": 1, "tid": 1, "ts": 0, "dur": 10_000})];
@@ -51,7 +51,7 @@ fn rows(ended: &Ended) -> Vec<Value> {
 }
 
 #[test]
-fn what_is_bound_by_memory_goes_by_bandwidth() {
+fn memory_bound_time_scales_with_bandwidth() {
     let sandbox = with_copies();
     let ended = predict(&sandbox, &["--gpu", "a100-sxm4-40gb", "--json", "-"]).exits_with(0);
     let rows = rows(&ended);
@@ -59,21 +59,21 @@ fn what_is_bound_by_memory_goes_by_bandwidth() {
         let row = rows.iter().find(|row| row["name"] == name).expect(name);
         row["time_ns"]["value"].as_f64().expect("a time")
     };
-    // The one that it ran on stands beside those that were asked for.
+    // The recorded GPU is listed next to the requested ones.
     assert_eq!(rows.len(), 2);
     let ratio = time("V100-SXM2-16GB") / time("A100-SXM4-40GB");
     assert!((ratio / (1555.0 / 900.0) - 1.0).abs() < 0.1, "{ratio}");
 }
 
 #[test]
-fn a_table_of_all() {
+fn table_of_all_devices() {
     let sandbox = with_copies();
     let ended = predict(&sandbox, &[]).exits_with(0);
     ended.prints("V100-SXM2-16GB (here)").prints("~ = predicted, scaled from the kernels");
 }
 
 #[test]
-fn names_that_nobody_knows_offer_others() {
+fn unknown_names_get_suggestions() {
     let sandbox = with_copies();
     predict(&sandbox, &["--gpu", "RTX 4091"]).exits_with(2).says("RTX4090");
     predict(&sandbox, &["--gpu", "A100"]).exits_with(0).prints("A100-PCIe-80GB");
@@ -81,7 +81,7 @@ fn names_that_nobody_knows_offer_others() {
 }
 
 #[test]
-fn a_gpu_and_a_price_of_ones_own() {
+fn custom_gpu_and_price() {
     let sandbox = with_copies();
     let ours = "name = \"Ours\"\narchitecture = \"9.0\"\nmultiprocessors = 100\nmemory_gb = 96\n\
                 bandwidth_gb_per_s = 1800\nfp32_tflops = 50\n";
@@ -99,7 +99,7 @@ fn a_gpu_and_a_price_of_ones_own() {
 }
 
 #[test]
-fn what_cannot_be_predicted_says_why() {
+fn failed_predictions_give_the_reason() {
     let sandbox = with_copies();
     let ended = predict(&sandbox, &["--batch-size", "8"]).exits_with(2);
     ended.says("its batch size is fixed");
@@ -124,7 +124,7 @@ fn real_traces() {
 }
 
 #[test]
-fn a_program_that_runs_on_tensors_that_hold_nothing() {
+fn a_program_on_fake_tensors() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let demo = repository().join("demo-projects/gpt");
@@ -138,7 +138,7 @@ fn a_program_that_runs_on_tensors_that_hold_nothing() {
 }
 
 #[test]
-fn other_batch_sizes_of_a_script_whose_file_stays() {
+fn other_batch_sizes_leave_the_script_unchanged() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let demo = repository().join("demo-projects/ncf");
@@ -164,7 +164,7 @@ fn other_batch_sizes_of_a_script_whose_file_stays() {
         assert_eq!(sizes, [64, 128]);
     }
     assert_eq!(std::fs::read(sandbox.project().join("train.py")).expect("the script"), before);
-    // What these runs left is no measurement of the project.
+    // These runs left no measurement in the project's history.
     sandbox.run(&["report"]).exits_with(3).says("has not been profiled yet");
     sandbox.write("train.py", "import torch\nfor i in range(10):\n    pass\n");
     let ended = sandbox.run(&[&arguments[..], &["--batch-size", "64"]].concat());
@@ -172,7 +172,7 @@ fn other_batch_sizes_of_a_script_whose_file_stays() {
 }
 
 #[test]
-fn a_program_that_runs_on_a_cpu() {
+fn a_program_on_a_cpu() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let demo = repository().join("demo-projects/ncf");
@@ -188,7 +188,7 @@ fn a_program_that_runs_on_a_cpu() {
     assert!(rows(&ended).iter().all(|row| row["fits"] == true));
 }
 
-/// A small model is held up by launches on every GPU, and that stands before the table.
+/// A small model is overhead-bound on every GPU, which is reported above the table.
 #[test]
 fn a_program_that_is_overhead_bound_everywhere() {
     let Some(python) = python_with_torch() else { return };

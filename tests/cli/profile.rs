@@ -1,4 +1,4 @@
-//! `ridgeline profile`, on good days and bad ones. These need a Python with torch.
+//! `ridgeline profile`, with programs that train and programs that fail. Needs a Python with torch.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
 
 const TRAINS: &str = include_str!("scripts/train.py");
 
-/// Profiles a script of a project that has nothing else; `None` where this machine has no torch.
+/// Profiles a script in an otherwise empty project. Returns `None` without torch.
 fn profile(sandbox: &Sandbox, script: &str, more: &[&str]) -> Option<Ended> {
     let python = python_with_torch()?;
     sandbox.write("train.py", script);
@@ -16,7 +16,7 @@ fn profile(sandbox: &Sandbox, script: &str, more: &[&str]) -> Option<Ended> {
     Some(ended(&mut command))
 }
 
-/// A training loop, with these lines in its body.
+/// Returns a training loop with these lines in its body.
 fn loop_with(body: &str) -> String {
     format!(
         "import os, sys, torch\n\
@@ -43,8 +43,8 @@ fn without_a_fork() {
 }
 
 #[test]
-fn variables_of_the_configuration_are_there_before_the_program() {
-    // OpenMP reads its variable when it is loaded, which is before the program begins.
+fn configured_variables_are_set_before_the_program_starts() {
+    // OpenMP reads its variable when it is loaded, before the program starts.
     let sandbox = Sandbox::new();
     sandbox.write("ridgeline.toml", "[environment]\nOMP_NUM_THREADS = \"1\"\n");
     let script = loop_with("assert torch.get_num_threads() == 1, torch.get_num_threads()");
@@ -52,7 +52,7 @@ fn variables_of_the_configuration_are_there_before_the_program() {
     ended.exits_with(0);
 }
 
-/// What `profile --json` says of a script, and of it again on the terminal.
+/// Returns the JSON profile of a script, and its terminal output.
 fn document(script: &str) -> Option<Value> {
     let sandbox = Sandbox::new();
     let json = profile(&sandbox, script, &["--json", "-"])?.exits_with(0).stdout;
@@ -167,7 +167,7 @@ fn lines_and_a_report_for_people() {
     ended.exits_with(0).prints("loss.backward()").prints("report.html");
     let page = std::fs::read_to_string(report).expect("the report");
     assert!(page.contains("<html") && page.contains("train.py"));
-    // The same profile can be had again without running anything.
+    // The same profile can be shown again without a run.
     let recordings = sandbox.path("cache").join("recordings");
     let of_project = std::fs::read_dir(recordings).expect("recordings").flatten().next();
     let recording = std::fs::read_dir(of_project.expect("the project's").path())
@@ -196,7 +196,7 @@ fn lines_and_a_report_for_people() {
 }
 
 #[test]
-fn what_the_program_prints_stays_out() {
+fn program_output_is_not_mixed_in() {
     let sandbox = Sandbox::new();
     let prints = loop_with("print('\\x1b[31mnoise'); os.write(1, b'\\xff\\xfenoise\\n')");
     let Some(ended) = profile(&sandbox, &prints, &["--json", "-"]) else { return };
@@ -241,7 +241,7 @@ fn an_exit_is_shown() {
 }
 
 #[test]
-fn a_mistake_in_the_syntax_is_shown_at_its_line() {
+fn a_syntax_error_is_shown_at_its_line() {
     let sandbox = Sandbox::new();
     let Some(ended) = profile(&sandbox, "import torch\nx = = 1\n", &[]) else { return };
     ended.exits_with(1).says("train.py:2: SyntaxError");
@@ -286,7 +286,7 @@ fn a_provider_file() {
 }
 
 #[test]
-fn the_configuration_names_everything() {
+fn everything_can_be_configured() {
     let sandbox = Sandbox::new();
     let Some(python) = python_with_torch() else { return };
     let wants = format!(
@@ -338,7 +338,7 @@ fn an_interrupt_ends_everything() {
     );
     sandbox.write("train.py", sleeps);
     let mut command = sandbox.ridgeline();
-    // It has to write where this test can read.
+    // It must write where this test can read.
     command.args(["profile", "train.py", "--side-effects", "allow", "--python"]).arg(python);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let program = loop {
@@ -352,7 +352,7 @@ fn an_interrupt_ends_everything() {
     assert!(sent.expect("kill starts").success());
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(130));
-    // The program ends soon after: waited for, not timed.
+    // The program ends soon afterwards. Wait for it instead of sleeping.
     while std::process::Command::new("kill")
         .args(["-0", &program.to_string()])
         .stderr(Stdio::null())
@@ -364,7 +364,7 @@ fn an_interrupt_ends_everything() {
     }
 }
 
-/// A project with a checkpoint of long training, and a loop that overwrites it before it begins.
+/// A project with an existing checkpoint, and a program that overwrites it before its loop.
 fn with_checkpoint(sandbox: &Sandbox) -> (std::path::PathBuf, String) {
     let checkpoint = sandbox.write("out/model.pt", "of weeks of training");
     let script = loop_with("").replace(
@@ -398,10 +398,10 @@ fn a_run_does_not_overwrite_a_checkpoint() {
 
 #[cfg(unix)]
 #[test]
-fn side_effects_are_what_the_person_says() {
+fn side_effects_follow_the_setting() {
     let sandbox = Sandbox::new();
     let (checkpoint, script) = with_checkpoint(&sandbox);
-    // The command line stands before the configuration.
+    // The command line overrides the configuration.
     sandbox.write("ridgeline.toml", "side_effects = \"allow\"\n");
     let Some(ended) = profile(&sandbox, &script, &["--side-effects", "deny"]) else { return };
     ended.exits_with(1);
@@ -415,7 +415,7 @@ fn side_effects_are_what_the_person_says() {
 
 #[cfg(unix)]
 #[test]
-fn a_program_that_fails_does_not_overwrite_either() {
+fn a_failing_program_does_not_overwrite_a_checkpoint() {
     let sandbox = Sandbox::new();
     let (checkpoint, script) = with_checkpoint(&sandbox);
     let script = script.replace("for step", "1 / 0\nfor step");
@@ -424,7 +424,7 @@ fn a_program_that_fails_does_not_overwrite_either() {
     assert_eq!(std::fs::read_to_string(&checkpoint).expect("it is there"), "of weeks of training");
 }
 
-/// A loop that leaves anomaly detection on, at the line of `set_detect_anomaly`.
+/// A loop that leaves anomaly detection on. The finding is at the line of `set_detect_anomaly`.
 const ANOMALY: &str = "\
 import torch
 torch.autograd.set_detect_anomaly(True)
@@ -436,7 +436,7 @@ for step in range(100):
     optimizer.step()
 ";
 
-/// The findings of a rule in what `--json` writes.
+/// Returns a rule's findings in a JSON profile.
 fn found(ended: &Ended, rule: &str) -> Vec<Value> {
     let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
     schema::holds(&json, "profile");
@@ -445,7 +445,7 @@ fn found(ended: &Ended, rule: &str) -> Vec<Value> {
 }
 
 #[test]
-fn what_was_found_is_told_until_it_is_silenced() {
+fn findings_are_reported_until_silenced() {
     let sandbox = Sandbox::new();
     let Some(ended) = profile(&sandbox, ANOMALY, &["--json", "-"]) else { return };
     let ended = ended.exits_with(0);

@@ -1,4 +1,4 @@
-//! `ridgeline profile` of programs with many ranks, through real launchers. These need a Python with
+//! `ridgeline profile` of programs with several ranks, through real launchers. Needs a Python with
 //! torch.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cli::schema;
 use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
 
-/// Two ranks with gloo, of which the second computes more; `{body}` is what else a step does.
+/// Two ranks with gloo; the second one computes more. `{body}` is additional code of a step.
 const TRAINS: &str = r#"
 import os, sys, torch
 import torch.distributed as dist
@@ -37,7 +37,7 @@ fn run(sandbox: &Sandbox, subcommand: &str, body: &str, more: &[&str]) -> Option
     Some(ended(&mut command))
 }
 
-/// The document with its two ranks.
+/// Returns the document and checks its two ranks.
 #[track_caller]
 fn two_ranks(ended: Ended) -> Value {
     let json = ended.exits_with(0).stdout;
@@ -63,13 +63,13 @@ fn two_ranks(ended: Ended) -> Value {
 }
 
 #[test]
-fn every_rank_is_told_of() {
+fn every_rank_is_reported() {
     let sandbox = Sandbox::new();
     let Some(ended) = profile(&sandbox, "", &["--launcher", LAUNCHER, "--json", "-"]) else {
         return;
     };
     two_ranks(ended);
-    // What was recorded tells the same later.
+    // The recording gives the same result later.
     let folders = std::fs::read_dir(sandbox.path("cache").join("recordings")).expect("recordings");
     let project = folders.flatten().next().expect("the project").path();
     let recording = std::fs::read_dir(project).expect("it").flatten().next().expect("one").path();
@@ -79,7 +79,7 @@ fn every_rank_is_told_of() {
 }
 
 #[test]
-fn the_configuration_names_the_launcher() {
+fn the_launcher_can_be_configured() {
     let sandbox = Sandbox::new();
     let words: Vec<String> = LAUNCHER.split(' ').map(|word| format!("{word:?}")).collect();
     sandbox.write("ridgeline.toml", format!("launcher = [{}]\n", words.join(", ")));
@@ -89,7 +89,7 @@ fn the_configuration_names_the_launcher() {
     assert!(ended.stdout.contains("  rank 1 "), "{}", ended.stdout);
 }
 
-/// Of a check, which is asked for JSON: how each question was answered, and what was found.
+/// Runs a check with JSON output. Returns the status of each check, and the document.
 fn check(sandbox: &Sandbox, body: &str, more: &[&str]) -> Option<(Ended, Vec<String>, Value)> {
     let launched = ["--launcher", LAUNCHER, "--format", "json"];
     let ended = run(sandbox, "check", body, &[&launched[..], more].concat())?;
@@ -101,7 +101,7 @@ fn check(sandbox: &Sandbox, body: &str, more: &[&str]) -> Option<(Ended, Vec<Str
 }
 
 #[test]
-fn a_check_counts_what_is_found_between_ranks() {
+fn a_check_counts_findings_between_ranks() {
     let sandbox = Sandbox::new();
     let alone = "if dist.get_rank() == 1:\n        __import__('time').sleep(0.05)";
     let asked = ["--max-findings", "warning/0", "--write-baseline", "baseline.json"];
@@ -116,7 +116,7 @@ fn a_check_counts_what_is_found_between_ranks() {
         (&"train.py".into(), &14.into())
     );
 
-    // Without it the same two ranks are faster than they were, and hold as much.
+    // Without it, the same two ranks are faster and use the same memory.
     let (ended, told, _) =
         check(&sandbox, "", &["--baseline", "baseline.json"]).expect("the Python that was there");
     ended.exits_with(0);
@@ -139,7 +139,7 @@ fn the_rank_that_fails_is_named_with_its_line() {
 }
 
 #[test]
-fn a_rank_that_is_gone_is_named() {
+fn a_killed_rank_is_named() {
     let sandbox = Sandbox::new();
     let body = "dist.get_rank() == 1 and step == 2 and os._exit(3)";
     let Some(ended) = profile(&sandbox, body, &["--launcher", LAUNCHER]) else { return };
@@ -147,13 +147,13 @@ fn a_rank_that_is_gone_is_named() {
     assert!(ended.stderr.contains("rank 1 was stopped in stage"), "{}", ended.stderr);
 }
 
-/// As `ssh HOST WORDS...` does it: a shell there, with an environment and a folder of its own.
+/// Imitates `ssh HOST WORDS...`: a shell with its own environment and folder.
 const SSH: &str = "#!/bin/sh\n[ \"$1\" = 127.0.0.2 ] || exit 255\nshift\ncd /\n\
                    exec env -i PATH=/usr/bin:/bin HOME=/ sh -c \"$*\"\n";
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_tree_on_another_machine() {
+fn a_launcher_on_another_machine() {
     use std::os::unix::fs::PermissionsExt as _;
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
@@ -188,7 +188,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn a_launcher_that_makes_no_sense() {
+fn an_invalid_launcher() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", "");
     let run = |launcher: &str| sandbox.run(&["profile", "train.py", "--launcher", launcher]);

@@ -1,4 +1,4 @@
-//! `predict` and `whatif` use the newest profile where running the program would measure the same.
+//! `predict` and `whatif` reuse the newest profile if running the program would measure the same.
 
 use crate::sandbox::{Ended, Sandbox, python_with_torch};
 
@@ -12,7 +12,7 @@ const TRAIN: &str = "import torch\n\
     \x20   optimizer.step()\n";
 const REUSED: &str = "nothing has changed since";
 
-/// A project that was profiled.
+/// A profiled project.
 struct Profiled {
     sandbox: Sandbox,
     python: String,
@@ -36,7 +36,7 @@ impl Profiled {
 }
 
 #[test]
-fn what_did_not_change_is_not_run_again() {
+fn unchanged_programs_are_not_run_again() {
     let Some(project) = Profiled::new() else { return };
     let ended = project.run("predict", &["--gpu", "a100-sxm4-40gb"]).exits_with(0);
     assert!(ended.stderr.contains(REUSED), "{}", ended.stderr);
@@ -47,7 +47,7 @@ fn what_did_not_change_is_not_run_again() {
 }
 
 #[test]
-fn another_text_argument_or_configuration_is_run() {
+fn changed_text_arguments_or_configuration_are_run() {
     let Some(project) = Profiled::new() else { return };
     let is_run = |arguments: &[&str]| {
         let all = [&["--gpu", "a100-sxm4-40gb"], arguments].concat();

@@ -1,11 +1,11 @@
-//! Holds what `--json` writes to the published schemas.
+//! Checks the output of `--json` against the published schemas.
 
 use serde_json::Value;
 
 use crate::sandbox::repository;
 
-/// Holds a document to `docs/schema/NAME.schema.json`: every key that is written is described, every
-/// key that is required is written, and every value is of a type that is named.
+/// Checks a document against `docs/schema/NAME.schema.json`: every written key is described, every
+/// required key is written, and every value has a listed type.
 #[track_caller]
 pub(super) fn holds(document: &Value, name: &str) {
     let file = repository().join("docs/schema").join(format!("{name}.schema.json"));

@@ -1,4 +1,4 @@
-//! Exit codes and messages that need neither a trace nor a Python.
+//! Exit codes and messages of commands without a trace or a Python.
 
 use crate::sandbox::{Sandbox, ended, python_with_torch};
 
@@ -47,7 +47,7 @@ fn several_scripts_are_listed() {
 }
 
 #[test]
-fn a_wrong_configuration_says_file_and_line() {
+fn configuration_errors_give_file_and_line() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
     sandbox.write("ridgeline.toml", "\nscrpt = 'train.py'\n");
@@ -59,14 +59,14 @@ fn a_wrong_configuration_says_file_and_line() {
 }
 
 #[test]
-fn no_python_says_what_to_do() {
+fn a_missing_python_gives_advice() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
     sandbox.run_without_python(&["profile", "."]).exits_with(4).says("ridgeline setup");
 }
 
 #[test]
-fn doctor_reports_without_anything() {
+fn doctor_works_without_python() {
     let ended = Sandbox::new().run_without_python(&["doctor"]).exits_with(4);
     for word in ["Python", "Cores", "CUDA driver", "Next steps"] {
         assert!(ended.stdout.contains(word), "{word} in:\n{}", ended.stdout);
@@ -74,7 +74,7 @@ fn doctor_reports_without_anything() {
 }
 
 #[test]
-fn doctor_starts_the_agent_only_if_asked() {
+fn doctor_starts_the_agent_only_on_request() {
     let Some(python) = python_with_torch() else { return };
     for (arguments, agent) in
         [(&["doctor"][..], "--full starts it"), (&["doctor", "--full"], "Sandbox")]
@@ -85,9 +85,9 @@ fn doctor_starts_the_agent_only_if_asked() {
     }
 }
 
-/// What cannot be written is refused before anything runs: even the Python is not looked for.
+/// An unwritable output file is an error before anything runs: not even Python is searched for.
 #[test]
-fn files_that_cannot_be_written_are_refused_first() {
+fn unwritable_files_are_rejected_first() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
     sandbox.write("trace.json", "{}");
@@ -112,7 +112,7 @@ fn files_that_cannot_be_written_are_refused_first() {
     }
     let folder = ["profile", ".", "--json", "."];
     sandbox.run_without_python(&folder).exits_with(1).says("--json .: this is a folder");
-    // What can be written is not made by asking.
+    // The check itself does not create the file.
     let fine = ["profile", ".", "--json", "profile.json"];
     sandbox.run_without_python(&fine).exits_with(4);
     assert!(!sandbox.project().join("profile.json").exists());
@@ -124,7 +124,7 @@ fn report_without_a_profile() {
 }
 
 #[test]
-fn colours_only_where_asked() {
+fn colours_only_on_request() {
     let sandbox = Sandbox::new();
     let red = "\u{1b}[1m\u{1b}[31merror";
     let gone = ["analyze", "gone.json"];
@@ -156,7 +156,7 @@ fn a_closed_pipe_is_quiet() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_named() {
+fn an_unwritable_folder_is_named() {
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
     let file = sandbox.write("file", "");

@@ -1,4 +1,4 @@
-//! `ridgeline whatif`, on recordings, on traces that lack something, on real ones, and on a program.
+//! `ridgeline whatif`, on recordings, incomplete traces, real traces, and a program.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn named<'a>(document: &'a Value, name: &str) -> Option<&'a Value> {
     rows.iter().find(|row| row["names"] == json!([name]))
 }
 
-/// A GPU of this name runs a kernel of 1 ms for each of these streams, as `(device, stream)`.
+/// A trace of a GPU with this name: one 1 ms kernel per stream, given as `(device, stream)`.
 fn trace(gpu: &str, streams: &[(u32, u32)]) -> String {
     let mut events = vec![json!({"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1",
                                  "pid": 1, "tid": 1, "ts": 0, "dur": 3000})];
@@ -62,7 +62,7 @@ fn a_recording_has_a_table_and_json() {
 }
 
 #[test]
-fn only_what_was_asked_for() {
+fn only_the_requested_optimizations() {
     let sandbox = Sandbox::new();
     let arguments = [&conv(), "--only", "compile", "fp8", "compile", "--json", "-"];
     let found = document(&whatif(&sandbox, &arguments).exits_with(0));
@@ -73,7 +73,7 @@ fn only_what_was_asked_for() {
 }
 
 #[test]
-fn slips_are_told_before_anything_runs() {
+fn typos_are_reported_before_anything_runs() {
     let sandbox = Sandbox::new();
     let gone = "gone.py";
     whatif(&sandbox, &[gone, "--bandwidth", "10"]).exits_with(2).says("--gpus");
@@ -88,7 +88,7 @@ fn slips_are_told_before_anything_runs() {
 }
 
 #[test]
-fn what_a_trace_lacks_is_told() {
+fn missing_trace_data_is_reported() {
     let sandbox = Sandbox::new();
     sandbox.write("v100.json", trace("Tesla V100-SXM2-16GB", &[(0, 7)]));
     let ended = whatif(&sandbox, &["v100.json"]).exits_with(0);
@@ -113,7 +113,7 @@ fn a_real_trace_on_several_gpus() {
     let found = document(&whatif(&sandbox, &[&[trace, "--json", "-"], &gpus[..]].concat()));
     let network = &found["network"];
     if network.is_null() {
-        // Then it is said why.
+        // Then the reason is reported.
         let refusals = found["refusals"].as_array().expect("refusals");
         assert!(refusals.iter().any(|one| one["name"] == "data-parallel"), "{found}");
     } else {
@@ -123,7 +123,7 @@ fn a_real_trace_on_several_gpus() {
 }
 
 #[test]
-fn a_program_that_is_measured_and_whose_file_stays() {
+fn measuring_leaves_the_script_unchanged() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     let script = include_str!("scripts/train.py");
@@ -150,7 +150,7 @@ fn a_program_that_is_measured_and_whose_file_stays() {
     assert_eq!(found["accuracy"]["pairs"], 1);
     let after = std::fs::read_to_string(sandbox.project().join("train.py")).expect("the script");
     assert_eq!(after, script);
-    // What was measured once counts from then on.
+    // Later predictions show the earlier measurement.
     let ended = whatif(&sandbox, &arguments).exits_with(0);
     assert_eq!(document(&ended)["accuracy"]["pairs"], 2);
 }

@@ -1,9 +1,9 @@
-//! The configurations that `docs/editors` shows: what a person copies is what the tests run with.
+//! Reads the configurations in `docs/editors`, so that the tests run with exactly what users copy.
 
 use std::fs;
 use std::path::Path;
 
-/// The blocks of a page in a language, in their order, by the heading that they stand under.
+/// Returns a page's code blocks of a language, in order, with their headings.
 pub(super) fn blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/editors").join(page);
     let text = fs::read_to_string(&file).expect("a page");
@@ -21,9 +21,9 @@ fn blocks_of(text: &str, heading: &str, language: &str) -> Vec<String> {
         .collect()
 }
 
-/// Editors that cannot be run here at least read these.
+/// Checks at least the syntax of configurations of editors that cannot run here.
 #[test]
-fn what_is_json_is_json() {
+fn json_configurations_are_valid() {
     for page in ["sublime.md", "kate.md"] {
         for block in blocks(page, "Configuration", "json") {
             let parsed: Result<serde_json::Value, _> = serde_json::from_str(&block);

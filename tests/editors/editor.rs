@@ -1,4 +1,4 @@
-//! What a test needs of an editor that runs in a terminal, and a session in one.
+//! The operations that a test needs from a terminal editor, and a session in one.
 
 use std::path::{Path, PathBuf};
 
@@ -6,63 +6,63 @@ use crate::editors::installed::Installed;
 use crate::editors::sandbox::Sandbox;
 use crate::editors::terminal::{Screen, Terminal};
 
-/// An editor, by what is pressed in it.
+/// A terminal editor, driven by key presses.
 pub(super) trait Editor {
-    /// Pictures are named after it.
+    /// The name, also used for screenshots.
     fn name(&self) -> &str;
-    /// Files of the editors' folder that it needs.
+    /// The files in the editors' folder that it needs.
     fn needs(&self) -> Vec<String>;
-    /// Writes its configuration; gives the command that opens `train.py`.
+    /// Writes its configuration. Returns the command that opens `train.py`.
     fn set_up(&self, installed: &Installed, sandbox: &Sandbox) -> Vec<String>;
-    /// Leads the editor from its start to the text.
+    /// Waits for the editor to start and show the text.
     fn begin(&self, _terminal: &Terminal) {}
     /// Saves the text.
     fn save(&self, terminal: &Terminal);
-    /// Waits until it says that nothing runs without being allowed; gives the screen.
+    /// Waits until it asks for permission to run. Returns the screen.
     fn asked(&self, terminal: &Terminal) -> Screen {
         terminal.wait_for("Run a few training")
     }
-    /// Allows it, from now on.
+    /// Trusts the workspace.
     fn allow(&self, terminal: &Terminal);
-    /// Moves the cursor to the first letter of a line.
+    /// Moves the cursor to the first non-blank character of a line.
     fn go_to(&self, terminal: &Terminal, line: u32);
-    /// Writes a line below another one, indented like it.
+    /// Inserts a line below another one, with the same indentation.
     fn insert_below(&self, terminal: &Terminal, line: u32, text: &str);
     /// Deletes a line.
     fn delete(&self, terminal: &Terminal, line: u32);
-    /// Shows what is known of the cursor's line.
+    /// Shows the hover of the cursor's line.
     fn hover(&self, terminal: &Terminal);
     /// Lets go of that.
     fn close_hover(&self, terminal: &Terminal);
-    /// Shows why the cursor's line failed, where the editor does not by itself.
+    /// Shows the diagnostic at the cursor's line, if the editor does not do so by itself.
     fn show_failure(&self, _terminal: &Terminal) {}
     /// Lets go of that.
     fn close_failure(&self, _terminal: &Terminal) {}
-    /// Runs a command of Ridgeline's.
+    /// Runs a Ridgeline command.
     fn command(&self, terminal: &Terminal, name: &str);
-    /// How its status line tells that the cursor is on a line.
+    /// Returns how its status line shows the cursor's line number.
     fn at(&self, line: u32) -> String;
-    /// Leaves it with everything unsaved.
+    /// Quits without saving.
     fn quit(&self, terminal: &Terminal);
 
-    /// Whether it shows that a run goes on.
+    /// Whether it shows the progress of a run.
     fn is_running(&self, screen: &Screen) -> bool {
         screen.shows("profiling")
     }
-    /// It shows lenses.
+    /// Whether it shows code lenses.
     fn shows_lenses(&self) -> bool;
-    /// Has it ask for hints again, where it may have missed the last edit.
+    /// Makes it request hints again, in case it missed the last edit.
     fn ask_again(&self, _terminal: &Terminal) {}
-    /// It draws hints anew when a run has ended, without an edit.
+    /// Whether it refreshes hints after a run, without an edit.
     fn refreshes_hints(&self) -> bool;
-    /// It takes `window/showDocument`.
+    /// Whether it supports `window/showDocument`.
     fn shows_documents(&self) -> bool {
         true
     }
 }
 
-/// A session in an editor with a copy of a project of this repository. The editor is left afterwards with
-/// everything unsaved, and nothing goes on then.
+/// Runs a session in an editor with a copy of a project of this repository. Afterwards quits without
+/// saving, and asserts that no process is left running.
 pub(super) fn in_terminal(
     editor: &dyn Editor,
     project: &str,
@@ -81,7 +81,7 @@ pub(super) fn in_terminal(
     sandbox.assert_everything_ended();
 }
 
-/// A folder of this repository.
+/// Returns a folder of this repository.
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }

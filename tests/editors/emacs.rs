@@ -18,11 +18,11 @@ fn emacs_lsp_mode() {
 }
 
 struct Emacs {
-    /// A heading of the page.
+    /// The heading of the configuration on the page.
     client: &'static str,
 }
 
-/// What a person may have, beside what the page shows.
+/// Settings that a user may have in addition to those on the page.
 const PREFERENCES: &str = "\
 (setq inhibit-startup-screen t make-backup-files nil create-lockfiles nil suggest-key-bindings nil)
 (setq confirm-kill-processes nil)
@@ -75,7 +75,7 @@ impl Editor for Emacs {
     }
 
     fn allow(&self, terminal: &Terminal) {
-        // eglot has put its first choice there.
+        // eglot prefills its first choice.
         terminal.press(&["C-a", "C-k"]);
         terminal.write("Always");
         terminal.press(&["Tab", "Enter"]);
@@ -105,12 +105,12 @@ impl Editor for Emacs {
     }
 
     fn close_hover(&self, terminal: &Terminal) {
-        // Its window has taken lines from the text's, which moved.
+        // Its window took lines from the text's window, which scrolled.
         terminal.press(&["C-x", "1", "M-<"]);
     }
 
     fn show_failure(&self, terminal: &Terminal) {
-        // lsp-mode keeps the echo area for hovers.
+        // lsp-mode uses the echo area for hovers.
         if !self.is_eglot() {
             meta_x(terminal, "flymake-show-buffer-diagnostics");
         }
@@ -137,7 +137,7 @@ impl Editor for Emacs {
     }
 
     fn is_running(&self, screen: &Screen) -> bool {
-        // lsp-mode's own progress may leave no room for ours.
+        // lsp-mode's own progress may leave no room for Ridgeline's.
         screen.shows("profiling") || screen.shows("⌛ ")
     }
 

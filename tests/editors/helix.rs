@@ -19,19 +19,19 @@ fn helix_newest() {
 }
 
 #[test]
-fn helix_stable_mends() {
+fn helix_stable_fixes_a_finding() {
     mend(&Helix { part: "helix-stable", is_new: false });
 }
 
 #[test]
-fn helix_newest_mends() {
+fn helix_newest_fixes_a_finding() {
     mend(&Helix { part: "helix-newest", is_new: true });
 }
 
 struct Helix {
-    /// Of the editors' folder.
+    /// Path in the editors' folder.
     part: &'static str,
-    /// 25.07 learned to show questions and documents that a server asks it to show.
+    /// Whether it supports `window/showMessageRequest` and `window/showDocument` (since 25.07).
     is_new: bool,
 }
 
@@ -122,7 +122,7 @@ impl Editor for Helix {
     }
 
     fn is_running(&self, screen: &Screen) -> bool {
-        // Its last line says how far a run is, and keeps the last word about it.
+        // Its last line shows the progress of a run, and keeps the last message.
         let last = screen.lines().pop().unwrap_or_default();
         let ended = ["measured", "stopped", "the program failed"];
         let is_progress = last.starts_with("ridgeline: ") || last.starts_with("[ridgeline/run/");
@@ -138,9 +138,9 @@ impl Editor for Helix {
     }
 
     fn ask_again(&self, terminal: &Terminal) {
-        // An answer that comes while somebody types is drawn over the newer text, and not asked for
-        // again. What the page says to do about that: off, and on.
-        // A line of which no diagnostic shows a time.
+        // A response that arrives while the user types is drawn over the newer text and not
+        // requested again. The page's workaround is to turn hints off and on.
+        // A line without a diagnostic that shows a time.
         let costly = "loss.backward()";
         let is_drawn = |screen: &Screen| screen.line(costly).is_some_and(|line| has_cost(&line));
         terminal.wait_until("hints", is_drawn);
@@ -159,7 +159,7 @@ impl Mends for Helix {
         terminal.press(&["Space", "a"]);
         let choice = terminal.wait_for(title);
         terminal.keep("11-fixes", &choice);
-        // It is the first one, and chosen.
+        // It is the first entry and already selected.
         terminal.press(&["Enter"]);
     }
 }

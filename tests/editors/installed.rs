@@ -1,12 +1,12 @@
-//! Which editors are there, and whose turn it is.
+//! Finds installed editors and serializes the tests that use them.
 
 use std::env;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a test needs from the machine, for as long as it is its turn: an editor and a training run
-/// keep two cores busy, so tests with editors go one after the other.
+/// An installed editor, held exclusively: an editor and a training run keep two cores busy, so
+/// editor tests run one at a time.
 pub(super) struct Installed {
     folder: PathBuf,
     /// The Python environment that runs the training scripts.
@@ -17,18 +17,18 @@ pub(super) struct Installed {
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Installed {
-    /// Waits for the turn of a test that needs these files of the editors' folder. Nothing where one
-    /// of them is missing: the test is to end, and the reason has been told.
+    /// Waits for exclusive use of these files of the editors' folder. Returns `None` if one is
+    /// missing, after printing the reason. The test should then return.
     ///
     /// # Panics
-    /// Where something is missing and RIDGELINE_EDITORS_REQUIRED is set.
+    /// If a file is missing and RIDGELINE_EDITORS_REQUIRED is set.
     pub(super) fn with<T: AsRef<str>>(needed: &[T]) -> Option<Installed> {
         let found = find(needed);
         if let Err(reason) = &found {
             let required = env::var_os("RIDGELINE_EDITORS_REQUIRED").is_some();
             assert!(!required, "{reason}");
             let test = std::thread::current().name().unwrap_or_default().to_owned();
-            // Past the capture of the test's output: a skipped test is to be seen.
+            // Bypasses output capture, so that skipped tests are visible.
             let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
         }
         let (folder, environment) = found.ok()?;
@@ -36,7 +36,7 @@ impl Installed {
         Some(Installed { folder, environment, _turn: turn })
     }
 
-    /// A file of the editors' folder.
+    /// Returns a file of the editors' folder.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }

@@ -1,4 +1,4 @@
-//! What a person does in the first minutes, and sees: the same in every editor that runs in a terminal.
+//! A user's first minutes with Ridgeline, the same in every terminal editor.
 
 use crate::editors::editor::{Editor, in_terminal};
 use crate::editors::panel::Panel;
@@ -7,8 +7,8 @@ use crate::editors::terminal::{Screen, Terminal};
 
 const PROJECT: &str = "tests/editors/projects/digits";
 
-/// Opens the project, allows the run, reads what it cost, edits, breaks and mends it, stops a run, and
-/// comes back from the panel.
+/// Opens the project, allows the run, reads the costs, edits, breaks and fixes the program, stops a
+/// run, and jumps from the panel to the editor.
 pub(super) fn travel(editor: &dyn Editor) {
     in_terminal(editor, PROJECT, |terminal, sandbox| {
         let journey = Journey { editor, terminal, sandbox };
@@ -33,7 +33,7 @@ const BACKWARD: &str = "loss.backward()";
 const LOSS: &str = "loss = criterion(model(images), labels)";
 
 impl Journey<'_> {
-    /// Gives the screen with what was measured.
+    /// Returns the screen with the measurements.
     fn first_run(&self) -> Screen {
         let (editor, terminal) = (self.editor, self.terminal);
         terminal.wait_for(STEP);
@@ -41,7 +41,7 @@ impl Journey<'_> {
         if editor.shows_lenses() {
             terminal.wait_for("open panel");
         }
-        // Emacs saves nothing that was not edited.
+        // Emacs does not save an unmodified buffer.
         editor.insert_below(terminal, 1, "# A first run.");
         editor.save(terminal);
         let asked = editor.asked(terminal);
@@ -52,7 +52,7 @@ impl Journey<'_> {
             asked.text()
         );
         editor.allow(terminal);
-        // Where everything is at hand, it may be over before its progress is drawn.
+        // With warm caches, the run may end before its progress is drawn.
         let is_measured = |screen: &Screen| {
             let told =
                 screen.line(STEP).is_some_and(|line| line.contains(" ms") || line.contains(" µs"));
@@ -83,7 +83,7 @@ impl Journey<'_> {
         terminal.wait_until("the hover's end", |screen| !screen.shows("Operators"));
     }
 
-    /// Hints move with their statements, and a changed statement's cost is of before.
+    /// Hints move with their statements, and a changed statement's cost becomes stale.
     fn edit(&self) {
         let (editor, terminal) = (self.editor, self.terminal);
         let loss = terminal.screen().number_of("loss = criterion");
@@ -100,7 +100,7 @@ impl Journey<'_> {
         editor.delete(terminal, loss + 1);
     }
 
-    /// Unsaved text is estimated, and an edit that is undone shows what was measured.
+    /// Unsaved text is estimated, and undoing the edit shows the measurement again.
     fn estimate(&self) {
         let (editor, terminal) = (self.editor, self.terminal);
         if !editor.shows_lenses() {
@@ -131,12 +131,12 @@ impl Journey<'_> {
         let loss = terminal.screen().number_of("loss = criterion");
         editor.insert_below(terminal, loss, "raise ValueError(\"no such digit\")");
         editor.save(terminal);
-        // The statement is on the screen itself; what failed has a colon. A status line may cut it.
+        // The statement itself is also on the screen; the error has a colon. A status line may cut it.
         terminal.wait_for("ValueError: ");
         editor.go_to(terminal, loss + 1);
         editor.show_failure(terminal);
         let failed = terminal.wait_until("the failure at its line", |screen| {
-            // Every editor has its own mark, left of the line's number.
+            // Every editor has its own sign to the left of the line number.
             let line = screen.line("raise ValueError(").unwrap_or_default();
             let is_marked = line.starts_with(|first: char| first != ' ' && !first.is_ascii_digit());
             is_marked && !has_cost(&line) && screen.shows("ValueError: no such digit")
@@ -157,20 +157,20 @@ impl Journey<'_> {
         let stopped = terminal.wait_until("the run's end", |screen| !editor.is_running(screen));
         editor.delete(terminal, loss + 1);
         editor.save(terminal);
-        // A run with everything ready may be over before its progress was on the screen.
-        // One in some thousands has the throughput of the one before, to the last digit; its lines tell.
+        // With warm caches, the run may end before its progress is drawn.
+        // About one run in a thousand has exactly the previous throughput. Its lines then differ.
         let again = terminal.wait_until("another measurement", |screen| {
             let has_rate = rate(screen).is_some_and(|now| Some(now) != rate(&stopped));
             let costs = |screen| Some([cost(screen, BACKWARD)?, cost(screen, LOSS)?]);
             let has_costs = costs(screen).zip(costs(first)).is_some_and(|(now, then)| now != then);
-            // A failure goes with its run.
+            // The next run clears a failure.
             let is_over = !editor.is_running(screen) && !screen.shows("ValueError");
             (has_rate || has_costs) && is_over
         });
         terminal.keep("8-again", &again);
     }
 
-    /// A click in the panel lands in the editor.
+    /// A click in the panel opens the line in the editor.
     fn panel(&self) {
         let (editor, terminal) = (self.editor, self.terminal);
         editor.go_to(terminal, 1);
@@ -197,7 +197,7 @@ impl Journey<'_> {
     }
 }
 
-/// What is wrong with the costs on the screen: costly statements have theirs behind them, others none.
+/// Returns what is wrong with the hints on the screen: only expensive statements have one.
 fn misplaced_cost(screen: &Screen) -> Option<String> {
     let costly = [STEP, BACKWARD, "loss = criterion(", "hidden = torch.relu("];
     if let Some(without) = costly.iter().find(|statement| !has_hint(screen, statement)) {
@@ -208,10 +208,10 @@ fn misplaced_cost(screen: &Screen) -> Option<String> {
     if let Some(with) = free.iter().find(has_some) {
         return Some(format!("{with} costs nothing"));
     }
-    // What stands at the end of a line is not shifted by letters that are more than one unit long.
+    // Characters of several UTF-16 units must not shift the hint at the end of the line.
     let line = screen.line(BACKWARD)?;
     let (_, behind) = line.split_once("🚀")?;
-    // An estimate of the text as it is now may have come meanwhile.
+    // An estimate of the current text may have arrived meanwhile.
     let cost = behind.trim_start().trim_start_matches('~');
     let is_cost = cost.starts_with(|letter: char| letter.is_ascii_digit());
     (!is_cost).then(|| format!("the comment is not whole: {line}"))

@@ -1,13 +1,13 @@
-//! A finding, from the text alone and measured, and its quick fix: the same in every editor that runs
-//! in a terminal.
+//! A finding, first from the text only, then measured, and its quick fix: the same in every terminal
+//! editor.
 
 use crate::editors::editor::{Editor, in_terminal};
 use crate::editors::journey::rate;
 use crate::editors::terminal::{Screen, Terminal};
 
-/// An editor that shows findings behind their lines and makes edits.
+/// An editor that shows findings at the end of their lines and applies edits.
 pub(super) trait Mends: Editor {
-    /// Makes the edit of this title at the cursor's line, as a person would who sees a light bulb.
+    /// Applies the code action with this title at the cursor's line.
     fn quick_fix(&self, terminal: &Terminal, title: &str);
 }
 
@@ -17,8 +17,8 @@ const FOUND: &str = "Anomaly detection is enabled";
 const FIX: &str = "Ridgeline: disable anomaly detection";
 const STEP: &str = "optimizer.step()";
 
-/// Opens a program with a fault, sees it at its line without a run, allows a run and sees what it costs,
-/// has it mended, and sees that it is gone after the next run.
+/// Opens a program with a problem, sees the finding without a run, allows a run and sees the cost,
+/// applies the fix, and sees that the finding is gone after the next run.
 pub(super) fn mend(editor: &dyn Mends) {
     in_terminal(editor, PROJECT, |terminal, _| session(editor, terminal));
 }
@@ -47,7 +47,7 @@ fn session(editor: &dyn Mends, terminal: &Terminal) {
         terminal.wait_until("the edit", |screen| !screen.shows(FAULT) && !screen.shows(FOUND));
     terminal.keep("12-mended", &mended);
     editor.save(terminal);
-    // A run with everything ready may be over before its progress was on the screen.
+    // With warm caches, the run may end before its progress is drawn.
     let again = terminal.wait_until("a run without it", |screen| {
         let is_new = rate(screen).is_some_and(|now| Some(now) != rate(&mended));
         is_new && !editor.is_running(screen)

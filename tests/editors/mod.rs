@@ -1,9 +1,9 @@
-//! Drives real editors, each with the configuration that its page in `docs/editors` shows, and checks
-//! what a person would see. `tests/editors/setup` installs them; RIDGELINE_EDITORS names its folder.
+//! Drives real editors, each with the configuration from its page in `docs/editors`, and checks
+//! what a user would see. `tests/editors/setup` installs them; RIDGELINE_EDITORS names its folder.
 //!
-//! An editor that is not there is skipped with the reason, or fails its test where
-//! RIDGELINE_EDITORS_REQUIRED is set. Screens are kept as text and as SVG in RIDGELINE_EDITOR_PICTURES
-//! (default: `target/editors`), to be looked at.
+//! Tests of a missing editor are skipped with the reason, or fail if RIDGELINE_EDITORS_REQUIRED is
+//! set. Screenshots are saved as text and as SVG in RIDGELINE_EDITOR_PICTURES (default:
+//! `target/editors`).
 
 mod documentation;
 mod editor;

@@ -19,19 +19,19 @@ fn neovim_newest() {
 }
 
 #[test]
-fn neovim_stable_mends() {
+fn neovim_stable_fixes_a_finding() {
     mend(&Neovim("neovim-stable"));
 }
 
 #[test]
-fn neovim_newest_mends() {
+fn neovim_newest_fixes_a_finding() {
     mend(&Neovim("neovim-newest"));
 }
 
-/// A part of the editors' folder.
+/// Path in the editors' folder.
 struct Neovim(&'static str);
 
-/// What a person may have, beside what the page shows.
+/// Settings that a user may have in addition to those on the page.
 const PREFERENCES: &str = "\
 vim.o.number = true
 vim.o.statusline = '%f %m%= %{v:lua.RidgelineStatus()} %l,%c '
@@ -83,7 +83,7 @@ impl Editor for Neovim {
     }
 
     fn close_hover(&self, terminal: &Terminal) {
-        // Neovim closes it when the cursor moves.
+        // Moving the cursor closes it.
         terminal.press(&["h"]);
     }
 

@@ -1,4 +1,4 @@
-//! The panel's page, as far as a click on a line goes.
+//! Simulates the panel's page, only for clicks on a line.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// An answer that takes longer does not come.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Read timeout of a response.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A page that was opened at an address.
+/// A page opened at a URL.
 pub(super) struct Panel {
     host: String,
     path: String,
@@ -17,7 +17,7 @@ pub(super) struct Panel {
 }
 
 impl Panel {
-    /// The page at `http://127.0.0.1:PORT/TOKEN/?workspace=N`.
+    /// Parses the URL `http://127.0.0.1:PORT/TOKEN/?workspace=N`.
     pub(super) fn at(address: &str) -> Panel {
         let rest = address.strip_prefix("http://").expect("an address of the panel");
         let (host, path) = rest.split_once('/').expect("a token");
@@ -30,7 +30,7 @@ impl Panel {
         }
     }
 
-    /// A click on a line; gives the answer.
+    /// Clicks on a line and returns the response.
     pub(super) fn jump(&self, file: &str, line: u32) -> Value {
         let workspace = self.workspace;
         let document = self.send("GET", &format!("api/panel?workspace={workspace}"), None);
@@ -50,7 +50,7 @@ impl Panel {
             host = self.host,
         );
         let mut stream = TcpStream::connect(&self.host).expect("a panel that listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a time limit");
         stream.write_all((head + &body).as_bytes()).expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");

@@ -1,11 +1,11 @@
-//! Pictures of terminals: what tmux captured, as cells, as text and as SVG.
+//! Screenshots of terminals: a tmux capture as cells, as text and as SVG.
 
 use std::fs;
 use std::path::PathBuf;
 
 use unicode_width::UnicodeWidthChar;
 
-/// One character with its looks.
+/// A character with its style.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cell {
     character: char,
@@ -23,7 +23,7 @@ struct Style {
     reversed: bool,
 }
 
-/// As a dark terminal has them.
+/// The ANSI colours of a dark terminal.
 const FOREGROUND: u32 = 0xd4d4d4;
 const BACKGROUND: u32 = 0x1e1e1e;
 const PALETTE: [u32; 16] = [
@@ -31,13 +31,13 @@ const PALETTE: [u32; 16] = [
     0xff8a93, 0xb5e890, 0xffd68a, 0x8ac6ff, 0xe4a1f7, 0x7fdbe8, 0xffffff,
 ];
 
-/// Size of a cell in the picture.
+/// Size of a cell in the screenshot, in pixels.
 const WIDTH: f32 = 8.4;
 const HEIGHT: f32 = 18.0;
 
-/// The lines of a capture with escape sequences.
+/// Parses the lines of a capture with escape sequences.
 pub(super) fn parse(captured: &str) -> Vec<Vec<Cell>> {
-    // A style goes on over the end of a line.
+    // A style continues across line ends.
     let mut style = Style::default();
     captured.lines().map(|line| parse_line(line, &mut style)).collect()
 }
@@ -52,7 +52,7 @@ fn parse_line(line: &str, style: &mut Style) -> Vec<Cell> {
                     let parameters: String = rest.by_ref().take_while(|c| *c != 'm').collect();
                     style.change(&parameters);
                 }
-                // A hyperlink, or another command of the operating system's, up to its end.
+                // Skip a hyperlink or another OSC sequence up to its end.
                 Some(']') => {
                     let mut before = ' ';
                     for next in rest.by_ref() {
@@ -64,7 +64,7 @@ fn parse_line(line: &str, style: &mut Style) -> Vec<Cell> {
                 }
                 _ => {}
             },
-            // Characters from a line-drawing set are switched on and off by these.
+            // These switch the line-drawing character set on and off.
             '\u{e}' | '\u{f}' => {}
             character => cells.push(Cell { character, style: *style }),
         }
@@ -73,10 +73,10 @@ fn parse_line(line: &str, style: &mut Style) -> Vec<Cell> {
 }
 
 impl Style {
-    /// Select Graphic Rendition, as far as editors use it.
+    /// Applies Select Graphic Rendition, limited to the codes that editors use.
     fn change(&mut self, parameters: &str) {
         let mut codes = parameters.split(';').map(|code| {
-            // `4:3` is a curly underline: still one.
+            // `4:3` is a curly underline, which counts as an underline.
             let number = code.split(':').next().unwrap_or_default();
             (number.parse::<u32>().unwrap_or(0), code.ends_with(":0"))
         });
@@ -106,7 +106,7 @@ impl Style {
         }
     }
 
-    /// Colours of the letters and of the ground behind them.
+    /// Returns the foreground and background colours.
     fn colors(&self) -> (u32, u32) {
         let (mut ink, mut ground) =
             (self.foreground.unwrap_or(FOREGROUND), self.background.unwrap_or(BACKGROUND));
@@ -120,7 +120,7 @@ impl Style {
 fn palette(index: u32) -> u32 {
     match index {
         0..16 => PALETTE[index as usize],
-        // A cube of 6 by 6 by 6, and a ramp of greys.
+        // A 6×6×6 colour cube, and a grey ramp.
         16..232 => {
             let level = |step: u32| if step == 0 { 0 } else { 55 + 40 * step };
             let cube = index - 16;
@@ -139,13 +139,13 @@ fn color(codes: &mut impl Iterator<Item = (u32, bool)>) -> Option<u32> {
     }
 }
 
-/// The characters of a line without the blanks at its end.
+/// Returns the text of a line without trailing blanks.
 pub(super) fn text(line: &[Cell]) -> String {
     let text: String = line.iter().map(|cell| cell.character).collect();
     text.trim_end().to_owned()
 }
 
-/// Keeps a screen as text and as a picture.
+/// Saves a screen as text and as SVG.
 pub(super) fn keep(name: &str, screen: &[Vec<Cell>]) {
     let folder = folder();
     fs::create_dir_all(&folder).expect("a folder");
@@ -154,7 +154,7 @@ pub(super) fn keep(name: &str, screen: &[Vec<Cell>]) {
     fs::write(folder.join(format!("{name}.svg")), svg(screen)).expect("written");
 }
 
-/// Where pictures are kept.
+/// Returns the folder of the screenshots.
 pub(super) fn folder() -> PathBuf {
     match std::env::var_os("RIDGELINE_EDITOR_PICTURES") {
         Some(folder) => PathBuf::from(folder),
@@ -176,7 +176,7 @@ fn svg(screen: &[Vec<Cell>]) -> String {
         for run in line.chunk_by(|a, b| a.style == b.style) {
             let wide = columns(run);
             ground(&mut svg, run, column, row, wide);
-            // Word by word: viewers do not agree on what becomes of several blanks.
+            // Word by word, because viewers treat consecutive blanks differently.
             for word in run.chunk_by(|a, b| (a.character == ' ') == (b.character == ' ')) {
                 letters(&mut svg, word, column, row);
                 column += columns(word);
@@ -190,7 +190,7 @@ fn columns(cells: &[Cell]) -> usize {
     cells.iter().map(|cell| cell.character.width().unwrap_or(0)).sum()
 }
 
-/// What is behind the letters, where it is not the terminal's own.
+/// Draws backgrounds that differ from the terminal's default.
 fn ground(svg: &mut String, run: &[Cell], column: usize, row: usize, wide: usize) {
     let Some((_, ground)) = run.first().map(|cell| cell.style.colors()) else { return };
     if ground != BACKGROUND {
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_with_looks() {
+    fn a_line_with_styles() {
         let line = parse("a\u{1b}[1;38;2;255;0;16mb\u{1b}[0;7;44mc\u{1b}[0m  ").remove(0);
         assert_eq!(text(&line), "abc");
         assert_eq!(
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xml_does_not_allow_is_escaped() {
+    fn special_xml_characters_are_escaped() {
         assert!(svg(&parse("a<b&c")).contains(">a&lt;b&amp;c</text>"));
     }
 }

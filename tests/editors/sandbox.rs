@@ -1,5 +1,5 @@
-//! A person's machine in miniature: a home, a project, a path with `ridgeline` on it, and a browser
-//! that only notes what it was asked to open.
+//! A simulated user environment: a home, a project, a PATH with `ridgeline`, and a browser that only
+//! records the addresses it should open.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long a process may take to end after the editor has.
+/// Time for processes to exit after the editor has.
 const ENDING: Duration = Duration::from_secs(20);
 
-/// See the module. Nothing that was started in it lives longer than it.
+/// A user environment. Processes started in it do not outlive it.
 pub(super) struct Sandbox {
     folder: TempDir,
     environment: PathBuf,
 }
 
 impl Sandbox {
-    /// A home with a copy of a project of this repository in it; `environment` is the Python
-    /// environment that the person has activated.
+    /// Creates a home with a copy of a project of this repository. `environment` is the activated
+    /// Python environment.
     pub(super) fn with_project(project: &Path, environment: &Path) -> Sandbox {
         let folder = TempDir::new().expect("a temporary folder");
         let sandbox = Sandbox { folder, environment: environment.to_owned() };
         for folder in ["home", "project", "bin", "run"] {
             fs::create_dir(sandbox.path(folder)).expect("a folder");
         }
-        // The XDG base directory specification asks for it.
+        // Required by the XDG base directory specification.
         let private = fs::Permissions::from_mode(0o700);
         fs::set_permissions(sandbox.path("run"), private).expect("a mode");
         copy(project, &sandbox.project());
@@ -38,17 +38,17 @@ impl Sandbox {
         sandbox
     }
 
-    /// A path within.
+    /// Returns a path in the home.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The project's folder, as a server names it: without links.
+    /// Returns the project's folder with symbolic links resolved, as the server reports it.
     pub(super) fn project(&self) -> PathBuf {
         fs::canonicalize(self.path("project")).expect("it is there")
     }
 
-    /// Writes a file, and the folders that it is in.
+    /// Writes a file and creates its parent folders.
     pub(super) fn write(&self, name: &str, text: &str) -> PathBuf {
         let file = self.path(name);
         fs::create_dir_all(file.parent().expect("it has one")).expect("a folder");
@@ -65,13 +65,13 @@ impl Sandbox {
         self.path("opened")
     }
 
-    /// The addresses that the browser was asked to open.
+    /// Returns the addresses that the browser was asked to open.
     pub(super) fn opened_addresses(&self) -> Vec<String> {
         let noted = fs::read_to_string(self.opened()).unwrap_or_default();
         noted.lines().map(str::to_owned).collect()
     }
 
-    /// A command in the project with this person's environment and nothing else.
+    /// Returns a command in the project with only the user's environment.
     pub(super) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let system = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new(program);
@@ -86,22 +86,21 @@ impl Sandbox {
             .env("XDG_STATE_HOME", self.path("home/.local/state"))
             .env("XDG_RUNTIME_DIR", self.path("run"))
             .env("VIRTUAL_ENV", &self.environment)
-            // Editors look for a display before they open a browser.
+            // Editors check for a display before they open a browser.
             .env("DISPLAY", ":0")
             .env("LANG", "C.UTF-8")
             .env("SHELL", "/bin/sh")
             .env("TERM", "xterm-256color")
             .env("COLORTERM", "truecolor")
-            // Threads that wait for work would take the editor's core.
+            // Busy-waiting threads would take the editor's core.
             .env("OMP_WAIT_POLICY", "PASSIVE");
         command
     }
 
-    /// Waits until nothing that was started in here runs any more.
+    /// Waits until all processes started in here have ended.
     ///
     /// # Panics
-    /// Where something goes on: an editor that was left, or a server or a training run that outlived
-    /// its editor.
+    /// If a process keeps running: an editor, or a server or training run that outlived its editor.
     pub(super) fn assert_everything_ended(&self) {
         let started = Instant::now();
         while !self.processes().is_empty() {
@@ -111,8 +110,8 @@ impl Sandbox {
         }
     }
 
-    /// Processes that were started in here, wherever they have moved to: all of them have the home in
-    /// their environment.
+    /// Returns the processes started in here, including reparented ones: all have the home in their
+    /// environment.
     fn processes(&self) -> Vec<i32> {
         let home = format!("HOME={}", self.path("home").display());
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -128,7 +127,7 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         for pid in self.processes() {
-            // One that has just ended is no trouble.
+            // It may have just ended.
             let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).output();
         }
     }

@@ -1,4 +1,4 @@
-//! A terminal that a test types into and reads: a screen of tmux.
+//! A tmux terminal that a test types into and reads.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,52 +7,51 @@ use std::time::{Duration, Instant};
 use crate::editors::picture::{self, Cell};
 use crate::editors::sandbox::Sandbox;
 
-/// What a person would have given up on. The first run of a training script imports torch, which on
-/// a busy machine takes most of it.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Timeout of a wait. The first run of a training script imports torch, which takes most of this time
+/// on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A test's time in all.
+/// Total time limit of a test.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 const COLUMNS: u32 = 124;
 const ROWS: u32 = 44;
 
-/// See the module.
 pub(super) struct Terminal<'a> {
     tmux: PathBuf,
     sandbox: &'a Sandbox,
-    /// Pictures are named after it.
+    /// The name, used for screenshots.
     name: String,
     ends: Instant,
 }
 
-/// What is on the screen at one moment.
+/// A snapshot of the screen.
 pub(super) struct Screen {
     cells: Vec<Vec<Cell>>,
 }
 
 impl Screen {
-    /// Its lines without the blanks at their ends.
+    /// Returns its lines without trailing blanks.
     pub(super) fn lines(&self) -> Vec<String> {
         self.cells.iter().map(|line| picture::text(line)).collect()
     }
 
-    /// All of it.
+    /// Returns the whole text.
     pub(super) fn text(&self) -> String {
         self.lines().join("\n")
     }
 
-    /// Whether something stands on it.
+    /// Whether it contains a text.
     pub(super) fn shows(&self, wanted: &str) -> bool {
         self.text().contains(wanted)
     }
 
-    /// The first line that has `wanted`.
+    /// Returns the first line that contains `wanted`.
     pub(super) fn line(&self, wanted: &str) -> Option<String> {
         self.lines().into_iter().find(|line| line.contains(wanted))
     }
 
-    /// The number that the editor shows before a line of its text.
+    /// Returns the line number that the editor shows for a line of text.
     #[track_caller]
     pub(super) fn number_of(&self, wanted: &str) -> u32 {
         let line = self.line(wanted).unwrap_or_else(|| panic!("no {wanted}:\n{}", self.text()));
@@ -63,7 +62,7 @@ impl Screen {
 }
 
 impl<'a> Terminal<'a> {
-    /// Starts a program in a terminal of its own.
+    /// Starts a program in a new terminal.
     pub(super) fn start(
         tmux: PathBuf,
         sandbox: &'a Sandbox,
@@ -76,7 +75,7 @@ impl<'a> Terminal<'a> {
         let mut command = terminal.tmux();
         command.args(["new-session", "-d", "-s", "editor", "-x", &size[0], "-y", &size[1]]);
         command.args(program);
-        // Escape must not wait to become part of another key, and no line is tmux's own.
+        // No escape delay, and no status line of tmux.
         command.args([";", "set", "-g", "escape-time", "0", ";", "set", "-g", "status", "off"]);
         run(&mut command);
         terminal
@@ -92,34 +91,34 @@ impl<'a> Terminal<'a> {
     pub(super) fn press(&self, keys: &[&str]) {
         for key in keys {
             run(self.tmux().args(["send-keys", "-t", "editor", "--", key]));
-            // A key that follows Escape at once would be taken for Alt and that key.
+            // A key right after Escape would be interpreted as Alt plus that key.
             if *key == "Escape" {
                 std::thread::sleep(Duration::from_millis(150));
             }
         }
     }
 
-    /// Types a text.
+    /// Types text.
     pub(super) fn write(&self, text: &str) {
         run(self.tmux().args(["send-keys", "-t", "editor", "-l", "--", text]));
     }
 
-    /// What is on the screen now.
+    /// Captures the screen.
     pub(super) fn screen(&self) -> Screen {
         let output = run(self.tmux().args(["capture-pane", "-p", "-e", "-N", "-t", "editor"]));
         Screen { cells: picture::parse(&output) }
     }
 
-    /// Waits until a line is as wanted; gives the screen.
+    /// Waits until a line matches. Returns the screen.
     #[track_caller]
     pub(super) fn wait_for(&self, wanted: &str) -> Screen {
         self.wait_until(wanted, |screen| screen.shows(wanted))
     }
 
-    /// Waits until the screen is as wanted; gives it.
+    /// Waits until the screen matches. Returns it.
     #[track_caller]
     pub(super) fn wait_until(&self, what: &str, is_so: impl Fn(&Screen) -> bool) -> Screen {
-        let ends = self.ends.min(Instant::now() + PATIENCE);
+        let ends = self.ends.min(Instant::now() + TIMEOUT);
         loop {
             let screen = self.screen();
             if is_so(&screen) {
@@ -133,14 +132,14 @@ impl<'a> Terminal<'a> {
         }
     }
 
-    /// Keeps a picture of the screen.
+    /// Saves a screenshot.
     pub(super) fn keep(&self, moment: &str, screen: &Screen) {
         picture::keep(&format!("{}-{moment}", self.name), &screen.cells);
     }
 
     /// Waits until the program has ended.
     pub(super) fn wait_for_end(self) {
-        let ends = Instant::now() + PATIENCE;
+        let ends = Instant::now() + TIMEOUT;
         loop {
             let alive = self.tmux().args(["has-session", "-t", "editor"]).output();
             if !alive.expect("tmux").status.success() {
@@ -154,7 +153,7 @@ impl<'a> Terminal<'a> {
 
 impl Drop for Terminal<'_> {
     fn drop(&mut self) {
-        // It has ended already where all went well.
+        // It has already ended if all went well.
         let _ = self.tmux().arg("kill-server").output();
     }
 }

@@ -1,5 +1,5 @@
-//! VS Code: inside its extension host, through its window, and as installed from a package. The
-//! drivers in `vscode/` start its server and a Chromium, and tell what failed.
+//! VS Code: in its extension host, through its window, and installed from a package. The drivers in
+//! `vscode/` start its server and a Chromium, and report failures.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn vscode_package() {
     drive("package.mjs");
 }
 
-/// Runs a driver to its end. It has deadlines of its own, and ends what it started.
+/// Runs a driver to its end. Drivers have their own deadlines and end the processes they started.
 fn drive(driver: &str) {
     let node = "node/bin/node";
     let needed = [
@@ -48,6 +48,6 @@ fn drive(driver: &str) {
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{complained}");
-    // A driver that did nothing is no success.
+    // A driver that ran no checks is a failure.
     assert!(said.contains("ok     "), "{said}{complained}");
 }

@@ -14,16 +14,16 @@ import sys
 import tarfile
 from pathlib import Path
 
-# What is left out rather than sent by mail.
+# Files over this size are left out, so the bundle can be sent by mail.
 LARGEST_MEMBER = 20_000_000
 # An absolute path of two parts or more, on Linux and on Windows.
 _PATH = re.compile(r"(?<![\w.<>/])(?:/[^\s/\"'`:,;()<>\\]+){2,}/?|\b[A-Za-z]:\\+[^\s\"'`,;()<>]+")
-# Too short or too common to be looked for as a word in anything but a path.
+# Too short or too common to be replaced outside of paths.
 _SHORTEST_NAME = 3
 
 
 class Redactor:
-    """Takes out of a text what says whose machine it is from."""
+    """Removes from a text what identifies the user or the machine."""
 
     def __init__(self) -> None:
         names = {socket.gethostname(), socket.gethostname().split(".")[0], _user()}
@@ -41,7 +41,7 @@ class Redactor:
         return self._names.sub("<name>", text) if self._names else text
 
     def is_clean(self, data: bytes) -> bool:
-        """Whether binary data, which is not rewritten, names nothing either."""
+        """Whether binary data, which is not rewritten, contains no identifying text."""
         text = data.decode("latin-1")
         named = self._names is not None and self._names.search(text) is not None
         return not named and not any(folder in text for folder in self._folders)
@@ -51,12 +51,12 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        # A number without an entry, as in a container.
+        # A user id without an entry, as in a container.
         return ""
 
 
 class Bundle:
-    """The archive that is being put together."""
+    """The archive under construction."""
 
     def __init__(self, file: Path) -> None:
         self._redactor = Redactor()
@@ -67,7 +67,7 @@ class Bundle:
         self._add(name, self._redactor.text(text).encode())
 
     def recording(self, name: str, folder: Path) -> None:
-        """A recording's manifest, trace and line log. Its log is what the program printed."""
+        """Adds a recording's manifest, trace and line log. Its log has the program's output."""
         self.text(f"{name}/manifest.json", (folder / "manifest.json").read_text())
         trace = _read(folder, "trace.json")
         if trace is not None:
@@ -84,14 +84,14 @@ class Bundle:
         if len(data) > LARGEST_MEMBER:
             self.left_out.append(name)
             return
-        # A new entry has neither an owner's name nor a time.
+        # A new entry has no owner name and no timestamp.
         entry = tarfile.TarInfo(name)
         entry.size = len(data)
         self._archive.addfile(entry, io.BytesIO(data))
 
 
 def _read(folder: Path, name: str) -> bytes | None:
-    """A file of a recording, compressed or not; nothing where there is none."""
+    """Reads a file of a recording, compressed or not. Returns None if there is none."""
     if (folder / name).exists():
         return (folder / name).read_bytes()
     if (folder / f"{name}.gz").exists():

@@ -15,8 +15,8 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 STATUS_PAGE = REPOSITORY / "docs/gpu-status.md"
 
-# Characters of what was measured, on the page.
-LONGEST_TOLD = 300
+# The maximum length of a measured value on the page, in characters.
+MAX_MEASURED_CHARACTERS = 300
 PASSED, FAILED, NOT_APPLICABLE, NOT_RUN = "pass", "FAIL", "not applicable", "not run"
 
 
@@ -32,7 +32,7 @@ class StatusRow:
 
 @dataclass(frozen=True)
 class Check:
-    """One question and its answer."""
+    """One check and its result."""
 
     row: str
     name: str
@@ -53,26 +53,26 @@ def status_rows(page: str | None = None) -> list[StatusRow]:
 
 
 def _told(check: Check) -> str:
-    """What was measured, on one line of the page; all of it is in checks.json."""
+    """Shortens a measured value to one line of the page. checks.json has all of it."""
     measured = " ".join(check.measured.split())
-    end = "…" if len(measured) > LONGEST_TOLD else ""
-    return f"{measured[:LONGEST_TOLD]}{end} (wanted: {check.wanted})"
+    end = "…" if len(measured) > MAX_MEASURED_CHARACTERS else ""
+    return f"{measured[:MAX_MEASURED_CHARACTERS]}{end} (wanted: {check.wanted})"
 
 
 class Checks:
-    """The answers so far. Several threads may add to them."""
+    """The results so far. Thread-safe."""
 
     def __init__(self, rows: list[StatusRow], *, simulated: bool) -> None:
         self.rows = rows
         self.simulated = simulated
         self.answers: list[Check] = []
         self._lock = threading.Lock()
-        # Of each thread the row that it asks about.
+        # The current row of each thread.
         self._current = threading.local()
 
     @contextmanager
     def row(self, name: str) -> Iterator[None]:
-        """What is asked within belongs to this row."""
+        """Assigns the checks in this context to a row."""
         if name not in {row.id for row in self.rows}:
             raise ValueError(f"docs/gpu-status.md has no row `{name}`")
         before = getattr(self._current, "row", None)
@@ -96,13 +96,13 @@ class Checks:
     def within(
         self, name: str, value: float, truth: float, share: float, *, physics: bool = False
     ) -> None:
-        """Holds where the value differs from the truth by the share at the most."""
+        """Checks that the value differs from the truth by at most this share."""
         error = abs(value / truth - 1) if truth else float("inf")
         measured = f"{value:.6g} against {truth:.6g} ({error:.2%})"
         self.add(name, error <= share, measured, f"{share:.1%}", physics=physics)
 
     def leave_out(self, name: str, why: str) -> None:
-        """A question that does not arise here, and why."""
+        """Records a check that does not apply here, with the reason."""
         self._add(name, NOT_APPLICABLE, why, "")
 
     def _add(self, name: str, outcome: str, measured: str, wanted: str) -> None:
@@ -116,7 +116,7 @@ class Checks:
         return [check for check in self.answers if check.row == name]
 
     def outcome(self, name: str) -> str:
-        """Of a row: it fails with any of its checks, and passes where one passed."""
+        """Returns a row's state: it fails if any of its checks fails, and passes if one passed."""
         outcomes = {check.outcome for check in self.of_row(name)}
         known = [one for one in (FAILED, PASSED, NOT_APPLICABLE) if one in outcomes]
         return known[0] if known else NOT_RUN
@@ -139,7 +139,7 @@ class Checks:
         return [asdict(check) for check in self.answers]
 
     def page(self, about: str) -> str:
-        """One page: a line for each row, then what failed."""
+        """Returns the page: a line per row, then the failures."""
         lines = [about, ""]
         width = max(len(row.id) for row in self.rows)
         for row in self.rows:

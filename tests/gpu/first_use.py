@@ -1,4 +1,4 @@
-"""What a first user with a GPU does, command by command: each ends well and names the GPU."""
+"""The first commands of a new user with a GPU: each succeeds and names the GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_first_use(setting: Setting, gpu_name: str) -> None:
         (project / "ridgeline.toml").write_text(settings)
 
         def said(name: str, wanted: str, *arguments: object) -> str:
-            """Runs a command, which must end well and print a text; what it printed."""
+            """Runs a command that must succeed and print a text. Returns its output."""
             try:
                 ran = subprocess.run(
                     [setting.binary, *arguments],
@@ -77,7 +77,7 @@ def check_first_use(setting: Setting, gpu_name: str) -> None:
 
 
 def check_nvml(setting: Setting, doctor: str) -> None:
-    """NVML's version is the one that nvidia-smi names, where there is one."""
+    """Checks that NVML's version matches nvidia-smi, if that is installed."""
     checks = setting.checks
     version = next((line[14:] for line in doctor.splitlines() if line.startswith("NVML")), "")
     found = bool(version) and version[0].isdigit()

@@ -21,10 +21,10 @@ from checks import REPOSITORY, Checks
 
 DEMOS = ["resnet", "gpt", "seq2seq", "dcgan", "ncf", "bert"]
 PROGRAMS = REPOSITORY / "tests/gpu/programs"
-# What `max_memory_allocated` counts is rounded up for each block; nothing else tells the two apart.
+# `max_memory_allocated` rounds up each block. There is no other difference between the two.
 PEAK_SHARE = 0.001
 COVERAGE = 0.99
-# The lines that must have kernels, by program, and what a note must say.
+# The lines that must have kernels, by program, and the required text of a note.
 EXPECTATIONS: dict[str, dict[str, Any]] = json.loads((PROGRAMS / "expectations.json").read_text())
 LOOP = "# the training loop"
 # The host wakes up so long after the last event of a timed block: a share of short iterations.
@@ -36,7 +36,7 @@ PROFILE_SECONDS = 240
 
 @dataclass
 class Setting:
-    """How this command was asked to run, and what it leaves."""
+    """The options of this command, and its outputs."""
 
     binary: str
     python: str
@@ -48,14 +48,14 @@ class Setting:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, name: str, recording: Path) -> None:
-        """Puts a recording into the bundle."""
+        """Adds a recording to the bundle."""
         with self.lock:
             self.bundle.recording(name, recording)
 
 
 @dataclass
 class Profiled:
-    """A program's profile as JSON, and the recording that it comes from."""
+    """A program's profile as JSON, and its recording."""
 
     cost: dict[str, Any]
     recording: Path
@@ -63,7 +63,7 @@ class Profiled:
 
 
 def own_folders(cache: Path) -> dict[str, str]:
-    """The environment with folders of its own for what Ridgeline keeps."""
+    """Returns the environment with separate cache and state folders."""
     return {**os.environ, "RIDGELINE_CACHE_DIR": str(cache), "RIDGELINE_STATE_DIR": str(cache)}
 
 
@@ -74,7 +74,7 @@ def profile(
     extra: list[str],
     environment: dict[str, str] | None = None,
 ) -> Profiled:
-    """Profiles a script; an error raises with what was said."""
+    """Profiles a script. Raises an error with the output if it fails."""
     cache.mkdir(parents=True, exist_ok=True)
     out = cache / "profile.json"
     ran = subprocess.run(
@@ -94,7 +94,7 @@ def profile(
 
 
 def check_recording(name: str, one: Profiled, checks: Checks, *, own_pool: bool = False) -> None:
-    """What holds of any program's recording on a GPU."""
+    """Checks what must hold for any program's recording on a GPU."""
     cost, manifest = one.cost, one.manifest
     device = cost["device"]
     checks.add(f"{name}: device", device["kind"] == "cuda", device["name"], "a CUDA device")
@@ -175,7 +175,7 @@ def check_program(setting: Setting, program: Path) -> None:
         if not wanted.get("trains", True):
             check_itself(name, [*torchrun, str(program)], environment, checks)
             return
-        # A folder of its own: a project is what lies beside the script.
+        # A separate folder, because everything next to the script belongs to the project.
         script = Path(shutil.copy(program, Path(folder) / "train.py"))
         extra = ["--launcher", " ".join(torchrun)] if ranks > 1 else []
         try:
@@ -202,7 +202,7 @@ def check_program(setting: Setting, program: Path) -> None:
 
 
 def check_lines(program: Path, cost: dict[str, Any], checks: Checks) -> None:
-    """The loop is the marked one, and the lines that `expectations.json` names have kernels."""
+    """Checks that the loop is the marked one, and lines in `expectations.json` have kernels."""
     name, expected = program.stem, EXPECTATIONS[program.name]
     text = program.read_text().splitlines()
     loop = cost["iteration"]["loop"]
@@ -224,7 +224,7 @@ def check_lines(program: Path, cost: dict[str, Any], checks: Checks) -> None:
 def check_itself(
     name: str, command: list[str], environment: dict[str, str], checks: Checks
 ) -> None:
-    """A program that ends well only where everything held that it looked at."""
+    """Runs a program that succeeds only if all its own assertions hold."""
     try:
         ran = subprocess.run(
             command,
@@ -241,7 +241,7 @@ def check_itself(
 
 
 def check_failure(name: str, program: Path, text: str, error: str, checks: Checks) -> None:
-    """The report of a run that ends with an error says what happened, and at which line."""
+    """Checks that the report of a failed run has the error and its line."""
     lines = program.read_text().splitlines()
     marked = (number for number, line in enumerate(lines, 1) if line.endswith("# fault"))
     wanted = [text, *(f"train.py:{number}" for number in marked)]

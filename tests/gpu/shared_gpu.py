@@ -1,4 +1,4 @@
-"""Two ranks that exchange through gloo and compute on one GPU."""
+"""Two ranks that communicate through gloo and compute on one GPU."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""The bundle of `tests/gpu/run` says nothing of the machine, its person or their files."""
+"""Tests that the bundle of `tests/gpu/run` does not identify the machine, its user or files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLANTED = [USER, HOST, HOME, "/srv/private", "token-4711", "import os  # the sou
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A person and a machine whose names are known."""
+    """A user and a machine with known names."""
     for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
         monkeypatch.setenv(name, USER)
     monkeypatch.setenv("HOME", HOME)
@@ -27,7 +27,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def recording(folder: Path, *, compressed: bool) -> Path:
-    """A recording with everything in it that must not leave, where it might stand."""
+    """A recording with identifying text everywhere it might occur."""
     folder.mkdir()
     manifest = {
         "files": [{"path": "train.py"}],
@@ -46,7 +46,7 @@ def recording(folder: Path, *, compressed: bool) -> Path:
 
 
 def members(file: Path) -> dict[str, bytes]:
-    """What is in a bundle, inflated."""
+    """Returns the decompressed contents of a bundle."""
     with tarfile.open(file) as archive:
         entries = archive.getmembers()
         for entry in entries:

@@ -1,4 +1,4 @@
-"""The page of `tests/gpu/run`, and that docs/gpu-status.md claims only what its checks can show."""
+"""Tests the page of `tests/gpu/run`, and that docs/gpu-status.md claims only what checks show."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def binary() -> str:
 def on_devices(
     devices: int, command: list[str], folder: Path, more: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command where there are so many simulated devices."""
+    """Runs a command with this many simulated devices."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
     variables = {
         **os.environ,
@@ -74,7 +74,7 @@ def torchrun(program: Path, ranks: int, folder: Path) -> str:
 def profile(
     program: Path, ranks: int, folder: Path, more: Mapping[str, str] | None = None
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Profiles a program with ranks; what the command gave, and its JSON where it has one."""
+    """Profiles a program with ranks. Returns the command's result, and its JSON if it has one."""
     document = folder / "profile.json"
     launcher = f"torchrun --standalone --nproc-per-node {ranks}"
     command = [binary(), "profile", str(program), "--launcher", launcher]
@@ -91,7 +91,7 @@ def test_what_collectives_deliver(ranks: int, tmp_path: Path) -> None:
 
 
 def manifests(folder: Path) -> dict[int, dict[str, Any]]:
-    """The manifests of the newest recording, by rank."""
+    """Returns the manifests of the newest recording, by rank."""
     recordings = (folder / "cache" / "recordings").glob("*/*/manifest.json")
     run = max(recordings, key=lambda path: path.stat().st_mtime).parent
     found = {0: json.loads((run / "manifest.json").read_text())}
@@ -105,7 +105,7 @@ def test_a_profile_with_two_ranks(name: str, tmp_path: Path) -> None:
     ended, found = profile(PROGRAMS / f"{name}.py", 2, tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert found["coverage"]["time"] >= 0.99, (found["coverage"], found["untracked"])
-    # Exchanges are kernels of NCCL, and each rank has a device of its own.
+    # Communication runs as NCCL kernels, and each rank has its own device.
     recorded = manifests(tmp_path)
     assert [one["device"]["index"] for _, one in sorted(recorded.items())] == [0, 1]
     ranks = found["ranks"]["ranks"]
@@ -131,7 +131,7 @@ def test_unequal_batches_and_a_device_of_each_rank_alone(tmp_path: Path) -> None
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert [rank["batch_size"] for rank in found["ranks"]["ranks"]] == [4096, 8192]
     assert "imbalance" in [finding["rule"] for finding in found["findings"]], found["findings"]
-    # Each sees its device as the first one (CUDA_VISIBLE_DEVICES).
+    # Each rank sees its device as the first one (CUDA_VISIBLE_DEVICES).
     assert {one["device"]["index"] for one in manifests(tmp_path).values()} == {0}
 
 
@@ -158,5 +158,5 @@ def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
     ended, _ = profile(PROGRAMS / "rank_dies.py", 2, tmp_path)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "rank 1 was stopped" in ended.stderr, ended.stderr
-    # No segment of the ranks' memory is left.
+    # No shared-memory segment of the ranks is left.
     assert not list(Path("/dev/shm").glob("simgpu-nccl.*"))

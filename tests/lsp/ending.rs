@@ -1,4 +1,4 @@
-//! However a session ends, the server ends with it.
+//! The server exits when its session ends, in whatever way.
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -61,7 +61,7 @@ async fn the_output_is_closed() {
     assert_eq!(ended(&mut process).await.code(), Some(1));
 }
 
-/// The editor was killed: its end of the pipes may live on in a child of its, but it does not.
+/// The editor was killed. A child of it may keep the pipes open, but the server still exits.
 #[cfg(unix)]
 #[tokio::test]
 async fn the_parent_is_gone() {

@@ -1,5 +1,4 @@
-//! Clients that do everything they should not: the session goes on, and what they asked in between is
-//! answered.
+//! Misbehaving clients: the session continues, and valid requests in between get responses.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::lsp::process::{Server, ended, spawn};
 
-/// Sends bytes, wants so many error answers without an id, and a server that lives.
+/// Sends bytes, expects this many error responses without an id, and a server that still responds.
 async fn check(bytes: &[u8], errors: usize) {
     let mut server = Server::start();
     server.client.hello(json!({}), json!({})).await;
@@ -26,7 +25,7 @@ fn framed(body: &str) -> Vec<u8> {
     format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// `initialize` as a notification has no answer that what follows could wait for.
+/// `initialize` as a notification has no response to wait for.
 #[tokio::test]
 async fn an_initialize_that_wants_no_answer() {
     let mut server = Server::start();
@@ -139,7 +138,7 @@ async fn paths_that_cannot_be() {
         let text = json!([{"text": "y = 2\n"}]);
         server.client.change(uri, 2, text).await;
         server.client.save(uri).await;
-        // One that is no URI at all is refused; the others have no hints.
+        // An invalid URI is rejected; the others have no hints.
         let params = json!({"textDocument": {"uri": uri}});
         let _ = server.client.request("textDocument/codeLens", params.clone()).await;
         server.client.notify("textDocument/didClose", params).await;
@@ -167,7 +166,7 @@ async fn everything_at_once_without_waiting() {
     let params = json!({"textDocument": {"uri": "untitled:a"}});
     let lenses = server.client.begin("textDocument/codeLens", params).await;
     assert!(server.client.answer(&json!(hello)).await.is_ok());
-    // A text that had been lost would have null here.
+    // A lost document would give null here.
     assert_eq!(server.client.answer(&json!(lenses)).await, Ok(json!([])));
     server.goodbye().await;
 }
@@ -193,8 +192,8 @@ async fn cancelled_and_made_up_requests() {
     server.goodbye().await;
 }
 
-/// The queue to a client that reads nothing does not grow, and when such a client goes, the server
-/// goes as well.
+/// The queue to a client that reads nothing does not grow, and the server exits when such a client
+/// disconnects.
 #[tokio::test]
 async fn a_client_that_reads_nothing() {
     let (_folder, mut process, _) = spawn(&[]);
@@ -208,7 +207,7 @@ async fn a_client_that_reads_nothing() {
             input.write_all(&ask).await.expect("written");
         }
     };
-    // At some point the server stops reading, because nobody takes its answers.
+    // At some point the server stops reading, because the client does not read its responses.
     let flooded = tokio::time::timeout(Duration::from_secs(2), flood).await;
     assert!(flooded.is_err(), "a million answers were kept somewhere");
     if let Ok(status) =
@@ -222,7 +221,7 @@ async fn a_client_that_reads_nothing() {
     ended(&mut process).await;
 }
 
-/// Nobody reads the log; a full pipe must not stop the server.
+/// Nothing reads stderr. A full pipe must not block the server.
 #[tokio::test]
 async fn a_log_that_nobody_reads() {
     let mut server = Server::start_with(&[("RIDGELINE_LOG", "trace")]);

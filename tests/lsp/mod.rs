@@ -1,5 +1,5 @@
-//! Drives the built server from outside, as editors do: sessions that end in every way, clients that
-//! do everything they should not, and runs of real programs where a Python with torch is known.
+//! Black-box tests of the language server: all ways to end a session, misbehaving clients, and runs
+//! of real programs if there is a Python with torch.
 
 mod ending;
 mod hostile;

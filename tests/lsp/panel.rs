@@ -1,5 +1,5 @@
-//! Connections to the panel that do everything they should not: they are answered with an error or
-//! closed, the server stays small, and a page is served all the same.
+//! Misbehaving connections to the panel: they get an error or are closed, the server's memory stays
+//! small, and pages are still served.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::lsp::process::Server;
 use ridgeline_test_client::http::{Panel, read_to_end, request};
 
-/// A server whose panel is open.
+/// A server with an open panel.
 async fn opened() -> (Server, Panel) {
     let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
     let mut server = Server::greeted(capabilities, json!({})).await;
@@ -19,7 +19,7 @@ async fn opened() -> (Server, Panel) {
     (server, Panel::at(params["uri"].as_str().expect("an address")))
 }
 
-/// Sends bytes; wants an answer of this status, or the connection closed, and a panel that lives.
+/// Sends bytes, and expects this status or a closed connection, and a panel that still responds.
 async fn check(server: &Server, panel: &Panel, bytes: &[u8], expected: &[u16]) {
     let answer = panel.send(bytes).await;
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
@@ -30,7 +30,7 @@ async fn check(server: &Server, panel: &Panel, bytes: &[u8], expected: &[u16]) {
     }
 }
 
-/// The connection was closed without an answer.
+/// The connection was closed without a response.
 const CLOSED: u16 = 0;
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn queries_that_cannot_be() {
     server.goodbye().await;
 }
 
-/// Connections that say nothing, or too slowly, are closed; nobody has to wait for longer.
+/// Silent and slow connections are closed after a timeout, so others need not wait longer.
 #[tokio::test]
 async fn connections_that_never_come_to_the_point() {
     let (server, panel) = opened().await;
@@ -133,7 +133,7 @@ async fn connections_that_never_come_to_the_point() {
     let mut idle = panel.connect().await;
     let first = format!("GET {}/ HTTP/1.1\r\nhost: {}\r\n\r\n", panel.base, panel.authority);
     idle.write_all(first.as_bytes()).await.expect("written");
-    // A letter now and then does not keep it open.
+    // Sending an occasional byte does not keep it open.
     let (mut slow_half, mut slow_rest) = slow.into_split();
     let dripping = tokio::spawn(async move {
         while slow_rest.write_all(b"x").await.is_ok() {
@@ -142,7 +142,7 @@ async fn connections_that_never_come_to_the_point() {
     });
     let mut dripped = Vec::new();
     let read = tokio::io::AsyncReadExt::read_to_end(&mut slow_half, &mut dripped);
-    // Closed or reset, it is over.
+    // Closed or reset.
     let _ = tokio::time::timeout(Duration::from_secs(60), read).await.expect("it is closed");
     dripping.abort();
     read_to_end(&mut silent).await;
@@ -162,7 +162,7 @@ async fn a_thousand_connections() {
     let mut open: Vec<TcpStream> = Vec::new();
     for number in 0..1000 {
         let connected = TcpStream::connect(&panel.authority);
-        // The system keeps those that wait, up to a number of its own.
+        // The system queues pending connections up to its own limit.
         match tokio::time::timeout(Duration::from_secs(1), connected).await {
             Ok(Ok(stream)) => open.push(stream),
             _ => assert!(number > 100, "only {number} connections"),
@@ -171,13 +171,13 @@ async fn a_thousand_connections() {
     if let Some(resident) = server.resident_bytes() {
         assert!(resident < 100_000_000, "{resident} bytes");
     }
-    // They are closed by and by, and then it is the page's turn.
+    // The server closes its ends one by one, and then serves the page.
     drop(open);
     assert_eq!(panel.get("/").await.status, 200);
     server.goodbye().await;
 }
 
-/// More files of this process at once.
+/// Raises this process's limit on open files.
 #[cfg(unix)]
 fn may_open(wanted: u64) -> bool {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -190,7 +190,7 @@ fn may_open(wanted: u64) -> bool {
     enough(limit.maximum) && setrlimit(Resource::Nofile, more).is_ok()
 }
 
-/// Pages that listen and never read are kept nothing for, and there is a limit on them.
+/// Nothing is buffered for pages that listen but never read, and their number is limited.
 #[tokio::test]
 async fn event_streams_that_nobody_reads() {
     let (mut server, panel) = opened().await;
@@ -200,7 +200,7 @@ async fn event_streams_that_nobody_reads() {
     for _ in 0..5 {
         let mut stream = panel.connect().await;
         stream.write_all(&listen).await.expect("written");
-        // It has been taken when its first byte is there.
+        // The first byte shows that the connection was accepted.
         stream.readable().await.expect("an answer");
         unread.push(stream);
     }
@@ -217,7 +217,7 @@ async fn event_streams_that_nobody_reads() {
     let document: Value = panel.document().await;
     assert_eq!(document["status"]["state"], "idle");
     drop(unread);
-    // The server learns by and by that they have gone.
+    // The server notices their disconnect with some delay.
     loop {
         let mut events = panel.listen().await;
         if events.next().await.is_some() {

@@ -1,4 +1,4 @@
-//! The server as a process of its own.
+//! The server as a separate process.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use ridgeline_test_client::strict_client::StrictClient;
 /// Runs a command on the simulated CUDA device.
 const SIMULATED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/gpu/simulated/run");
 
-/// A Python with torch that the simulated GPU works with; says so where there is none.
+/// Returns a Python with torch that works with the simulated GPU. Prints a message if there is none.
 pub(super) fn python_on_simulated_gpu() -> Option<String> {
     let Ok(python) = std::env::var("RIDGELINE_TEST_PYTHON") else {
         println!("skipped: RIDGELINE_TEST_PYTHON names no Python with torch");
@@ -32,7 +32,7 @@ pub(super) fn python_on_simulated_gpu() -> Option<String> {
     Some(python)
 }
 
-/// A server in a process, with folders of its own, and a client.
+/// A server process with its own folders, and a client.
 pub(super) struct Server {
     pub client: StrictClient,
     pub process: Child,
@@ -41,12 +41,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A server that has not been greeted.
+    /// Starts a server without initializing it.
     pub(super) fn start() -> Server {
         Server::start_with(&[])
     }
 
-    /// The same with more environment.
+    /// Like [`Server::start`], with additional environment variables.
     pub(super) fn start_with(environment: &[(&str, &str)]) -> Server {
         let (folder, process, root) = spawn(environment);
         Server::of(folder, process, root)
@@ -59,7 +59,7 @@ impl Server {
         Server { client, process, root, folder }
     }
 
-    /// A server that a client which vouches for its folder has greeted. `settings` are its settings.
+    /// Starts and initializes a server with a trusted workspace and these `settings`.
     pub(super) async fn greeted(capabilities: Value, settings: Value) -> Server {
         Server::start().greeted_with(capabilities, settings).await
     }
@@ -76,7 +76,7 @@ impl Server {
         Server::of(folder, process, root).greeted_with(capabilities, settings).await
     }
 
-    /// Greets a server that was started before.
+    /// Initializes a started server.
     pub(super) async fn greeted_with(self, capabilities: Value, settings: Value) -> Server {
         let mut server = self;
         let folder = json!([{"uri": uri(&server.root), "name": "project"}]);
@@ -89,25 +89,25 @@ impl Server {
         server
     }
 
-    /// Writes a file of the project; gives its URI.
+    /// Writes a file of the project and returns its URI.
     pub(super) fn write(&self, name: &str, text: &str) -> String {
         fs::write(self.root.join(name), text).expect("written");
         uri(&self.root.join(name))
     }
 
-    /// The variables with which another process keeps its things where this server does.
+    /// Returns the environment variables for a process that shares this server's folders.
     pub(super) fn environment(&self) -> [(&'static str, PathBuf); 2] {
         environment(self.folder.path())
     }
 
-    /// Says goodbye and waits for the process to end.
+    /// Shuts the server down and waits for the process to exit.
     pub(super) async fn goodbye(self) -> ExitStatus {
         let Server { client, mut process, folder: _folder, .. } = self;
         client.goodbye().await;
         ended(&mut process).await
     }
 
-    /// The memory that the process holds, in bytes; nothing where the system does not tell.
+    /// Returns the process's memory in bytes, or `None` if the system does not report it.
     pub(super) fn resident_bytes(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()?)).ok()?;
         let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
@@ -115,7 +115,7 @@ impl Server {
     }
 }
 
-/// A server that nobody talks to yet, and a folder with a workspace in it.
+/// Spawns a server, and creates a folder with a workspace.
 pub(super) fn spawn(environment: &[(&str, &str)]) -> (tempfile::TempDir, Child, PathBuf) {
     spawn_command(Command::new(env!("CARGO_BIN_EXE_ridgeline")), environment)
 }
@@ -144,13 +144,13 @@ fn environment(folder: &std::path::Path) -> [(&'static str, PathBuf); 2] {
     [("RIDGELINE_STATE_DIR", folder.join("state")), ("RIDGELINE_CACHE_DIR", folder.join("cache"))]
 }
 
-/// Waits for a process to end. The limit is for a process that hangs.
+/// Waits for a process to exit. The timeout is for a process that hangs.
 pub(super) async fn ended(process: &mut Child) -> ExitStatus {
     let ended = tokio::time::timeout(Duration::from_secs(30), process.wait()).await;
     ended.expect("the server did not end").expect("a process")
 }
 
-/// The URI of a path without characters that would have to be escaped.
+/// Returns the URI of a path without characters that need escaping.
 pub(super) fn uri(path: &std::path::Path) -> String {
     format!("file://{}", path.display())
 }

@@ -1,4 +1,4 @@
-//! Runs of real programs. They need a Python with torch, named by RIDGELINE_TEST_PYTHON.
+//! Runs of real programs. Needs a Python with torch, set by RIDGELINE_TEST_PYTHON.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ if __name__ == '__main__':
         optimizer.step()
 ";
 
-/// A server with the script in its workspace; nothing where there is no Python to run it with. Findings
-/// are off: which of them a run of a millisecond has depends on what else the machine does.
+/// Starts a server with the script in its workspace. Returns `None` without a Python. Findings are
+/// off: in iterations of a millisecond they depend on the machine's load.
 async fn with_script(text: &str, capabilities: Value) -> Option<(Server, String)> {
     let Ok(python) = std::env::var("RIDGELINE_TEST_PYTHON") else {
         println!("skipped: RIDGELINE_TEST_PYTHON names no Python with torch");
@@ -60,7 +60,7 @@ async fn a_save_puts_costs_on_the_lines() {
     server.goodbye().await;
 }
 
-/// Imports ahead of a run are not confined, so they wait for the first run.
+/// Preparatory imports are not sandboxed, so they wait for the first run.
 #[tokio::test]
 async fn what_a_project_imports_is_imported_by_its_first_run() {
     let Ok(python) = std::env::var("RIDGELINE_TEST_PYTHON") else {
@@ -71,7 +71,7 @@ async fn what_a_project_imports_is_imported_by_its_first_run() {
     let packages = server.root.with_file_name("site-packages");
     let imported = packages.join("imported");
     std::fs::create_dir(&packages).expect("made");
-    // What estimates and runs write is not on the disk.
+    // Writes of estimates and runs do not reach the disk.
     let package = format!("open({:?}, 'a').write('x')\n", imported.display().to_string());
     std::fs::write(packages.join("noisy.py"), package).expect("written");
     let path = packages.display().to_string();
@@ -89,7 +89,7 @@ async fn what_a_project_imports_is_imported_by_its_first_run() {
     server.goodbye().await;
 }
 
-/// What a program does before its loop (a row in a table, a line in a log) is done once for each save.
+/// Side effects before the loop (a row in a table, a line in a log) happen once per save.
 #[tokio::test]
 async fn one_save_runs_the_program_once() {
     let script = "\
@@ -108,23 +108,23 @@ for (x,) in loader:
 ";
     let capabilities = json!({"experimental": {"ridgeline": {"background": true}}});
     let Some((mut server, script)) = with_script(script, capabilities).await else { return };
-    // What the runs write elsewhere is not on the disk afterwards.
+    // Other writes of the runs do not reach the disk.
     std::fs::create_dir(server.root.join("runs")).expect("a folder");
     server.write("ridgeline.toml", "keep_writes = [\"runs\"]\n");
     server.client.save(&script).await;
     while server.client.status("idle").await["headline"].is_null() {}
-    // Whatever else there is to come has come when the status stays as it is.
+    // All background work is done when the status no longer changes.
     while server.client.next_status(Duration::from_secs(8)).await.is_some() {}
     let runs = std::fs::read_to_string(server.root.join("runs/runs.txt")).expect("what ran");
     assert_eq!(runs.lines().count(), 1, "{runs}");
     server.goodbye().await;
 }
 
-/// Half and double the batch take turns with the batch itself, so that what else a machine does slows
-/// all of them.
+/// Half and double the batch size take turns with the batch size itself, so that other load on the
+/// machine slows all of them.
 #[tokio::test]
 async fn other_batch_sizes_run_side_by_side() {
-    // Each iteration leaves its batch size behind.
+    // Each iteration records its batch size.
     let script = "\
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -141,7 +141,7 @@ for (x,) in loader:
 ";
     let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
     let Some((mut server, script)) = with_script(script, capabilities).await else { return };
-    // What a run writes elsewhere is not on the disk.
+    // Other writes of a run do not reach the disk.
     std::fs::create_dir(server.root.join("order")).expect("made");
     server.write("ridgeline.toml", "keep_writes = [\"order\"]\n");
     server.client.command("ridgeline.openPanel", json!([])).await.expect("done");
@@ -163,12 +163,12 @@ for (x,) in loader:
     let order = std::fs::read_to_string(server.root.join("order/order.txt")).expect("the order");
     let order: Vec<&str> = order.lines().collect();
     let turns = order.chunk_by(|one, next| one == next).count();
-    // One after another there would be a dozen.
+    // Without turns, there would only be about a dozen groups.
     assert!(turns > 30, "{turns} turns, {sizes}");
     server.goodbye().await;
 }
 
-/// The panel of a project below the workspace, measured by a save and then from a terminal.
+/// The panel of a project in a subfolder, measured by a save and then from a terminal.
 #[tokio::test]
 async fn the_panel_shows_every_run_of_a_project() {
     let Ok(python) = std::env::var("RIDGELINE_TEST_PYTHON") else {
@@ -208,7 +208,7 @@ async fn the_panel_shows_every_run_of_a_project() {
         .output();
     let run = run.await.expect("the built binary");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    // The document also changes while other batch sizes are tried.
+    // The document also changes during the batch-size sweep.
     let mut document = panel.document().await;
     while document["generation"].as_u64() == Some(first) {
         events.wait_for("panel").await;
@@ -218,7 +218,7 @@ async fn the_panel_shows_every_run_of_a_project() {
     assert_eq!(document["history"].as_array().map(Vec::len), Some(2));
     assert!(document["recording"]["changes_against"]["last"].is_string(), "{document}");
 
-    // Another session finds what was measured, though its workspace is not the project.
+    // Another session finds the measurements, even though its workspace is not the project.
     let kept = server.environment();
     let kept: Vec<(&str, &str)> =
         kept.iter().map(|(name, path)| (*name, path.to_str().expect("text"))).collect();
@@ -230,7 +230,7 @@ async fn the_panel_shows_every_run_of_a_project() {
     server.goodbye().await;
 }
 
-/// Commits all of a folder; says whether there is a git to do it with.
+/// Commits a folder. Returns false without git.
 fn committed(folder: &std::path::Path) -> bool {
     let steps = [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "x"]];
     steps.iter().all(|arguments| {
@@ -289,7 +289,7 @@ async fn cancelling_stops_a_program_that_does_not_end() {
     server.goodbye().await;
 }
 
-/// Whatever the server had started is gone soon after it was killed without a chance to tidy up.
+/// All child processes end soon after the server is killed without a chance to clean up.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_killed_server_leaves_no_process() {
@@ -297,8 +297,8 @@ async fn a_killed_server_leaves_no_process() {
     let Some((mut server, script)) = with_script(&text, json!({})).await else { return };
     server.client.save(&script).await;
     let of = server.process.id().expect("it lives");
-    // A status may be older than the processes: the program has been reached when its parent, the
-    // zygote, is there too.
+    // The status may precede the processes: the program has started once its parent, the zygote,
+    // exists too.
     let with_program = async {
         loop {
             let found = descendants(of);
@@ -320,7 +320,7 @@ async fn a_killed_server_leaves_no_process() {
     assert!(gone.is_ok(), "of {started:?} some live on");
 }
 
-/// All processes below one, by the parent that each names: not every kernel lists children.
+/// Returns all descendants of a process by parent id, because not every kernel lists children.
 #[cfg(target_os = "linux")]
 fn descendants(of: u32) -> Vec<u32> {
     let processes: Vec<(u32, u32)> = std::fs::read_dir("/proc")
@@ -348,13 +348,13 @@ fn descendants(of: u32) -> Vec<u32> {
 #[cfg(target_os = "linux")]
 fn is_alive(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // One that nobody has reaped yet is dead all the same.
+    // A zombie counts as dead.
     stat.rsplit(')')
         .next()
         .is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
 }
 
-/// A demo of this repository, open as it is, and then with other sizes that nobody saved.
+/// A demo of this repository, first unmodified, and then with unsaved changes of its sizes.
 #[tokio::test]
 async fn unsaved_text_is_estimated() {
     let Ok(python) = std::env::var("RIDGELINE_TEST_PYTHON") else {
@@ -388,7 +388,7 @@ async fn unsaved_text_is_estimated() {
     let hints = server.client.request("textDocument/inlayHint", params).await.expect("hints");
     assert!(hints.to_string().contains("\"~"), "{hints}");
 
-    // What would fail says so.
+    // Code that would fail is reported.
     let broken = text.replace("config.width, config.width)", "config.width, 7)");
     assert_ne!(&broken, text);
     server.client.change(model, 3, json!([{"text": broken}])).await;
@@ -402,7 +402,7 @@ async fn unsaved_text_is_estimated() {
     server.goodbye().await;
 }
 
-/// The next headline with such a text.
+/// Waits for the next headline with matching text.
 async fn headline(server: &mut Server, matches: impl Fn(&str) -> bool) -> Value {
     loop {
         let status = server.client.status("idle").await;

@@ -1,5 +1,5 @@
 //! A save in an editor on the simulated GPU (tests/gpu/simulated): hints, hover, status and the panel's
-//! timeline of a program with several streams. What is green here says nothing of a real GPU.
+//! timeline of a program with several streams. Passing tests prove nothing about a real GPU.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use ridgeline_test_client::http::Panel;
 const SCRIPT: &str = include_str!("../gpu/programs/multi_stream.py");
 const SHOWN: &str = "NVIDIA H100 80GB HBM3 (simulated)";
 
-/// The number of the line with this text, from 0.
+/// Returns the zero-based number of the line with this text.
 fn line(text: &str) -> usize {
     SCRIPT.lines().position(|line| line.contains(text)).expect("the script has it")
 }
@@ -55,7 +55,7 @@ async fn a_save_shows_what_ran_on_the_simulated_gpu() {
     assert_eq!(timeline["simulated"], true);
     let tracks = timeline["tracks"].as_array().expect("tracks");
     let streams = tracks.iter().filter(|track| track["kind"] == "stream").count();
-    // The default one, the one of the second branch, and the one that copies.
+    // The default stream, the stream of the second branch, and the copy stream.
     assert_eq!(streams, 3, "{tracks:?}");
     assert!(tracks.iter().any(|track| track["kind"] == "idle"), "{tracks:?}");
     server.goodbye().await;

@@ -1,15 +1,15 @@
-//! What people install, tried from a clean place: `.ci/package` builds it into the folder that
-//! RIDGELINE_PACKAGES names. VS Code itself installs the extension in `tests/editors`.
+//! Tests the packages in a clean environment. `.ci/package` builds them into the folder
+//! RIDGELINE_PACKAGES. `tests/editors` installs the extension in VS Code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// In bytes, as the tests build it, which is with few optimizations. It notices a file that does not
-/// belong there.
+/// Maximum size in bytes, for the test build with few optimizations. Detects files that do not
+/// belong in the package.
 const LARGEST_EXTENSION: u64 = 20_000_000;
 
-/// The one package with this ending; nothing, with the reason said, where packages were not built.
+/// Returns the package with this extension. Prints why and returns `None` if packages were not built.
 fn package(ending: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("RIDGELINE_PACKAGES") else {
         println!("skipped: RIDGELINE_PACKAGES names no folder with packages");
@@ -24,7 +24,7 @@ fn package(ending: &str) -> Option<PathBuf> {
     found.pop()
 }
 
-/// A command that knows nothing of this machine but a home of its own.
+/// Returns a command with an empty environment and a temporary home.
 fn clean(program: &Path, home: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin").current_dir(home);
@@ -42,7 +42,7 @@ fn has_the_version(binary: &Path, home: &Path) {
     assert_eq!(version.trim(), format!("ridgeline {}", env!("CARGO_PKG_VERSION")));
 }
 
-/// Files in a zip archive with their sizes in bytes: wheels and extensions are such archives.
+/// Lists a zip archive's files with sizes in bytes. Wheels and extensions are zip archives.
 fn contents(archive: &Path, into: &Path) -> Vec<(String, u64)> {
     let list = "import sys, zipfile\n\
         archive = zipfile.ZipFile(sys.argv[1])\n\
@@ -59,7 +59,7 @@ fn contents(archive: &Path, into: &Path) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn the_wheel_brings_the_binary() {
+fn the_wheel_contains_the_binary() {
     let Some(wheel) = package("whl") else { return };
     let home = tempfile::tempdir().expect("a folder");
     let env = home.path().join("env");
@@ -74,7 +74,7 @@ fn the_wheel_brings_the_binary() {
 }
 
 #[test]
-fn the_extension_brings_the_binary_and_nothing_superfluous() {
+fn the_extension_contains_only_the_binary_and_its_files() {
     let Some(extension) = package("vsix") else { return };
     let size = extension.metadata().expect("it is there").len();
     assert!(size < LARGEST_EXTENSION, "the extension has {size} bytes");
@@ -91,7 +91,7 @@ fn the_extension_brings_the_binary_and_nothing_superfluous() {
         });
         assert!(is_there, "{needed} is missing: {files:?}");
     }
-    // Python's zipfile drops the mode that an editor keeps.
+    // Python's zipfile drops the file mode, which an editor preserves.
     let binary = home.path().join("extension/server/ridgeline");
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-// The handles on throughput and memory in Chromium, by mouse, finger and keys: `tests/panel/run`.
+// Tests the batch-size handles in Chromium, by mouse, touch and keyboard. Run with `tests/panel/run`.
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
@@ -50,7 +50,7 @@ const documents = (more) => ({
 const sliders = (page) => page.locator("#batch [role=slider]");
 const now = (page) => page.locator(".batch-now").innerText();
 
-/** Takes a handle, and moves it to a share of the chart's width. */
+/** Grabs a handle and drags it to a share of the chart's width. */
 async function take(page, which, share, dy = 0) {
   const handle = await sliders(page).nth(which).boundingBox();
   const chart = await page.locator(".batch-chart").nth(which).boundingBox();
@@ -74,7 +74,7 @@ describe("the handles", { skip: found.reason }, () => {
     test(`are dragged by mouse: ${["throughput", "memory"][which]}`, () =>
       withPanel(browser, documents(), async (page, site) => {
         await take(page, which, 0.75);
-        // 8 · 16^0.75 is 64; both follow while the hand is on.
+        // 8 · 16^0.75 is 64. Both handles move during the drag.
         assert.match(await now(page), /Batch size 64 · ~865 samples\/s · ~2\.3 GB · current: 32/);
         assert.deepEqual(site.posts.filter(({ name }) => name === "batch"), []);
         await page.mouse.up();
@@ -92,7 +92,7 @@ describe("the handles", { skip: found.reason }, () => {
       await page.keyboard.press("Escape");
       await page.mouse.up();
       assert.match(await now(page), /Batch size 32/);
-      // What was asked for last is all that was asked for.
+      // Only the last value was requested.
       await sliders(page).first().press("End");
       await page.keyboard.press("Enter");
       assert.deepEqual(await sent(site, "batch", 1), [{ workspace: 0, batch: 128, generation: 7 }]);
@@ -110,7 +110,7 @@ describe("the handles", { skip: found.reason }, () => {
       await page.keyboard.press("Escape");
       assert.equal(await slider.getAttribute("aria-valuenow"), "32");
       await page.keyboard.press("ArrowRight");
-      // Leaving it sets nothing.
+      // Leaving the handle sets nothing.
       await page.keyboard.press("Tab");
       assert.match(await now(page), /Batch size 32/);
       await slider.focus();

@@ -1,4 +1,4 @@
-// The panel and the report as the binary gives them, of a project that it has just profiled.
+// Tests the panel and the report of the real binary, for a project that it has just profiled.
 
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
@@ -13,7 +13,7 @@ import { promisify } from "node:util";
 import { findBrowser, launch, pictureFolder } from "./browser.mjs";
 import { checkAccessibility, checkNoSidewaysScroll, noAxe, until, withPage } from "./session.mjs";
 
-/** A first run imports torch, which takes long on a busy machine. */
+/** Long, because the first run imports torch, which is slow on a busy machine. */
 const RUN_LIMIT_MS = 180_000;
 
 const binary = process.env.RIDGELINE_BINARY;
@@ -54,7 +54,7 @@ describe("the panel of the binary", { skip }, () => {
     if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
   });
 
-  /** Fails on what no page of a measured project may have. */
+  /** Fails if the page has something that no page of a measured project may have. */
   async function checkPage(page, name) {
     await page.locator("canvas.timeline").waitFor();
     assert.match(await page.locator("#headline").innerText(), /samples\/s/);

@@ -1,4 +1,4 @@
-// Chromium, driven by playwright-core, as tests/editors/setup brought them, or a reason why there is none.
+// Chromium and playwright-core, as installed by tests/editors/setup, or the reason why they are missing.
 
 import { existsSync, mkdtempSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { join } from "node:path";
 
 const EDITORS = process.env.RIDGELINE_EDITORS;
 
-/** `{ chromium, executable }`, or `{ reason }` where RIDGELINE_EDITORS_REQUIRED is not set. */
+/** Returns `{ chromium, executable }`, or `{ reason }` if RIDGELINE_EDITORS_REQUIRED is not set. */
 export function findBrowser() {
   const found = find();
   if (found.reason !== undefined && process.env.RIDGELINE_EDITORS_REQUIRED) throw new Error(found.reason);
@@ -35,7 +35,7 @@ export function launch({ chromium, executable }) {
   });
 }
 
-/** Where pictures are kept to be looked at. */
+/** The folder for screenshots. */
 export async function pictureFolder() {
   const folder = process.env.RIDGELINE_EDITOR_PICTURES ? join(process.env.RIDGELINE_EDITOR_PICTURES, "panel") : mkdtempSync(join(tmpdir(), "ridgeline-panel-pictures-"));
   await mkdir(folder, { recursive: true });

@@ -1,4 +1,4 @@
-// Two runs side by side, as the page shows them: `tests/panel/run`.
+// Tests the comparison of two runs on the page. Run with `tests/panel/run`.
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -75,7 +75,7 @@ describe("two runs side by side", { skip: found.reason }, () => {
       await until(() => site.compared.length === 2, "another comparison");
       const whens = site.panel.history.map(({ when_unix_ms }) => when_unix_ms);
       assert.deepEqual(site.compared[1], [whens[2], whens[0]]);
-      // A new run comes; what was chosen is still compared.
+      // A new run arrives. The selected runs stay compared.
       site.panel = { ...site.panel, generation: 8, history: [{ ...site.panel.history[0], when_unix_ms: whens[0] + 5000 }, ...site.panel.history] };
       site.send("panel", {});
       await until(async () => (await page.locator("#compare-after option").count()) === whens.length + 1, "the new run");
@@ -89,7 +89,7 @@ describe("two runs side by side", { skip: found.reason }, () => {
       await page.locator(".compare summary").click();
       const status = page.locator(".compare [role=status]");
       await until(async () => (await status.innerText()).includes("not stored"), "the reason");
-      // The browser itself logs what is not found.
+      // The browser itself logs 404 responses.
       wrong.splice(0, wrong.length, ...wrong.filter((message) => !message.includes("404")));
     }));
 

@@ -1,4 +1,4 @@
-// `predictions.devices` as docs/panel.md says it.
+// Builds `predictions.devices` as specified in docs/panel.md.
 
 const range = (value, factor) => ({ low: value / factor, value, high: value * factor });
 

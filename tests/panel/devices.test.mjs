@@ -1,4 +1,4 @@
-// The iteration on other GPUs, as the page shows it: `tests/panel/run`.
+// Tests the predictions for other GPUs on the page. Run with `tests/panel/run`.
 
 import assert from "node:assert/strict";
 import { join } from "node:path";

@@ -1,10 +1,10 @@
-// Documents as docs/panel.md says them, of any size, the same at each call: what the page's tests and
-// benchmark show. Documents of real recordings are in server/panel/fixtures/.
+// Generates documents as specified in docs/panel.md, of any size and deterministic, for the page's tests and
+// benchmark. Documents of real recordings are in server/panel/fixtures/.
 
 const MS = 1e6;
 const PHASES = ["data", "forward", "backward", "optimizer", "other"];
 
-/** Numbers between 0 and 1 that look random and are the same each time. */
+/** Returns a deterministic generator of pseudo-random numbers between 0 and 1. */
 export function generator(seed) {
   let state = seed >>> 0;
   return () => {
@@ -199,7 +199,7 @@ export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs 
   };
 }
 
-/** A timeline with about `spans` spans on a host thread that nests, two streams, phases and idle. */
+/** Returns a timeline of about `spans` spans: a host thread with nested spans, two streams, phases and idle time. */
 export function timelineDocument({ spans = 2_000, generation = 7 } = {}) {
   const random = generator(5);
   const duration = 110 * MS;
@@ -226,7 +226,7 @@ export function timelineDocument({ spans = 2_000, generation = 7 } = {}) {
     rows.push([0, 0, bounds[which] * duration, (bounds[which + 1] - bounds[which]) * duration, name, -1, 0, which]);
   });
   const operatorsWanted = Math.max(10, Math.round(spans * 0.6));
-  // A block holds operators, which hold operators: three levels below the whole.
+  // Blocks contain operators, which contain operators: three levels below the root.
   const perBlock = 24;
   const blocks = Math.max(1, Math.round(operatorsWanted / perBlock));
   for (let block = 0; block < blocks; block += 1) {

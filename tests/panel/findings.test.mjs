@@ -1,4 +1,4 @@
-// What was found to be slow or wasteful, as the page shows it: `tests/panel/run`.
+// Tests the findings on the page. Run with `tests/panel/run`.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";

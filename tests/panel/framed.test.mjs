@@ -1,5 +1,5 @@
-// Who may frame the panel: a window on this machine, also one that isolates itself from other sites, as
-// VS Code can; no page of anywhere else.
+// Which pages may frame the panel: windows on this machine, including cross-origin isolated ones, as in VS Code. No
+// pages of other hosts.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -42,7 +42,7 @@ for (const [name, headers] of [
 }
 
 test("a page of another name may not, even one that leads to this machine", { skip }, () =>
-  // Chromium takes every name below `localhost` for this machine; the policy names that one alone.
+  // Chromium resolves every name below `localhost` to this machine. The policy only allows `localhost` itself.
   withFrame("elsewhere.localhost", {}, async (frame) => {
     await frame.waitForLoadState();
     assert.equal(await frame.locator("#project").count(), 0);

@@ -1,5 +1,5 @@
-// The panel and the report of a program with three streams on the simulated GPU (tests/gpu/simulated), as the
-// binary gives them.
+// Tests the panel and the report of the real binary, for a program with three streams on the simulated GPU
+// (tests/gpu/simulated).
 
 import assert from "node:assert/strict";
 import { execFile, spawn, spawnSync } from "node:child_process";
@@ -25,7 +25,7 @@ const found = findBrowser();
 const skip = found.reason ?? whyNoSimulation();
 if (skip) console.log(`SKIPPED the panel on the simulated GPU: ${skip}`);
 
-/** Why nothing can run on the simulated GPU here, or false. */
+/** The reason to skip if the simulated GPU is not available, or false. */
 function whyNoSimulation() {
   if (!binary) return "RIDGELINE_BINARY names no `ridgeline`";
   if (!python) return "RIDGELINE_TEST_PYTHON names no Python with torch";
@@ -55,7 +55,7 @@ describe("the panel on the simulated GPU", { skip }, () => {
     if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
   });
 
-  /** Fails where a page does not show the streams, or does not say that they were simulated. */
+  /** Fails if a page does not show the streams, or does not state that they were simulated. */
   async function checkPage(page, name) {
     await page.locator("canvas.timeline").waitFor();
     assert.match(await page.locator("header").first().innerText(), /NVIDIA H100 80GB HBM3 \(simulated\)/);

@@ -1,4 +1,4 @@
-// The built page in Chromium, as a person uses it: `tests/panel/run`.
+// Tests the built page in Chromium as a user would use it. Run with `tests/panel/run`.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -25,7 +25,7 @@ after(() => browser?.close());
 
 const documents = () => ({ panel: panelDocument(), timeline: timelineDocument() });
 
-/** A document without a measurement, in a state. */
+/** Returns a document without a measurement, with the given state. */
 const unmeasured = (state, message = null, run = null) => ({
   ...panelDocument(),
   recording: null,
@@ -53,7 +53,7 @@ describe("the panel", { skip: found.reason }, () => {
       assert.match(cards[0], /throughput\s+312 samples\/s\s+\+4\.1% better since last run\s+\+12% better since HEAD/);
       assert.match(cards[2], /\+220 MB worse since last run/);
       assert.match(cards[3], /\+22% since last run · same code/);
-      // It ran before it was committed.
+      // The run is older than the commit.
       assert.match(await page.locator("#history").innerText(), /9f8e7d6 \+ changes\s*HEAD/);
     }));
 
@@ -179,7 +179,7 @@ describe("the panel", { skip: found.reason }, () => {
       assert.equal((await names()).length, 4);
       await grid.getByText("loader", { exact: true }).dblclick();
       assert.equal((await sent(site, "jump", 2))[1].line, 12);
-      // What matches is opened up to it.
+      // Ancestors of matches are expanded.
       await page.getByRole("searchbox").fill("embedding");
       assert.deepEqual(await names(), ["iteration", "GPT", "embedding"]);
     }));
@@ -210,7 +210,7 @@ describe("the panel", { skip: found.reason }, () => {
     withPanel(browser, { ...documents(), panel: { ...panelDocument(), can_jump: false, can_highlight: false } }, async (page, site) => {
       await clickIcicle(page, 91 / 102, 1);
       assert.equal(await page.locator(".open, .link.mono").count(), 0);
-      // There is nobody who could run anything, either.
+      // There is no server to run anything, either.
       assert.ok(await page.locator("#run").isHidden());
       assert.deepEqual(site.posts, []);
     }));
@@ -227,7 +227,7 @@ describe("the panel", { skip: found.reason }, () => {
       await page.keyboard.down("Control");
       await page.mouse.wheel(0, -400);
       await page.keyboard.up("Control");
-      // The wheel brought nearer by e; a quarter stays at a quarter.
+      // The wheel zoomed in by a factor of e around a quarter of the width.
       assert.match(await inView.innerText(), /^17\.[34] ms to 57\.[78] ms$/);
       const nearer = await inView.innerText();
       const placed = await canvas.boundingBox();
@@ -332,7 +332,7 @@ describe("the panel", { skip: found.reason }, () => {
       await page.getByRole("button", { name: "Retry now" }).click();
       await page.getByRole("heading", { name: "gpt-two" }).waitFor();
       assert.ok(await page.locator("#lost").isHidden());
-      // The browser itself logs that it could not connect.
+      // The browser itself logs the failed connection.
       wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("net::ERR_")));
     }));
 
@@ -408,7 +408,7 @@ describe("the panel", { skip: found.reason }, () => {
         for (const data of [null, 5, { theme: "evil" }, {}]) window.postMessage(data, "*");
       });
       assert.equal(await ground(), "rgb(246, 247, 249)");
-      // The page that is framed by nobody is its own parent.
+      // A page that is not framed is its own parent.
       await page.evaluate(() => window.postMessage({ theme: "dark" }, "*"));
       await until(async () => (await ground()) === "rgb(15, 18, 22)", "the dark theme");
     }));
@@ -497,7 +497,7 @@ describe("the panel", { skip: found.reason }, () => {
         assert.match(await page.locator("#about").innerText(), /measured 20\d\d-/);
         await clickIcicle(page, 91 / 102, 1);
         assert.equal(new URL(page.url()).hash, "#f2l12");
-        // The page has no line 88 of model.py, so nothing leads there.
+        // The page does not contain line 88 of model.py, so there is no link.
         await clickIcicle(page, 0.3, 1);
         assert.equal(await page.locator("#breakdown .open").count(), 0);
         if (!noAxe) await checkAccessibility(page, "report");

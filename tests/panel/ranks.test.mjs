@@ -1,4 +1,4 @@
-// The ranks of a launched run, and what parts of an iteration use a device for: `tests/panel/run`.
+// Tests the ranks of a launched run, and the device utilization of an iteration's parts. Run with `tests/panel/run`.
 
 import assert from "node:assert/strict";
 import { join } from "node:path";

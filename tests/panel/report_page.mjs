@@ -1,10 +1,9 @@
-// The page as `ridgeline report` writes it: one file that holds the script, the style, the documents
-// and some source.
+// Builds the page as `ridgeline report` does: one file with the script, the style, the documents and some source.
 
 import { builtFile } from "./site.mjs";
 
 export function reportPage(panel, timeline) {
-  // `<` within a data block is written as JSON allows it, so that no text in it ends the block.
+  // `<` in a data block is escaped as in JSON, so that no text can close the block.
   const json = (value) => JSON.stringify(value).replaceAll("<", "\\u003c");
   const put = (html, mark, text) => {
     if (!html.includes(mark)) throw new Error(`index.html has no ${mark}`);

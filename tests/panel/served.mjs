@@ -1,4 +1,4 @@
-// A recording as `ridgeline panel` serves it.
+// Serves a recording with `ridgeline panel`.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -9,20 +9,20 @@ import { createInterface } from "node:readline";
 
 import { findBrowser, launch } from "./browser.mjs";
 
-/** What the recording is called. */
+/** The recording's title. */
 export const RECORDING = "mlp-cpu";
 
 const binary = process.env.RIDGELINE_BINARY;
 const found = findBrowser();
 
-/** Why nothing can be tried here, or false. */
+/** The reason to skip, or false. */
 export const skip = found.reason ?? (!binary ? "RIDGELINE_BINARY names no `ridgeline`" : false);
 if (skip) {
   if (process.env.RIDGELINE_EDITORS_REQUIRED) throw new Error(skip);
   console.log(`SKIPPED the panel of a recording: ${skip}`);
 }
 
-/** Calls `work` with a browser and the panel's address. */
+/** Calls `work` with a browser and the panel's URL. */
 export async function withServed(work) {
   const folder = mkdtempSync(join(tmpdir(), "ridgeline-panel-served-"));
   const recording = join(import.meta.dirname, "../recordings", RECORDING);

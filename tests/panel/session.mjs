@@ -1,4 +1,4 @@
-// One page in Chromium on one site, watched: whatever goes wrong on it fails the test that opened it.
+// A monitored page in Chromium: any error on it fails the test that opened it.
 
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
@@ -9,7 +9,7 @@ import { openSite } from "./site.mjs";
 
 const AXE = join(dirname(fileURLToPath(import.meta.url)), "../../server/panel/node_modules/axe-core/axe.min.js");
 
-/** Why accessibility cannot be checked here; false where it can. */
+/** The reason to skip accessibility checks, or false. */
 export const noAxe = existsSync(AXE) ? false : "axe-core is not installed; run `npm ci` in server/panel";
 
 /**
@@ -25,7 +25,7 @@ export async function withPanel(browser, { panel, timeline, address = "", ...loo
   }
 }
 
-/** As `withPanel`, for an address of one's own. `wrong` takes what went wrong, to be looked at or emptied. */
+/** Like `withPanel`, for any URL. `wrong` collects the errors, which the test may inspect or clear. */
 export async function withPage(browser, { address, origin, theme = "light", width = 1280, height = 900, motion = "reduce", ready = true, scripts = true }, test) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: motion, javaScriptEnabled: scripts });
   const wrong = [];
@@ -51,7 +51,7 @@ export async function withPage(browser, { address, origin, theme = "light", widt
   }
 }
 
-/** Fails on what axe finds, with where it is. */
+/** Fails on accessibility violations found by axe, with their locations. */
 export async function checkAccessibility(page, where) {
   await page.evaluate(readFileSync(AXE, "utf8"));
   const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
@@ -59,7 +59,7 @@ export async function checkAccessibility(page, where) {
   assert.deepEqual(found, [], where);
 }
 
-/** What the page has sent to `api/NAME`, once there are `least` of them. */
+/** Waits for at least `least` requests of the page to `api/NAME` and returns them. */
 export async function sent(site, name, least) {
   const posts = () => site.posts.filter((post) => post.name === name).map(({ body }) => body);
   await until(() => posts().length >= least, () => `${least} posts to ${name}; there are ${JSON.stringify(posts())}`);
@@ -75,7 +75,7 @@ export async function until(holds, what) {
   }
 }
 
-/** No part of the page is wider than the window. */
+/** Asserts that no part of the page is wider than the window. */
 export async function checkNoSidewaysScroll(page, where) {
   const excess = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   assert.equal(excess, 0, where);

@@ -1,4 +1,4 @@
-// Serves the built page and given documents as the real server does, content policy included.
+// Serves the built page and given documents like the real server, including the content security policy.
 
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 const repository = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const TYPES = { "": "text/html", "panel.js": "text/javascript", "panel.css": "text/css" };
 
-/** The policy that `server/src/panel/guard.rs` sends: read there, so that the two cannot differ. */
+/** The policy of `server/src/panel/guard.rs`, read from that file so that the two cannot diverge. */
 export function contentPolicy() {
   const source = readFileSync(join(repository, "server/src/panel/guard.rs"), "utf8");
   const found = /"(default-src 'none';(?:[^"\\]|\\[^])*)"/.exec(source);
@@ -76,7 +76,7 @@ export async function openSite({ panel, timeline = null }) {
   site.send = (event, data) => {
     for (const stream of site.streams) stream.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
   };
-  /** What a server that ends does to those connected. */
+  /** Closes all connections, like a server that exits. */
   site.lose = () => {
     site.refuse = true;
     for (const stream of site.streams) stream.destroy();

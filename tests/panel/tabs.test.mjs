@@ -1,4 +1,4 @@
-// Many panels of one server in one browser, which has six connections to it for all of them.
+// Tests many panels of one server in one browser, which shares six connections among them.
 
 import { test } from "node:test";
 
@@ -12,7 +12,7 @@ test("every one of many panels in one browser shows its project", { skip }, () =
     for (let tab = 0; tab < TABS; tab += 1) {
       const page = await context.newPage();
       await page.goto(address);
-      // Until it is there, the page says its own name.
+      // Until the document arrives, the title is the page's own.
       await page.locator("#project", { hasText: RECORDING }).waitFor();
     }
   }),

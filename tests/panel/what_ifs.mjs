@@ -1,4 +1,4 @@
-// `what_ifs` as docs/whatif.md says it.
+// Builds `what_ifs` as specified in docs/whatif.md.
 
 const MS = 1e6;
 const range = (value, factor) => ({ low: value / factor, value, high: value * factor });

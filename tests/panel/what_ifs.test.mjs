@@ -1,4 +1,4 @@
-// What optimizations would bring, as the page shows it: `tests/panel/run`.
+// Tests the estimated savings of optimizations on the page. Run with `tests/panel/run`.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -189,7 +189,7 @@ describe("what ifs", { skip: found.reason }, () => {
       assert.equal(await slider.getAttribute("aria-valuetext"), "iteration time about 126 ms (+24%), peak memory about 1.4 GB (−55%)");
       await page.locator(".recompute").getByRole("button", { name: "model.py:42" }).click();
       assert.equal((await sent(site, "jump", 1))[0].line, 42);
-      // Fewer choices: it stands at the last that there is.
+      // With fewer choices, the slider moves to the last one.
       await until(() => site.streams.size === 1, "the page to listen");
       site.panel = documents({ recompute: whatIfs().recompute.slice(0, 3) }).panel;
       site.send("panel", null);
@@ -222,7 +222,7 @@ describe("what ifs", { skip: found.reason }, () => {
     withPanel(browser, documents({}, { can_jump: false }), async (page, site) => {
       const apply = page.getByRole("button", { name: "Apply torch.compile" });
       assert.match(await apply.getAttribute("title"), /no editor/);
-      // It is one that says why.
+      // The button explains why it is disabled.
       await apply.click({ force: true });
       await page.locator("#notice", { hasText: "no editor" }).waitFor();
       assert.deepEqual(site.posts, []);

@@ -106,7 +106,7 @@ def nanogpt_characters(folder: str) -> None:
 
 @maker
 def tiny_stories(folder: str) -> None:
-    """The pretokenized shards that llama2.c reads: token 1 begins each story."""
+    """Writes the pretokenized shards that llama2.c reads. Token 1 begins each story."""
     chosen = random.Random(0)
     for shard in range(3):
         tokens = [1 if i % 200 == 0 else chosen.randrange(3, 32000) for i in range(60_000)]
@@ -207,7 +207,7 @@ def coco(root: str, images: str = "8") -> None:
 
 @maker
 def yolo(root: str, description: str) -> None:
-    """A data set as Ultralytics reads it, and the YAML that names it."""
+    """Writes a data set in Ultralytics' format, and its YAML file."""
     for split in ("train", "val"):
         for i in range(64):
             write(f"{root}/images/{split}/{i:03}.png", png(64, 64, colours(i)))

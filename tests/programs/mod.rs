@@ -1,4 +1,4 @@
-//! Profiles the miniatures by the first command that a newcomer types: `ridgeline profile .`, in a copy of the
+//! Profiles the miniatures with the first command that a new user types: `ridgeline profile .`, in a copy of the
 //! project's folder and with no configuration. A row says what must be true of each. Comments in a miniature mark
 //! its lines: `# top` is the line that costs most.
 
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
 
-/// What a miniature's profile is held to.
+/// The expected profile of a miniature.
 struct Row {
-    /// What ran, as the command says it.
+    /// The program that ran, as printed by the command.
     ran: &'static str,
     batch_size: Option<u64>,
-    /// What a second of throughput counts.
+    /// The unit of throughput per second.
     unit: &'static str,
-    /// The file with the line marked `# top`.
+    /// The file with the line marked `# top`, the most expensive one.
     top: &'static str,
-    /// Whether an iteration has a backward pass and an optimizer's step.
+    /// Whether an iteration has a backward pass and an optimizer step.
     trains: bool,
 }
 
@@ -30,7 +30,7 @@ fn miniatures() -> PathBuf {
     repository().join("tests/programs/miniatures")
 }
 
-/// Copies the files of a folder, and of those in it, into the project.
+/// Copies a folder's files into the project, recursively.
 fn copy(sandbox: &Sandbox, folder: &Path, below: &Path) {
     for entry in std::fs::read_dir(folder).expect("the miniature").flatten() {
         let path = entry.path();
@@ -43,14 +43,14 @@ fn copy(sandbox: &Sandbox, folder: &Path, below: &Path) {
     }
 }
 
-/// The line that ends with this mark, from 1.
+/// Returns the one-based number of the line that ends with this mark.
 fn marked(file: &Path, mark: &str) -> u64 {
     let text = std::fs::read_to_string(file).expect("the program");
     let at = text.lines().position(|line| line.ends_with(&format!("# {mark}")));
     at.unwrap_or_else(|| panic!("no line of {} is marked # {mark}", file.display())) as u64 + 1
 }
 
-/// Profiles a miniature, holds it to its row and gives its profile and what was printed.
+/// Profiles a miniature and checks it against its row. Returns its profile and the output.
 #[track_caller]
 fn profile(name: &str, row: &Row) -> Option<(Value, String)> {
     let python = python_with_torch()?;
@@ -60,7 +60,7 @@ fn profile(name: &str, row: &Row) -> Option<(Value, String)> {
     let mut command = sandbox.ridgeline();
     command.args(["profile", ".", "--device", "cpu", "--json"]).arg(&written);
     command.arg("--python").arg(python).env("PYTHONPATH", miniatures().join("fakelibs"));
-    // Threads that wait for one another on a busy machine would make a small operator the costliest.
+    // On a busy machine, threads waiting for each other could make a small operator the most expensive.
     command.env("OMP_NUM_THREADS", "1");
     let ended = ended(&mut command).exits_with(0).says(row.ran).prints(row.unit);
     let json = std::fs::read_to_string(written).expect("a profile");
@@ -96,7 +96,7 @@ fn skorch_like_fit() {
     profile("skorch_fit", &trains("classify.py", 64, "classify.py"));
 }
 
-/// The sampler has no batch size, and the first tensor of a batch is one row a box.
+/// The sampler has no batch size, and the first tensor of a batch has one row per box.
 #[test]
 fn ultralytics_like_train() {
     profile("yolo_train", &trains("detect.py", 8, "detect.py"));
@@ -129,7 +129,7 @@ fn loop_in_another_file() {
     profile("engine_loop", &trains("main.py", 4, "net.py"));
 }
 
-/// The package that the script imports is beside it in the repository, and not installed.
+/// The script imports a package that is in the repository but not installed.
 #[test]
 fn mingpt_like_project() {
     profile("mingpt_adder", &trains("projects/adder/adder.py", 64, "mingpt/model.py"));
@@ -160,7 +160,7 @@ fn unet_like_evaluation() {
     periodic(&json, 2);
 }
 
-/// Every so many iterations, one does more. Its period is found, and throughput is samples over the time of all.
+/// Iterations do more at a fixed period. The period is found, and throughput averages over it.
 #[track_caller]
 fn periodic(json: &Value, period: u64) {
     let iteration = &json["iteration"];

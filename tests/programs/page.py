@@ -141,7 +141,7 @@ def milliseconds(time: float) -> str:
 
 
 def escape(message: str) -> str:
-    # What a program printed may hold escape sequences of a terminal.
+    # Program output may contain terminal escape sequences.
     message = re.sub(r"(\x1b|\ufffd)\[[0-9;]*m|[\x00-\x1f]", " ", message)
     message = " ".join(message.replace("|", "\\|").replace("<", "&lt;").split())
     return message if len(message) <= LONGEST_MESSAGE else message[:LONGEST_MESSAGE] + "…"
@@ -233,7 +233,7 @@ def place(finding: Row) -> str:
 
 
 def exceeded(finding: Row, attempt: Row) -> float | None:
-    """What bounds a finding's cost, where the cost is above it."""
+    """Returns the upper bound of a finding's cost, if the cost exceeds it."""
     if finding["time_ms"] is None:
         return None
     if finding["rule"].startswith("loader"):

@@ -33,7 +33,7 @@ def record(source: Path, folder: Path, eager: bool) -> None:
         environment = {
             **os.environ,
             "OPENBLAS_NUM_THREADS": "1",
-            # Waiting threads that spin take the processor from those that work.
+            # Busy-waiting threads would take CPU time from working ones.
             "GOMP_SPINCOUNT": "1000",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
@@ -46,7 +46,7 @@ def record(source: Path, folder: Path, eager: bool) -> None:
         (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")) + "\n")
         for name in ("trace.json", "lines.bin"):
             content = (Path(out) / name).read_bytes()
-            # Without name and time, so that equal content is an equal file.
+            # Without name and time, so that equal content gives identical files.
             (folder / f"{name}.gz").write_bytes(gzip.compress(content, 9, mtime=0))
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     print(f"{folder.relative_to(HERE)}: {size} bytes, {manifest['notes'] or 'no notes'}")
@@ -55,7 +55,7 @@ def record(source: Path, folder: Path, eager: bool) -> None:
 
 
 def main() -> None:
-    """Makes the named recordings, or all."""
+    """Renews the named recordings, or all."""
     for source in sorted(HERE.glob("*/src")):
         name = source.parent.name
         if sys.argv[1:] and name not in sys.argv[1:]:

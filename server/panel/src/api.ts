@@ -1,10 +1,10 @@
-// What the server answers (docs/panel.md). No request goes anywhere but to the page's own folder.
+// The server's API (docs/panel.md). All requests stay below the page's own URL.
 
 import type { Command } from "./actions";
 import { readDocument, readStatus, type PanelDocument, type Place, type Status } from "./document";
 import type { Transport } from "./transport";
 
-/** The server has no such page or measurement: its token is another, or it was thrown away. */
+/** The server has no such page or measurement: its token changed, or the measurement was discarded. */
 export class Gone extends Error {}
 
 export interface Answer {
@@ -15,14 +15,14 @@ export interface Answer {
 export interface Events {
   changed(): void;
   status(status: Status): void;
-  /** The stream is there again after it was lost, or for the first time. */
+  /** The stream is connected, for the first time or again. */
   connected(): void;
-  /** The stream was lost; `again` tries at once what would be tried after `delayMs`. */
+  /** The stream was lost and reconnects after `delayMs`. `again` reconnects at once. */
   lost(delayMs: number, again: () => void): void;
 }
 
 const FIRST_DELAY_MS = 1_000;
-const LONGEST_DELAY_MS = 30_000;
+const MAX_DELAY_MS = 30_000;
 
 export class Api {
   constructor(
@@ -34,17 +34,17 @@ export class Api {
     return readDocument(await this.#get("panel"));
   }
 
-  /** As it came: decoding is left to when there is time for it. */
+  /** Fetches the raw timeline. The caller decodes it later. */
   timeline(generation: number): Promise<unknown> {
     return this.#get("timeline", `&generation=${generation}`);
   }
 
-  /** Two runs of the history side by side, by when they were, in milliseconds since 1970. */
+  /** Compares two runs of the history, given by their timestamps in milliseconds since 1970. */
   compare(before: number, after: number): Promise<unknown> {
     return this.#get("compare", `&before=${before}&after=${after}`);
   }
 
-  /** `generation` says which measurement's files the place means. */
+  /** Opens a place in the editor. `generation` is the measurement whose file indices the place uses. */
   jump(place: Place, generation: number): Promise<Answer> {
     return this.#post("jump", { ...place, generation });
   }
@@ -53,22 +53,22 @@ export class Api {
     return this.#post("highlight", place === null ? { file: null } : { ...place, generation });
   }
 
-  /** Sets the batch size in the code, of which the page shows this measurement. */
+  /** Sets the batch size in the code. `generation` is the measurement that the page shows. */
   batch(batch: number, generation: number): Promise<Answer> {
     return this.#post("batch", { batch, generation });
   }
 
-  /** Makes an optimization's edit in the code, or runs the edited code beside it. */
+  /** Applies an optimization's edit to the code, or measures the edited code against the original. */
   whatIf(name: string, action: "apply" | "measure"): Promise<Answer> {
     return this.#post("whatif", { name, action });
   }
 
-  /** Makes the edit that mends a finding at its line, of the measurement that the page shows. */
+  /** Applies the edit that fixes a finding at its line. `generation` is the measurement that the page shows. */
   mend(name: string, place: Place, generation: number): Promise<Answer> {
     return this.#post("whatif", { name, action: "apply", ...place, generation });
   }
 
-  /** Lets what these lines call be computed again in the backward pass. */
+  /** Adds checkpointing to the calls on these lines, so the backward pass recomputes their activations. */
   recompute(lines: readonly Place[], generation: number): Promise<Answer> {
     return this.#post("whatif", { name: "recompute", action: "apply", lines: lines.map((place) => ({ ...place, generation })) });
   }
@@ -78,8 +78,8 @@ export class Api {
   }
 
   /**
-   * Listens while the page is seen; tries again, ever more slowly, when the server is gone. A browser has six
-   * connections to one server for all of its tabs: those that nobody sees would leave none for the next.
+   * Listens while the page is visible. Reconnects with increasing delays if the server is gone. A browser opens at most
+   * six connections to one server across all tabs, so hidden tabs must not hold any.
    */
   listen(events: Events): void {
     let delay = FIRST_DELAY_MS;
@@ -105,7 +105,7 @@ export class Api {
             clearTimeout(timer);
           };
           events.lost(delay, again);
-          delay = Math.min(LONGEST_DELAY_MS, delay * 2);
+          delay = Math.min(MAX_DELAY_MS, delay * 2);
         },
       });
     };

@@ -1,4 +1,4 @@
-// The axis of time that the timeline and the memory curve share.
+// The time axis of the timeline and the memory curve.
 
 import { duration } from "./format";
 import { length, type Range } from "./range";
@@ -6,7 +6,7 @@ import type { Palette } from "./theme";
 
 export const AXIS = 22;
 
-/** Round times within the range, about one in every `room` pixels. */
+/** Returns round times within the range, about one per `room` pixels. */
 export function ticks(range: Range, width: number, room = 110): { at: number[]; step: number } {
   const raw = (length(range) * room) / Math.max(1, width);
   if (!(raw > 0) || !Number.isFinite(raw)) return { at: [], step: 0 };
@@ -19,7 +19,7 @@ export function ticks(range: Range, width: number, room = 110): { at: number[]; 
   return { at, step };
 }
 
-/** A time with the digits that tell it from the next tick. */
+/** Formats a time with enough digits to distinguish it from the next tick. */
 export function tickLabel(at: number, step: number): string {
   const [unit, size] = at >= 1e9 ? ["s", 1e9] : at >= 1e6 ? ["ms", 1e6] : at >= 1e3 ? ["µs", 1e3] : ["ns", 1];
   if (at === 0) return "0";
@@ -27,7 +27,7 @@ export function tickLabel(at: number, step: number): string {
   return step === 0 ? duration(at) : `${(at / size).toFixed(digits)} ${unit}`;
 }
 
-/** Ticks with their labels from `top`, and faint lines down to `bottom`. */
+/** Draws ticks and labels at `top`, and faint lines down to `bottom`. */
 export function drawAxis(
   context: CanvasRenderingContext2D,
   range: Range,
@@ -46,7 +46,7 @@ export function drawAxis(
     context.fillRect(x, top, 1, bottom - top);
     context.fillStyle = palette.quiet;
     const label = tickLabel(time, step);
-    // A label at the right end would be cut.
+    // A label at the right end would be clipped.
     if (x + 8 + label.length * 6 < width) context.fillText(label, x + 4, top + AXIS / 2);
   }
 }

@@ -1,4 +1,4 @@
-// The bottleneck of the iteration: the verdict, and what each cause would save at most, as bars and numbers.
+// The bottleneck of the iteration: the verdict, and the upper bound of each cause's savings, as bars and numbers.
 
 import type { Actions } from "./actions";
 import type { Recording, Saving } from "./document";
@@ -16,7 +16,7 @@ export class BottleneckSection {
     private readonly actions: Actions,
   ) {
     const head = (text: string, name: string | null = null) => element("th", { scope: "col", class: name }, text);
-    // The bars repeat the numbers beside them, so a screen reader reads neither them nor a name of theirs.
+    // The bars repeat the numbers next to them, so they are hidden from screen readers.
     const bars = element("td", { "aria-hidden": "true" });
     const caption = "Upper bounds on savings, one cause at a time";
     const table = element(
@@ -74,7 +74,7 @@ function bar({ atMostShare }: Saving): HTMLElement {
   return made;
 }
 
-/** A fact that stays on one line, where it fits on one. */
+/** A fact that stays on one line if it fits. */
 function fact(text: string, at: number, all: readonly string[]): (HTMLElement | string)[] {
   return [element("span", {}, at + 1 < all.length ? `${text} ·` : text), " "];
 }

@@ -1,4 +1,4 @@
-// Where time and memory go: the section with the icicle, its table, search and drill-down.
+// The breakdown of time and memory: the icicle, its table, search and drill-down.
 
 import type { Actions } from "./actions";
 import { showDetail } from "./detail";
@@ -16,7 +16,7 @@ import { Treegrid } from "./treegrid";
 export class BreakdownSection {
   #recording: Recording | null = null;
   #tree: Tree | null = null;
-  // What the person chose. It outlives every measurement.
+  // The user's choices, which persist across measurements.
   #metric: Metric = "time";
   #grouping = "module";
   #form = "chart";
@@ -135,7 +135,7 @@ export class BreakdownSection {
     this.#icicle.restyle();
   }
 
-  // With `keep`, the tree is of the same kind as the one before, of another measurement.
+  // With `keep`, the new tree is of the same kind as the previous one, from another measurement.
   #rebuild(keep = false): void {
     const recording = this.#recording;
     if (recording === null) return;
@@ -202,7 +202,7 @@ export class BreakdownSection {
     this.#fillTable();
   }
 
-  // Rows are not made while nobody sees them.
+  // Create no rows while the table is hidden.
   #fillTable(): void {
     if (this.#tree === null || this.#form !== "table") return;
     this.#table.show(this.#tree, this.#root, this.#selected, this.#found);
@@ -274,7 +274,7 @@ function note(tree: Tree, node: number): Note {
     ["share", percent(tree.share(node))],
   ];
   if (node === WHOLE) {
-    // The sum of rounded numbers may miss the whole by a few nanoseconds.
+    // The sum of rounded numbers may differ from the total by a few nanoseconds.
     if (tree.own[node]! > tree.value[node]! / 1000) facts.push(["not in any node", write(tree.own[node]!)]);
     return { title: tree.name(node), about: "", facts };
   }

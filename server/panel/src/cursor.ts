@@ -1,8 +1,8 @@
-// The instant at which the person points, shared by everything that has the same axis of time.
+// The time that the user points at, shared by all views with the same time axis.
 
 interface Instant {
   atNs: number;
-  /** How long the axis is that it was pointed at. */
+  /** Length of the time axis that the cursor belongs to. */
   wholeNs: number;
 }
 
@@ -19,7 +19,7 @@ export class Cursor {
     for (const moved of this.#listeners) moved();
   }
 
-  /** The instant on an axis of this length; null on another one, such as that of a longer recording. */
+  /** Returns the time on an axis of this length, or null if the cursor belongs to a different axis. */
   on(wholeNs: number): number | null {
     const instant = this.#instant;
     return instant !== null && Math.abs(instant.wholeNs - wholeNs) <= 0.01 * wholeNs ? instant.atNs : null;

@@ -1,4 +1,4 @@
-// Memory over the iteration as steps, with its peak marked.
+// Memory over the iteration as a step curve with its peak marked.
 
 import { AXIS, drawAxis } from "./axis";
 import type { Cursor } from "./cursor";
@@ -10,7 +10,7 @@ import { colours } from "./theme";
 const TOP = 26;
 
 export interface CurveEvents {
-  /** Null when the pointer has left. */
+  /** The hovered time; null when the pointer has left. */
   pointed(point: { atNs: number; bytes: number } | null, event: PointerEvent | null): void;
 }
 
@@ -54,7 +54,7 @@ export class Curve {
     this.#surface.invalidate();
   }
 
-  /** What is allocated at a time: what the last step before it says. */
+  /** Returns the allocated bytes at a time: the value of the last step before it. */
   at(atNs: number): { atNs: number; bytes: number } | null {
     const curve = this.#memory?.curve ?? [];
     let low = 0;
@@ -76,7 +76,7 @@ export class Curve {
     const bottom = height - AXIS;
     context.fillStyle = palette.sunken;
     context.fillRect(0, 0, width, height);
-    // The curve begins at zero, or small changes would look large.
+    // The axis starts at zero, otherwise small changes would look large.
     let top = memory.peakBytes;
     for (const [, size] of memory.curve) top = Math.max(top, size);
     const y = (size: number) => bottom - (top > 0 ? size / top : 0) * (bottom - TOP);
@@ -123,7 +123,7 @@ export class Curve {
     context.fillText(label, Math.max(4, Math.min(width - long - 4, x - long / 2)), y - 13);
   }
 
-  // Many steps may fall on one pixel: their lowest and highest are drawn, so that no peak is lost.
+  // Many steps may fall on one pixel. Draw their minimum and maximum so that no peak is lost.
   #steps(
     context: CanvasRenderingContext2D,
     memory: Memory,

@@ -1,4 +1,4 @@
-// The strip under a chart that says everything of what is selected, and opens its line.
+// The strip below a chart with all details of the selection, and a button that opens its line.
 
 import type { Actions } from "./actions";
 import type { Place } from "./document";
@@ -6,7 +6,7 @@ import { button, element, fill } from "./dom";
 import type { Note } from "./tooltip";
 
 export function showDetail(root: HTMLElement, note: Note, place: Place | null, actions: Actions): void {
-  // A screen reader reads what is put in anew, also where it says the same.
+  // Skip identical content: a screen reader announces every insertion.
   const key = JSON.stringify([note, place, actions.canJump(place)]);
   if (root.dataset.shown === key) return;
   root.dataset.shown = key;

@@ -1,5 +1,5 @@
-// The panel's document, as docs/panel.md says it. Names and numbers in it come from a workspace that
-// nobody vouches for: what is missing, absurd or too much is put right here, so that no view has to.
+// Reads the panel's document (docs/panel.md). Its names and numbers come from an untrusted workspace: missing,
+// invalid or excessive values are corrected here, so views need no checks.
 
 import { readDevices, type Devices } from "./devices/document";
 import { readFindings, type Findings } from "./findings/document";
@@ -33,7 +33,7 @@ export interface Status {
 
 export interface Change {
   text: string;
-  /** `same_code`: beyond noise, but the same code ran. */
+  /** `same_code`: the change exceeds the noise, but the code is the same. */
   verdict: "better" | "worse" | "same" | "same_code";
 }
 
@@ -48,29 +48,29 @@ export interface Headline {
 export interface CostNode {
   name: string;
   detail: string;
-  /** Index of a node before this one, or -1. */
+  /** Index of the parent, which precedes this node, or -1. */
   parent: number;
   timeNs: number;
   memoryBytes: number;
-  /** Nanoseconds, as many as `PHASES`. */
+  /** Nanoseconds per phase, in the order of `PHASES`. */
   phases: number[];
   calls: number | null;
-  /** Part of it is a measured total that was divided by an estimate. */
+  /** Part of the cost is a measured total split by an estimate. */
   estimated: boolean;
   place: Place | null;
-  /** What of it is alive at the peak, in words. */
+  /** Description of its tensors that are alive at the peak. */
   holds: string;
-  /** What it gets out of the device, in words. */
+  /** Descriptions of how well it uses the device. */
   facts: string[];
 }
 
-/** What the iteration would save at most if one cause cost nothing. */
+/** The upper bound of the savings if one cause cost nothing. */
 export interface Saving {
   cause: string;
   label: string;
   atMostShare: number;
   atMostNs: number;
-  /** Where it comes from, in words. */
+  /** Description of the evidence. */
   evidence: string;
   place: Place | null;
 }
@@ -84,7 +84,7 @@ export interface Bottleneck {
 export interface Breakdown {
   key: string;
   label: string;
-  /** Nodes that were too many: they are their parents' own. */
+  /** The number of nodes over the limit. Their cost counts as their parents' self cost. */
   leftOut: number;
   nodes: CostNode[];
 }
@@ -100,7 +100,7 @@ export interface Holder {
 export interface Memory {
   peakBytes: number;
   capacityBytes: number | null;
-  /** The profiled iteration's, which took longer than the recording's iteration. */
+  /** Duration of the profiled iteration, which is longer than the recording's timed iteration. */
   durationNs: number;
   peakAtNs: number | null;
   /** Ascending in time. */
@@ -127,11 +127,11 @@ export interface Recording {
   durationNs: number;
   headline: Headline[];
   changesAgainst: { last: string | null; head: string | null; headMs: number | null };
-  /** The ranks of a launched run; null where there is one alone. */
+  /** The ranks of a launched run; null for a single rank. */
   ranks: Ranks | null;
-  /** The bottleneck of the iteration; null where it could not be replayed. */
+  /** The bottleneck of the iteration; null if it could not be simulated. */
   bottleneck: Bottleneck | null;
-  /** What the iteration and its phases get out of the device. */
+  /** How well the iteration and its phases use the device. */
   utilization: { name: string; facts: string[] }[];
   breakdowns: Breakdown[];
   memory: Memory | null;
@@ -162,11 +162,11 @@ export interface PanelDocument {
   status: Status;
   recording: Recording | null;
   history: HistoryEntry[];
-  /** The iteration on other GPUs; null where nothing can be told. */
+  /** The iteration on other GPUs; null if no prediction is possible. */
   devices: Devices | null;
-  /** What optimizations would bring; null where nothing was measured. */
+  /** Estimated savings of optimizations; null if nothing was measured. */
   whatIfs: WhatIfs | null;
-  /** What was found to be slow or wasteful; null where nothing was measured. */
+  /** Findings; null if nothing was measured. */
   findings: Findings | null;
 }
 

@@ -1,8 +1,8 @@
-// Elements, made without HTML: text from the document can never become markup.
+// Creates elements without HTML, so text from the document can never become markup.
 
 export type Child = Node | string | null | undefined | false;
 
-/** Attributes by name. There is no `style` and no `on…`: the content policy refuses both. */
+/** Attributes by name. Never `style` or `on…`: the content security policy forbids both. */
 export type Attributes = Record<string, string | number | boolean | null>;
 
 export function element<Tag extends keyof HTMLElementTagNameMap>(
@@ -34,12 +34,12 @@ export function fill(target: Element, ...children: Child[]): void {
   append(target, children);
 }
 
-/** Sets a text only where it is another, so that a screen reader does not read it again. */
+/** Sets the text only if it changed, so a screen reader does not repeat it. */
 export function write(target: Element, text: string): void {
   if (target.textContent !== text) target.textContent = text;
 }
 
-/** The element with this id, which index.html promises. */
+/** Returns the element with this id, which index.html must contain. */
 export function byId(id: string): HTMLElement {
   const found = document.getElementById(id);
   if (found === null) throw new Error(`index.html has no #${id}`);

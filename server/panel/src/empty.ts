@@ -1,4 +1,4 @@
-// What shows while nothing has been measured.
+// The page's content before the first measurement.
 
 import type { Status } from "./document";
 import { element } from "./dom";

@@ -1,8 +1,8 @@
-// Keeps the keyboard's focus where it is while a part of the page is made anew under it.
+// Preserves the keyboard focus while a part of the page is rebuilt.
 
 const FOCUSABLE = "a[href], button, input, summary, canvas, [tabindex]";
 
-/** Call before; what it returns gives the focus to the element that took the focused one's place. */
+/** Call before rebuilding. The returned function focuses the element that replaced the focused one. */
 export function rememberFocus(): () => void {
   const focused = document.activeElement;
   const section = focused?.closest("section");
@@ -12,7 +12,7 @@ export function rememberFocus(): () => void {
   return () => {
     if (focused.isConnected) return;
     const now = candidates(section);
-    // The same words are the same thing, as a line in another row; else what is at the same place.
+    // Match by text, because a line may have moved to another row. Otherwise match by position.
     const successor = now.find((candidate) => text !== "" && candidate.textContent === text) ?? now[index] ?? now.at(-1);
     successor?.focus({ preventScroll: true });
   };

@@ -1,5 +1,4 @@
-// How durations, sizes and shares are written for people: the same as `analysis/base/src/units.rs`, to
-// which `fixtures/units.json` holds both.
+// Formats durations, sizes and shares exactly as `analysis/base/src/units.rs` does. `fixtures/units.json` tests both.
 
 /** `4.2 ms`, `830 µs`, `1.3 s`: a duration in nanoseconds. */
 export function duration(nanoseconds: number): string {
@@ -11,7 +10,7 @@ export function duration(nanoseconds: number): string {
 
 /** `86 MB`, `1.2 GB`: a size in bytes, in decimal units. */
 export function bytes(size: number): string {
-  // There is no half of a byte.
+  // Bytes have no decimals.
   if (size < 999.5) return `${fixed(size, 0)} B`;
   if (size < 999.5e3) return `${significant(size / 1e3)} kB`;
   if (size < 999.5e6) return `${significant(size / 1e6)} MB`;
@@ -60,13 +59,12 @@ export function moment(whenMs: number): string {
   return `${day} ${two(when.getHours())}:${two(when.getMinutes())}`;
 }
 
-/** A text of at most `limit` characters; a longer one ends with `…`. */
+/** Shortens a text to `limit` characters. A shortened text ends with `…`. */
 export function shorten(text: string, limit: number): string {
   return text.length <= limit ? text : `${text.slice(0, Math.max(0, limit - 1))}…`;
 }
 
-// Like Rust's `{:.N}`, a value that lies exactly between two is rounded to the even one; `toFixed`
-// rounds it up.
+// Rounds ties to even, like Rust's `{:.N}`. `toFixed` rounds them up.
 function fixed(value: number, digits: number): string {
   const scaled = value * 10 ** digits;
   const below = Math.floor(scaled);
@@ -74,7 +72,7 @@ function fixed(value: number, digits: number): string {
   return (tie && below % 2 === 0 ? below / 10 ** digits : value).toFixed(digits);
 }
 
-/** With its first letter large. */
+/** Capitalizes the first letter. */
 export function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -1,4 +1,4 @@
-// Project, device and state at the top of the page, with the buttons that start and stop runs.
+// The header: project, device and state, with the buttons that start and stop runs.
 
 import type { Actions, Command } from "./actions";
 import type { PanelDocument, Recording, Status } from "./document";
@@ -31,7 +31,7 @@ export class Header {
     private readonly actions: Actions,
     private readonly live: boolean,
   ) {
-    // "3 minutes ago" grows old by itself.
+    // Refresh "3 minutes ago" as time passes.
     setInterval(() => {
       this.#describe();
     }, 30_000);
@@ -47,7 +47,7 @@ export class Header {
     this.status(panel.status);
   }
 
-  /** A report, and a server without an editor, run nothing: they have no state and no buttons. */
+  /** Shows the state and buttons. A report or a server without an editor has neither, because it runs nothing. */
   status(status: Status): void {
     if (!this.#editor) return;
     const { state, run, message } = status;
@@ -55,10 +55,10 @@ export class Header {
     const label = STATES[state] ?? state;
     const stage = run?.stage ?? null;
     this.#state.className = `state ${state in STATES ? state : "idle"}`;
-    // Only the state is announced; the stage and the share would make a screen reader talk without end.
+    // Only the state is announced: stage and progress would make a screen reader talk constantly.
     write(this.#state, label);
     write(byId("stage"), busy ? [stage, run?.share == null ? null : percent(run.share)].filter(Boolean).join(" · ") : "");
-    // Where nothing runs, what unsaved text would cost, or why nobody knows.
+    // When idle: the estimated cost of unsaved text, or why it is unknown.
     byId("reason").textContent = busy ? (run?.reason ?? message ?? "") : state === "idle" ? (message ?? "") : "";
     this.#progress(busy, run?.share ?? null);
     const failed = state === "failed" && message !== null;
@@ -77,7 +77,7 @@ export class Header {
     else this.#bar.setAttribute("aria-valuenow", String(Math.round(share * 100)));
   }
 
-  // The buttons are made anew only when others are offered, so that none loses the focus it has.
+  // Rebuild the buttons only when they change, so that none loses the focus.
   #offer(state: string, busy: boolean): void {
     const key = `${state} ${busy}`;
     if (key === this.#shownState) return;

@@ -1,4 +1,4 @@
-// The headline numbers as cards, with what changed.
+// The headline numbers as cards, with their changes.
 
 import type { Change, Recording } from "./document";
 import { element, fill, write } from "./dom";
@@ -25,7 +25,7 @@ export function showHeadline(root: HTMLElement, caption: HTMLElement, recording:
   write(caption, against.filter(Boolean).join(" "));
 }
 
-// The word says what the colour says; "same" needs none.
+// The word repeats the meaning of the colour. "same" needs none.
 function change(change: Change | null, since: string): HTMLElement | null {
   if (change === null) return null;
   const { text, verdict } = change;

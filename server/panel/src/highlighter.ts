@@ -1,8 +1,8 @@
-// Tells the editor which line the person points at: the last one only, and not each on the way.
+// Highlights the hovered line in the editor. Debounced, so that lines passed on the way are skipped.
 
 import type { Place } from "./document";
 
-const QUIET_MS = 60;
+const DEBOUNCE_MS = 60;
 
 export class Highlighter {
   #sent: Place | null = null;
@@ -20,6 +20,6 @@ export class Highlighter {
       if (same) return;
       this.#sent = this.#wanted;
       this.send(this.#wanted);
-    }, QUIET_MS);
+    }, DEBOUNCE_MS);
   }
 }

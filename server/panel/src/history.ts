@@ -1,4 +1,4 @@
-// Earlier runs: a line of their times, and a table.
+// Earlier runs: a line chart of their times, and a table.
 
 import type { HistoryEntry, PanelDocument } from "./document";
 import { element, fill } from "./dom";
@@ -9,7 +9,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 300;
 const HEIGHT = 44;
 const INSET = 5;
-/** More points than this on the line are not told apart. */
+/** The maximum number of points on the line: more could not be distinguished. */
 const POINTS = 100;
 
 export class HistorySection {

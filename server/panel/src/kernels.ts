@@ -1,4 +1,4 @@
-// The costliest kernels of the iteration.
+// The most expensive kernels of the iteration.
 
 import type { Kernel, Recording } from "./document";
 import { element } from "./dom";

@@ -1,4 +1,4 @@
-// What the colours of phases mean.
+// The legend of the phase colours.
 
 import { PHASES } from "./document";
 import { element } from "./dom";

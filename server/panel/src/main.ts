@@ -1,4 +1,4 @@
-// Starts the page: a report from what it carries, else the live panel from the server.
+// Starts the page: a report from its embedded data, else the live panel from the server.
 
 import { Api, Gone } from "./api";
 import { UnknownSchema } from "./document";
@@ -28,7 +28,7 @@ function start(): void {
 try {
   start();
 } catch (error) {
-  // Without this the page would stay empty and say nothing.
+  // Without this, the page would stay blank without an error.
   byId("notice").textContent =
     error instanceof UnknownSchema || error instanceof Gone ? error.message : `The page could not be displayed: ${String(error)}`;
   byId("notice").hidden = false;

@@ -1,4 +1,4 @@
-// Memory over the iteration: the curve, what is held at its peak, and by which lines.
+// Memory over the iteration: the curve, and what is allocated at its peak, by kind and by line.
 
 import type { Actions } from "./actions";
 import { Curve } from "./curve";
@@ -10,9 +10,9 @@ import { placeLink } from "./place_link";
 import { ListTable, shareBar } from "./table";
 import type { Tooltip } from "./tooltip";
 
-/** As many colours as panel.css has for kinds; further kinds share the last. */
+/** The number of colours for kinds in panel.css. Additional kinds share the last. */
 const KINDS = 7;
-/** Rows of the table that says what the curve draws. */
+/** The number of rows in the table version of the curve. */
 const SAMPLES = 20;
 
 export class MemorySection {
@@ -115,7 +115,7 @@ export class MemorySection {
     this.#curve.restyle();
   }
 
-  /** The curve at even times, and at its peak. */
+  /** Samples the curve at equal intervals and at its peak. */
   #samples(memory: Memory): { atNs: number; bytes: number }[] {
     const times = Array.from({ length: SAMPLES + 1 }, (_, at) => (at / SAMPLES) * memory.durationNs);
     if (memory.peakAtNs !== null) times.push(memory.peakAtNs);

@@ -1,15 +1,15 @@
-// What belongs to no line, and what to know about the recording.
+// Costs that belong to no line, and notes on the recording.
 
 import type { Recording } from "./document";
 import { element, fill } from "./dom";
 import { duration, percent } from "./format";
 
-/** Longer lists begin folded. */
+/** Longer lists start collapsed. */
 const SHORT = 5;
 
 export function showNotes(root: HTMLElement, recording: Recording): void {
   const share = (time: number) => (recording.durationNs > 0 ? percent(time / recording.durationNs) : "");
-  // Lists that the person unfolded stay so.
+  // Keep lists expanded that the user expanded.
   const open = new Set([...root.querySelectorAll("details[open]")].map(({ id }) => id));
   const folded = (id: string, title: string, items: Node[]) => {
     if (items.length === 0) return null;

@@ -1,4 +1,4 @@
-// The line at the top that says what is wrong, and what the page does about it.
+// The notice at the top of the page: what is wrong, and what the page does about it.
 
 import { button, byId, element, fill, write } from "./dom";
 
@@ -7,7 +7,7 @@ const SHOWN_MS = 8_000;
 export class Notice {
   readonly #lost = byId("lost");
   readonly #notice = byId("notice");
-  // The seconds are for the eye: a screen reader hears once that the connection is lost.
+  // The countdown is visual only: a screen reader announces the lost connection once.
   readonly #seconds = element("span", { "aria-hidden": "true" });
   #timer = 0;
   #countdown = 0;
@@ -44,12 +44,12 @@ export class Notice {
     this.#countdown = window.setInterval(tell, 1000);
   }
 
-  /** The document came, so what was said about a failed fetch is over. */
+  /** Clears the notice of a failed fetch, now that the document arrived. */
   fetched(): void {
     if (this.#timer === 0) this.#notice.hidden = true;
   }
 
-  /** Stays until the next document comes. */
+  /** Shows an error until the next document arrives. */
   failed(text: string): void {
     clearTimeout(this.#timer);
     this.#timer = 0;
@@ -57,7 +57,7 @@ export class Notice {
     write(this.#notice, text);
   }
 
-  /** Goes away by itself. */
+  /** Shows a message that disappears by itself. */
   say(text: string): void {
     this.failed(text);
     this.#timer = window.setTimeout(() => {

@@ -1,4 +1,4 @@
-// The page as a whole: which parts show, and what happens when something new comes.
+// The page: decides which sections show, and updates them when a new document arrives.
 
 import type { Actions } from "./actions";
 import { Gone, type Answer, type Api } from "./api";
@@ -37,7 +37,7 @@ export class Page {
   readonly #header: Header;
   readonly #batch: BatchSection;
   #batchIsShown = false;
-  /** The measurement whose other batch sizes were asked for. */
+  /** The generation whose batch-size sweep was requested. */
   #explored = -1;
   readonly #bottleneck: BottleneckSection;
   readonly #ranks: RanksSection;
@@ -53,7 +53,7 @@ export class Page {
   #timelineGeneration: number | null = null;
   #panel: PanelDocument | null = null;
   #fetching = false;
-  #asked = 0;
+  #requested = 0;
 
   static live(api: Api): Page {
     const page = new Page(api);
@@ -62,8 +62,7 @@ export class Page {
       status: (status) => {
         page.#status(status);
       },
-      // The server tells what changes from here on: what is, and what changed while nobody listened, is in
-      // the document.
+      // The server only sends changes from now on. The current state is in the document.
       connected: () => {
         page.#notice.connected();
         void page.#fetch();
@@ -73,7 +72,7 @@ export class Page {
         if (page.#panel === null) void page.#fetch();
       },
     });
-    // A page that nobody sees does not listen; it has something to show when it is turned to.
+    // A hidden page does not listen, but should have content when it becomes visible.
     if (document.hidden) void page.#fetch();
     return page;
   }
@@ -90,7 +89,7 @@ export class Page {
   private constructor(api: Api | null) {
     this.#api = api;
     this.#highlighter = new Highlighter((place) => {
-      // A mark that did not come through is not worth a message; the next one says where the pointer is.
+      // A failed highlight is not worth a message: the next one replaces it.
       if (this.#panel?.canHighlight === true) api?.highlight(place, this.#panel.generation).catch(() => undefined);
     });
     this.#actions = {
@@ -101,7 +100,7 @@ export class Page {
         this.#highlighter.mark(place);
       },
       command: (name) => {
-        if (api !== null) void this.#tell(api.command(name));
+        if (api !== null) void this.#showAnswer(api.command(name));
       },
       placeName: (place) => this.#placeName(place),
       canJump: (place): place is Place => this.#canJump(place),
@@ -144,7 +143,7 @@ export class Page {
     this.#devices.restyle();
   }
 
-  /** Other batch sizes are estimated when somebody looks at what they cost, once for each measurement. */
+  /** Requests a batch-size sweep when its section becomes visible, once per measurement. */
   #exploreWhenShown(api: Api): void {
     new IntersectionObserver((entries) => {
       this.#batchIsShown = entries.at(-1)?.isIntersecting ?? false;
@@ -157,25 +156,25 @@ export class Page {
     const isKnown = this.#explored === generation || this.#panel?.batchSize == null || !this.#panel.canJump;
     if (!this.#batchIsShown || isKnown) return;
     this.#explored = generation;
-    // Where it is not permitted the chart says what is known, and nobody asked to hear why.
+    // If refused, the chart shows what is known. No message, because the user did not request it.
     await api.command("explore").catch(() => undefined);
   }
 
-  // One fetch at a time: what changes meanwhile is fetched after it, once.
+  // One fetch at a time. Changes that arrive meanwhile cause one more fetch at its end.
   async #fetch(): Promise<void> {
-    this.#asked += 1;
+    this.#requested += 1;
     if (this.#api === null || this.#fetching) return;
     this.#fetching = true;
     let answered = 0;
     do {
-      answered = this.#asked;
+      answered = this.#requested;
       try {
         this.#show(await this.#api.panel());
         this.#notice.fetched();
       } catch (error) {
         this.#notice.failed(reason(error));
       }
-    } while (answered !== this.#asked);
+    } while (answered !== this.#requested);
     this.#fetching = false;
   }
 
@@ -204,7 +203,7 @@ export class Page {
       showNotes(byId("notes-body"), recording);
       this.#fetchTimeline(panel.generation);
     }
-    // The batch's part of the predictions, where there is one, is beside the devices'.
+    // The batch-size prediction has its own section.
     byId("predictions").hidden = panel.devices === null;
     if (panel.devices !== null) this.#devices.show(panel.devices);
     byId("what-ifs").hidden = panel.whatIfs === null;
@@ -218,7 +217,7 @@ export class Page {
     document.documentElement.dataset.ready = "true";
   }
 
-  // The timeline is large and the page shows without it, so it comes after the first paint.
+  // The timeline is large and not needed for the first paint, so it is fetched afterwards.
   #fetchTimeline(generation: number): void {
     if (this.#timelineGeneration === generation) return;
     this.#timelineGeneration = generation;
@@ -233,7 +232,7 @@ export class Page {
         },
         (error: unknown) => {
           if (!current()) return;
-          // What failed on the way is asked for again with the next document.
+          // After a network error, the next document triggers a retry.
           if (!(error instanceof Gone)) this.#timelineGeneration = null;
           timeline.miss(error instanceof Gone ? "The timeline of this measurement is no longer available." : reason(error));
         },
@@ -265,36 +264,36 @@ export class Page {
 
   #jump(place: Place): void {
     if (this.#api === null) location.hash = anchor(place);
-    else void this.#tell(this.#api.jump(place, this.#panel?.generation ?? 0));
+    else void this.#showAnswer(this.#api.jump(place, this.#panel?.generation ?? 0));
   }
 
   async #setBatch(api: Api, batch: number): Promise<void> {
-    await this.#tell(api.batch(batch, this.#panel?.generation ?? 0));
-    // The code says another number now, or the page did not know that it does.
+    await this.#showAnswer(api.batch(batch, this.#panel?.generation ?? 0));
+    // The batch size in the code has changed, or the page was out of date.
     await this.#fetch();
   }
 
   async #askWhatIf(api: Api, name: string, action: Action): Promise<void> {
-    await this.#tell(api.whatIf(name, action));
+    await this.#showAnswer(api.whatIf(name, action));
     await this.#fetch();
   }
 
   async #recompute(api: Api, lines: readonly Place[]): Promise<void> {
-    await this.#tell(api.recompute(lines, this.#panel?.generation ?? 0));
+    await this.#showAnswer(api.recompute(lines, this.#panel?.generation ?? 0));
     await this.#fetch();
   }
 
   async #mend(api: Api, { fix, place }: Finding): Promise<void> {
     if (fix === null) return;
     const generation = this.#panel?.generation ?? 0;
-    await this.#tell(place === null ? api.whatIf(fix.name, "apply") : api.mend(fix.name, place, generation));
+    await this.#showAnswer(place === null ? api.whatIf(fix.name, "apply") : api.mend(fix.name, place, generation));
     await this.#fetch();
   }
 
-  async #tell(answer: Promise<Answer>): Promise<void> {
+  async #showAnswer(answer: Promise<Answer>): Promise<void> {
     try {
       const { done, message } = await answer;
-      // An edit that was made may have something to be known about it.
+      // A successful edit may come with a message.
       if (!done || message !== null) this.#notice.say(message ?? "The editor rejected the request.");
     } catch {
       this.#notice.say("Could not reach the server.");
@@ -310,12 +309,12 @@ function reason(error: unknown): string {
   if (error instanceof Gone) {
     return "The server of this page has stopped. Reopen the panel from your editor or with `ridgeline panel`.";
   }
-  // What browsers say themselves about a connection means nothing to a person.
+  // Browser messages about connection errors mean nothing to users.
   if (error instanceof TypeError || error instanceof DOMException) return "Could not reach the server.";
   return error instanceof Error ? error.message : String(error);
 }
 
-/** The id that a report gives to a line of source. */
+/** Returns the element id of a source line in a report. */
 function anchor(place: Place): string {
   return `f${place.file}l${place.line}`;
 }

@@ -1,4 +1,4 @@
-// A place in the code as a link: a press opens the line in the editor, and pointing at it marks it there.
+// A link to a source line: a click opens the line in the editor, hovering highlights it there.
 
 import type { Actions } from "./actions";
 import { button, element } from "./dom";

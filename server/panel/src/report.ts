@@ -1,14 +1,14 @@
-// A report that opens from disk carries its documents within the page; there is no server.
+// A report opened from disk embeds its documents in the page. It has no server.
 
 import { readDocument, type PanelDocument } from "./document";
 
 export interface Report {
   panel: PanelDocument;
-  /** Parsed when it is asked for: it is large, and the page shows without it. */
+  /** Parses the timeline on demand: it is large, and not needed for the first paint. */
   timeline(): unknown;
 }
 
-/** Null where the page is not a report. */
+/** Returns the embedded report, or null if the page is not a report. */
 export function findReport(): Report | null {
   const data = document.getElementById("panel-data");
   if (data === null) return null;

@@ -1,18 +1,18 @@
-// Which nodes of a tree a person's words mean.
+// Searches the nodes of a tree.
 
 import { WHOLE, type Tree } from "./tree";
 
-/** What the search says of a node; `Above`: a node below it matches. */
+/** A node's search result. `Above`: one of its descendants matches. */
 export const Mark = { None: 0, Above: 1, Match: 2 } as const;
 
 export interface Found {
   marks: Uint8Array;
   matches: number;
-  /** The share of the whole in matching nodes, each part of it counted once. */
+  /** The share of the total in matching nodes, without double counting. */
   share: number;
 }
 
-/** Null where there are no words. Every word must be in a node's name or detail. */
+/** Finds nodes whose name or detail contains every word. Returns null if the query is empty. */
 export function search(tree: Tree, query: string): Found | null {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length === 0) return null;
@@ -20,7 +20,7 @@ export function search(tree: Tree, query: string): Found | null {
   const inMatch = new Uint8Array(tree.size);
   let matches = 0;
   let share = 0;
-  // Parents come before children, so one pass forward knows of each ancestor.
+  // Parents come before children, so one forward pass has seen every ancestor.
   for (let index = WHOLE + 1; index < tree.size; index += 1) {
     const above = inMatch[tree.parent[index]!]!;
     inMatch[index] = above;

@@ -1,4 +1,4 @@
-// A choice of few, as radio buttons that look like one control.
+// A segmented control: radio buttons for a few options.
 
 import { element } from "./dom";
 

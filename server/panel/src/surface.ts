@@ -1,4 +1,4 @@
-// A canvas that is as sharp as the screen, drawn at most once a frame and only when something changed.
+// A canvas at device resolution. It redraws at most once per frame, and only after a change.
 
 export class Surface {
   width = 0;
@@ -26,14 +26,14 @@ export class Surface {
     });
   }
 
-  /** Where a pointer is, in the canvas's own pixels. */
+  /** Returns the pointer's position in canvas pixels. */
   locate(event: MouseEvent): { x: number; y: number } {
     const box = this.canvas.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   }
 
   #fit(): void {
-    // Sharper than two device pixels a pixel is not seen, and costs.
+    // More than two device pixels per CSS pixel is not visible, and costs time.
     const scale = Math.min(2, Math.max(1, window.devicePixelRatio));
     this.width = this.canvas.clientWidth;
     this.height = this.canvas.clientHeight;
@@ -41,7 +41,7 @@ export class Surface {
     this.canvas.height = Math.round(this.height * scale);
     this.#context.setTransform(scale, 0, 0, scale, 0, 0);
     if (this.width === 0 || this.height === 0) return;
-    // Setting the size has emptied the canvas: drawing now spares a frame of nothing.
+    // Resizing clears the canvas. Redraw now to avoid a blank frame.
     cancelAnimationFrame(this.#frame);
     this.#frame = 0;
     this.draw(this.#context);

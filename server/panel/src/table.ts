@@ -1,4 +1,4 @@
-// Tables that show their first rows and give the rest when asked.
+// Tables that show their first rows, and the rest on demand.
 
 import { button, element, fill, set } from "./dom";
 
@@ -13,7 +13,7 @@ export class ListTable<Row> {
   readonly #body = element("tbody");
   readonly #all: HTMLButtonElement;
   #rows: readonly Row[] = [];
-  /** Stays as the person left it when new rows come. */
+  /** Keeps the user's choice when new rows arrive. */
   #open = false;
 
   constructor(
@@ -62,7 +62,7 @@ export class ListTable<Row> {
   }
 }
 
-/** A box that scrolls what is too wide for it; only then it takes the focus, so that keys can scroll it. */
+/** A horizontally scrollable box. It is focusable only if it overflows, so that keys can scroll it. */
 export function scroller(label: string, ...children: HTMLElement[]): HTMLElement {
   const box = element("div", { class: "table-scroll" }, ...children);
   new ResizeObserver(() => {
@@ -72,7 +72,7 @@ export function scroller(label: string, ...children: HTMLElement[]): HTMLElement
   return box;
 }
 
-/** A bar as long as a share, beside the number that says it. */
+/** A bar for a share, next to its number. */
 export function shareBar(share: number, text: string): HTMLElement {
   const bar = element("i", { class: "share-bar", "aria-hidden": "true" });
   bar.style.setProperty("--share", String(Math.min(1, Math.max(0, share))));

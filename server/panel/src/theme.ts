@@ -1,4 +1,4 @@
-// Light or dark, and the colours that canvases take from panel.css.
+// The theme (light or dark), and the colours that canvases read from panel.css.
 
 import { PHASES } from "./document";
 
@@ -11,10 +11,10 @@ export interface Palette {
   accent: string;
   memory: string;
   memorySoft: string;
-  /** A box whose time is of several phases. */
+  /** A box whose time belongs to several phases. */
   mixed: string;
   idle: string;
-  /** In the order of `PHASES`: for spans and swatches, for text on them, for large boxes with text. */
+  /** Colours in the order of `PHASES`: for spans and swatches, for text on them, and for large boxes with text. */
   phase: string[];
   phaseInk: string[];
   phaseSoft: string[];
@@ -24,15 +24,15 @@ export interface Palette {
 
 let palette: Palette | null = null;
 
-/** The colours of the theme that shows now. */
+/** Returns the colours of the current theme. */
 export function colours(): Palette {
   palette ??= read();
   return palette;
 }
 
 /**
- * Takes the theme that the address or the editor names, else follows the system; `changed` is called at each
- * change. An editor or a page that frames this one may send `{theme}` when its own theme changes.
+ * Uses the theme from the URL or the editor, else follows the system. Calls `changed` on each change. An editor or a
+ * page that frames this one may send `{theme}` when its own theme changes.
  */
 export function followTheme(asked: string | null, isInEditor: boolean, changed: () => void): void {
   const apply = (theme: string) => {
@@ -50,7 +50,7 @@ export function followTheme(asked: string | null, isInEditor: boolean, changed: 
   });
   window.addEventListener("message", ({ source, data }: MessageEvent<{ theme?: unknown } | null>) => {
     const theme = data?.theme;
-    // In an editor's webview nobody else can send one, and VS Code hides the parent.
+    // In an editor's webview only the editor can send one, and VS Code hides the parent.
     const isFromHost = isInEditor || source === window.parent;
     if (!isFromHost || (theme !== "dark" && theme !== "light")) return;
     named = true;

@@ -1,5 +1,4 @@
-// The note beside the pointer. It repeats what keyboard and tables give too, so it is hidden from
-// screen readers.
+// The tooltip next to the pointer. Keyboard and tables give the same information, so it is hidden from screen readers.
 
 import { byId, element, fill } from "./dom";
 
@@ -7,7 +6,7 @@ const GAP = 14;
 
 export interface Note {
   title: string;
-  /** Under the title, in the quiet colour. */
+  /** Shown below the title in a muted colour. */
   about: string;
   facts: [label: string, value: string][];
 }

@@ -1,37 +1,37 @@
-// The ways from the page to its server: HTTP where the page came from there, or messages to an editor that asks in
-// its place. A webview of a remote window reaches no port of the server's machine, and the editor's extension is on
-// that machine.
+// Connects the page to its server: over HTTP if the server served the page, or through messages to the editor's
+// extension, which forwards them. The webview of a remote window cannot reach ports of the server's machine, but the
+// extension runs on that machine.
 
 export interface Response {
   status: number;
-  /** As it was sent. */
+  /** The raw data. */
   text: string;
 }
 
 export interface StreamEvents {
   open(): void;
   message(name: string, data: string): void;
-  /** It has ended, or could not be opened; nothing follows. */
+  /** The stream ended or could not be opened. Nothing follows. */
   lost(): void;
 }
 
 export interface Transport {
-  /** Asks for a path below the page, such as `api/panel?workspace=0`; with a body it posts. */
+  /** Requests a path below the page, such as `api/panel?workspace=0`. With a body, it is a POST. */
   request(path: string, body?: unknown): Promise<Response>;
-  /** Listens to a stream of events; gives what closes it. */
+  /** Opens an event stream. Returns a function that closes it. */
   listen(path: string, events: StreamEvents): () => void;
 }
 
 /** The events of the server's stream (docs/panel.md). */
 const EVENTS = ["panel", "status"];
-/** A little more than the server takes at most before it gives up by itself. */
-const ANSWER_LIMIT_MS = 65_000;
+/** Request timeout, slightly longer than the server's own. */
+const REQUEST_TIMEOUT_MS = 65_000;
 
-/** The page came from the server. */
+/** HTTP, for a page that the server served. */
 export class HttpTransport implements Transport {
   async request(path: string, body?: unknown): Promise<Response> {
     const sent = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-    const response = await fetch(`./${path}`, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_LIMIT_MS), ...sent });
+    const response = await fetch(`./${path}`, { cache: "no-store", signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS), ...sent });
     return { status: response.status, text: await response.text() };
   }
 
@@ -45,7 +45,7 @@ export class HttpTransport implements Transport {
         events.message(name, String(data));
       });
     }
-    // EventSource tries again by itself only after some errors; the page does it after all.
+    // EventSource reconnects only after some errors. The page reconnects after all of them.
     stream.addEventListener("error", () => {
       stream.close();
       events.lost();
@@ -56,27 +56,27 @@ export class HttpTransport implements Transport {
   }
 }
 
-/** What an editor offers to the script of its webview. */
+/** The API that VS Code provides to a webview's script. */
 interface Editor {
   postMessage(message: unknown): void;
   setState(state: unknown): void;
 }
 
-/** What the document of an editor says to its page. */
+/** Data that the editor embeds in the page. */
 export interface Host {
   workspace: number;
   theme: string;
-  /** Kept by the editor, so that the panel comes back when the window is loaded anew. */
+  /** Persisted by the editor, to restore the panel after a window reload. */
   state: unknown;
 }
 
-/** What an editor wrote into the page; null where no editor shows it. */
+/** Returns the data that the editor embedded in the page, or null outside an editor. */
 export function findHost(): Host | null {
   const host = document.getElementById("host");
   return host === null ? null : (JSON.parse(host.textContent) as Host);
 }
 
-/** The page is in an editor's webview, and the editor asks the server. */
+/** Messages to the editor, for a page in its webview. */
 export class EditorTransport implements Transport {
   readonly #editor: Editor;
   readonly #answers = new Map<number, (answer: Response) => void>();
@@ -97,7 +97,7 @@ export class EditorTransport implements Transport {
       const timer = setTimeout(() => {
         this.#answers.delete(id);
         failed(new Error("The editor did not answer in time."));
-      }, ANSWER_LIMIT_MS);
+      }, REQUEST_TIMEOUT_MS);
       this.#answers.set(id, (answer) => {
         clearTimeout(timer);
         // The editor could not reach the server.

@@ -1,4 +1,4 @@
-// A breakdown as a tree of typed arrays: node 0 is the whole, and the document's node i is i + 1.
+// A breakdown as a tree of typed arrays. Node 0 is the total, and the document's node i is i + 1.
 
 import type { CostNode, Place } from "./document";
 
@@ -11,16 +11,16 @@ export class Tree {
   readonly parent: Int32Array;
   readonly depth: Uint16Array;
   readonly value: Float64Array;
-  /** What is not in a node's children. */
+  /** A node's self cost: what its children do not account for. */
   readonly own: Float64Array;
-  /** In the order of the program, which stays the same from one measurement to the next. */
+  /** Children in program order, which is stable across measurements. */
   readonly children: readonly (readonly number[])[];
   readonly deepest: number;
 
   readonly #nodes: readonly CostNode[];
   #texts: string[] | null = null;
 
-  /** `whole` is what the iteration costs; the tree may be more or less, as the top nodes are. */
+  /** `whole` is the cost of the iteration. The sum of the top nodes may differ from it. */
   constructor(
     nodes: readonly CostNode[],
     readonly metric: Metric,
@@ -77,7 +77,7 @@ export class Tree {
     return whole > 0 ? this.value[index]! / whole : 0;
   }
 
-  /** The children, the largest first. */
+  /** Returns the children, largest first. */
   bySize(index: number): number[] {
     return [...this.children[index]!].sort((a, b) => this.value[b]! - this.value[a]! || a - b);
   }
@@ -86,7 +86,7 @@ export class Tree {
     return this.children[index]!.length === 0;
   }
 
-  /** The phase that has nearly all of the node's time; -1 where several have a part in it. */
+  /** Returns the phase with nearly all of the node's time, or -1 if several share it. */
   onlyPhase(index: number): number {
     const phases = this.node(index)?.phases ?? [];
     let sum = 0;
@@ -94,19 +94,19 @@ export class Tree {
     return sum > 0 ? phases.findIndex((time) => time >= 0.9 * sum) : -1;
   }
 
-  /** From the whole's child down to the node. */
+  /** Returns the nodes from the total's child down to this node. */
   ancestry(index: number): number[] {
     const path: number[] = [];
     for (let at = index; at > WHOLE; at = this.parent[at]!) path.unshift(at);
     return path;
   }
 
-  /** Names from the top to the node: what stays the same from one measurement to the next. */
+  /** Returns the names from the top to the node, which are stable across measurements. */
   path(index: number): string[] {
     return this.ancestry(index).map((at) => this.name(at));
   }
 
-  /** The node of a path, or the nearest of its ancestors that there is. */
+  /** Returns the node of a path, or its nearest existing ancestor. */
   find(path: readonly string[]): number {
     let at = WHOLE;
     for (const name of path) {
@@ -117,7 +117,7 @@ export class Tree {
     return at;
   }
 
-  /** What search looks at, in lower case. */
+  /** Returns the searchable text, in lower case. */
   text(index: number): string {
     this.#texts ??= this.#nodes.map((node) => `${node.name}\n${node.detail}`.toLowerCase());
     return this.#texts[index - 1] ?? "";

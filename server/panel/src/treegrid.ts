@@ -1,5 +1,4 @@
-// The breakdown as a table that opens and closes: the same data as the icicle, for those who read
-// rather than look.
+// The breakdown as an expandable table: the same data as the icicle, for users who prefer text.
 
 import { button, element, fill, set } from "./dom";
 import type { Actions } from "./actions";
@@ -10,12 +9,12 @@ import { WHOLE, type Tree } from "./tree";
 
 interface Row {
   node: number;
-  /** From 1, and of how many: where it is among its siblings. */
+  /** One-based position among its siblings, and their number. */
   position: number;
   siblings: number;
 }
 
-/** So many rows are made at first; the last one offers as many again. */
+/** The number of rows created at first, and again by each click on the last row. */
 const ROWS = 300;
 
 export interface TreegridEvents {
@@ -32,7 +31,7 @@ export class Treegrid {
   #top = WHOLE;
   #found: Found | null = null;
   #limit = ROWS;
-  /** Opened nodes as paths of names, so that they stay open from one measurement to the next. */
+  /** Expanded nodes as paths of names, so they stay expanded across measurements. */
   readonly #open = new Set<string>();
   #rows: Row[] = [];
   #current = -1;
@@ -88,7 +87,7 @@ export class Treegrid {
     this.#more.hidden = complete;
   }
 
-  /** False where there are more rows than may be shown. */
+  /** Returns false if there are more rows than the limit. */
   #collect(tree: Tree): boolean {
     const stack: Row[] = [{ node: this.#top, position: 1, siblings: 1 }];
     for (let row = stack.pop(); row !== undefined; row = stack.pop()) {
@@ -125,7 +124,7 @@ export class Treegrid {
       element("span", { class: "mono" }, shorten(tree.name(node), 120)),
       tree.detail(node) !== "" && element("span", { class: "about" }, ` ${shorten(tree.detail(node), 120)}`),
     );
-    // Deep trees would push their names out of the table.
+    // Indenting deep trees further would push their names out of the table.
     name.style.paddingInlineStart = `${Math.min(level - 1, 12) * 14}px`;
     const place = tree.place(node);
     const time = record?.timeNs ?? (tree.metric === "time" ? tree.value[WHOLE]! : null);

@@ -1,16 +1,16 @@
-// Values out of a document that nobody vouches for: what is missing, absurd or too much is put right.
+// Reads values from an untrusted document. Missing, invalid or excessive values are corrected.
 
 const CHARACTERS = 2_000;
 
 export type Fields = Partial<Record<string, unknown>>;
 
-/** A line of a recording's file. */
+/** A source line in one of the recording's files. */
 export interface Place {
   file: number;
   line: number;
 }
 
-/** A prediction: four of five cases lie from low to high. */
+/** A prediction with its 80% interval, from `low` to `high`. */
 export interface Estimate {
   low: number;
   value: number;
@@ -37,7 +37,7 @@ export function text(value: unknown): string {
   return typeof value === "string" ? value.slice(0, CHARACTERS) : "";
 }
 
-// Above what a double counts exactly, nothing was measured.
+// Clamped to the largest integer that a double represents exactly.
 export function amount(value: unknown): number {
   return maybeAmount(value) ?? 0;
 }
@@ -58,7 +58,7 @@ export function readPlace(value: unknown): Place | null {
   return (file as number) >= 0 && (line as number) >= 1 ? { file: file as number, line: line as number } : null;
 }
 
-/** Whatever was written, the value lies within. */
+/** Reads an estimate. The returned range always contains the value. */
 export function readEstimate(value: unknown): Estimate | null {
   const it = fields(value);
   const middle = maybeAmount(it.value);

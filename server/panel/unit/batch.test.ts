@@ -19,14 +19,14 @@ const batchSize = {
 const read = (value: unknown) => readBatchSize({ predictions: { batch_size: value } });
 
 describe("the document", () => {
-  test("is read, in order", () => {
+  test("is read and sorted", () => {
     const sizes = read(batchSize);
     expect(sizes?.points.map(({ batch }) => batch)).toEqual([8, 32, 64]);
     expect(sizes?.site).toEqual({ text: "batch_size=32", place: { file: 0, line: 12 }, note: null });
     expect(sizes?.saturation).toBeNull();
   });
 
-  test("may be missing or absurd", () => {
+  test("may be missing or invalid", () => {
     expect(readBatchSize({ predictions: null })).toBeNull();
     expect(readBatchSize({})).toBeNull();
     for (const strange of [null, 3, [], "x", {}, { current: 0 }, { current: "8" }, { current: NaN }]) expect(read(strange)).toBeNull();
@@ -35,7 +35,7 @@ describe("the document", () => {
     expect(sizes?.points).toEqual([{ batch: 2, samplesPerSecond: null, peakBytes: null, measured: false, fits: null }]);
   });
 
-  test("keeps ranges in order and lists short", () => {
+  test("corrects ranges and truncates lists", () => {
     const sizes = read({ ...batchSize, largest: { low: 90, value: 64, high: 3 }, points: Array.from({ length: 500 }, (_, at) => point(at + 1)) });
     expect(sizes?.largest).toEqual({ low: 64, value: 64, high: 64 });
     expect(sizes?.points.length).toBe(64);
@@ -45,23 +45,23 @@ describe("the document", () => {
 describe("the scale", () => {
   const within = { first: 8, last: 128 };
 
-  test("spreads by ratio, and back", () => {
+  test("is logarithmic and invertible", () => {
     expect(share(32, within)).toBeCloseTo(0.5);
     for (const batch of [8, 16, 24, 32, 120, 128]) expect(batchAt(share(batch, within), within)).toBe(batch);
     expect([batchAt(-1, within), batchAt(2, within)]).toEqual([8, 128]);
-    // Between them are sizes that tensor cores like.
+    // Sizes in between suit tensor cores.
     for (const [batch, near] of [[9, 8], [15, 16], [31, 32], [127, 128]]) expect(batchAt(share(batch!, within), within)).toBe(near);
     const small = { first: 1, last: 16 };
     expect([1, 3, 5, 6, 7].map((batch) => batchAt(share(batch, small), small))).toEqual([1, 4, 4, 8, 8]);
   });
 
-  test("moves by a slider's keys", () => {
+  test("supports the keys of a slider", () => {
     const keys = ["ArrowRight", "ArrowUp", "ArrowLeft", "ArrowDown", "PageUp", "PageDown", "Home", "End", "x"];
     expect(keys.map((key) => stepped(key, 33, within))).toEqual([34, 34, 32, 32, 66, 17, 8, 128, null]);
     expect([stepped("PageUp", 100, within), stepped("ArrowLeft", 8, within)]).toEqual([128, 8]);
   });
 
-  test("reads the curve between points, and says nothing beyond", () => {
+  test("interpolates between points and does not extrapolate", () => {
     const points = read(batchSize)?.points ?? [];
     const of = (one: (typeof points)[number]) => one.peakBytes;
     expect(along(points, 32, of)?.value).toBe(1032);
@@ -71,7 +71,7 @@ describe("the scale", () => {
     expect([isMeasured(points, 32), isMeasured(points, 48)]).toEqual([true, false]);
   });
 
-  test("has room where there is one batch alone", () => {
+  test("has a width even with only one batch size", () => {
     const sizes = read({ ...batchSize, current: 32, points: [] });
     if (sizes === null) throw new Error("was not read");
     expect(reach(sizes)).toEqual({ first: 32, last: 33 });

@@ -58,12 +58,12 @@ describe("two runs side by side", () => {
     expect(changed(found.lines)).toEqual([]);
   });
 
-  test("verdicts have a word and a tone", () => {
+  test("verdicts have a name and a tone", () => {
     expect([verdictName("within-noise"), verdictName("unknown"), verdictName("gone")]).toEqual(["within noise", "unknown", "gone"]);
     expect([tone("faster"), tone("larger"), tone("new"), tone("within-noise")]).toEqual(["better", "worse", "same", "same"]);
   });
 
-  test("changes are as the server writes them", () => {
+  test("changes are formatted like the server's", () => {
     expect([1, 1.041, 0.88, 1.004, 15].map(change)).toEqual(["±0%", "+4%", "−12%", "+0.4%", "×15"]);
     expect(change(null)).toBe("");
   });

@@ -24,13 +24,13 @@ describe("the devices of a document", () => {
     expect(read.rows.map(({ name }) => name)).toEqual(["A"]);
   });
 
-  test("are none where nothing can be read", () => {
+  test("are empty if nothing can be read", () => {
     for (const value of [null, undefined, 3, [], {}, { rows: "x" }, { rows: [1] }]) {
       expect(readDevices(value)).toBeNull();
     }
   });
 
-  test("have ranges that hold their value, whatever was written", () => {
+  test("have ranges that always contain their value", () => {
     const { rows } = devices({ name: "A", time_ns: { low: 9, value: 5, high: Infinity } });
     expect(rows[0]!.timeNs).toEqual({ low: 5, value: 5, high: 5 });
   });
@@ -41,7 +41,7 @@ describe("the chart", () => {
     expect(points(devices(row("A", 5, 1), row("B", 5, null), row("C", 5, 0)).rows)).toHaveLength(1);
   });
 
-  test("names those that no other beats in both", () => {
+  test("labels the Pareto front", () => {
     const { rows } = devices(
       row("slow and dear", 9, 9),
       row("slow and cheap", 9, 1),
@@ -62,7 +62,7 @@ describe("the chart", () => {
   });
 });
 
-test("money and energy are written as the terminal writes them", () => {
+test("money and energy are formatted as in the terminal", () => {
   expect([0, 0.0042, 0.31, 1.5, 312.4].map(dollars)).toEqual(["$0", "$0.0042", "$0.31", "$1.50", "$312"]);
   expect([0.42, 36, 1234].map(energy)).toEqual(["420 mJ", "36 J", "1.2 kJ"]);
 });

@@ -7,7 +7,7 @@ import { readDocument, UnknownSchema } from "../src/document";
 const fixture = (name: string) =>
   JSON.parse(readFileSync(join(import.meta.dirname, "../fixtures", name), "utf8")) as Record<string, unknown>;
 
-it("reads a real document whole", () => {
+it("reads all of a real document", () => {
   const panel = readDocument(fixture("document.json"));
   expect(panel.recording?.breakdowns.map(({ key }) => key)).toEqual(["module", "line", "phase"]);
   expect(panel.recording?.memory?.curve.length).toBeGreaterThan(10);
@@ -23,7 +23,7 @@ it("reads a real document whole", () => {
   expect(panel.whatIfs?.recompute).toHaveLength(3);
 });
 
-it("reads ranks, and puts right what is absurd about them", () => {
+it("reads ranks and corrects invalid values", () => {
   const rank = { rank: 1, time_ns: 9, computing_ns: 7, exchange_ns: 3, waiting_ns: 2, batch_size: 8, peak_bytes: 5 };
   const line = { name: "train.py:5", place: { file: 0, line: 5 }, mean_ns: 2, least: { rank: 0, time_ns: 1 }, most: { rank: 1, time_ns: 3 } };
   const read = (ranks: unknown) => readDocument({ schema: 1, recording: { ranks } }).recording?.ranks;
@@ -42,17 +42,17 @@ it("reads ranks, and puts right what is absurd about them", () => {
   expect(read(null)).toBeNull();
 });
 
-it("refuses another version", () => {
+it("rejects another version", () => {
   expect(() => readDocument({ schema: 2 })).toThrow(UnknownSchema);
   expect(() => readDocument(null)).toThrow(UnknownSchema);
 });
 
-it("stands an empty document", () => {
+it("accepts an empty document", () => {
   const panel = readDocument({ schema: 1 });
   expect(panel).toMatchObject({ project: "project", recording: null, history: [], status: { state: "idle", run: null } });
 });
 
-it("puts absurd values right", () => {
+it("corrects invalid values", () => {
   const panel = readDocument({
     schema: 1,
     recording: {
@@ -89,7 +89,7 @@ it("puts absurd values right", () => {
   expect(panel.recording).toMatchObject({ durationNs: 0, batchSize: null, kernels: [] });
 });
 
-it("says how many nodes it left out", () => {
+it("counts the nodes it left out", () => {
   const nodes = Array.from({ length: 50_010 }, (_, at) => ({ name: `n${at}`, parent: -1, time_ns: 1 }));
   const panel = readDocument({ schema: 1, recording: { breakdowns: [{ key: "module", left_out: 3, nodes }] } });
   expect(panel.recording?.breakdowns[0]).toMatchObject({ leftOut: 13 });

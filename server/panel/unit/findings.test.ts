@@ -26,7 +26,7 @@ test("findings are read in their order", () => {
   expect(findings.rows[1]).toMatchObject({ cost: null, fix: null });
 });
 
-test("they may be missing or absurd", () => {
+test("they may be missing or invalid", () => {
   for (const strange of [null, undefined, 3, [], "x"]) expect(readFindings(strange)).toBeNull();
   expect(readFindings({ rows: [null, {}, { text: "a", severity: "fatal", time_ns: -1, related: 7, fix: { title: "x" }, place: {} }] })).toEqual({
     message: null,

@@ -6,13 +6,13 @@ import { ago, bytes, count, duration, percent, shorten, significant } from "../s
 
 type Pairs = Record<"duration" | "bytes" | "percent" | "significant", [value: number, text: string][]>;
 
-// Written by analysis/tests/panel.rs: what Rust's units make of the same values.
+// Written by analysis/tests/panel.rs: the same values formatted in Rust.
 const pairs = JSON.parse(readFileSync(join(import.meta.dirname, "../fixtures/units.json"), "utf8")) as Pairs;
 const formats = { duration, bytes, percent, significant };
 
 describe.each(Object.entries(formats))("%s", (name, format) => {
   const expected = pairs[name as keyof Pairs];
-  it("writes what the server writes", () => {
+  it("formats like the server", () => {
     expect(expected.length).toBeGreaterThan(5);
     expect(expected.map(([value]) => [value, format(value)])).toEqual(expected);
   });

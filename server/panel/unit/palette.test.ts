@@ -1,5 +1,5 @@
-// Holds panel.css to what eyes need: contrast by WCAG 2.1 (1.4.3 and 1.4.11), and phases that differ
-// for those who see fewer colours.
+// Checks the colours of panel.css: contrast by WCAG 2.1 (1.4.3 and 1.4.11), and phases that users with colour blindness
+// can distinguish.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -38,7 +38,7 @@ function contrast(a: Colour, b: Colour): number {
   return (high! + 0.05) / (low! + 0.05);
 }
 
-// Machado, Oliveira and Fernandes 2009, severity 1: what a colour is to those who lack a kind of cone.
+// Machado, Oliveira and Fernandes 2009, severity 1: simulates the colour vision of users who lack one kind of cone.
 const SIGHTS: Record<string, number[][]> = {
   "all colours": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
   protanopia: [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -46,7 +46,7 @@ const SIGHTS: Record<string, number[][]> = {
   tritanopia: [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
 };
 
-/** In OKLab, in which equal distances look about equal. */
+/** Converts to OKLab, where equal distances look about equal. */
 function seen(colour: Colour, sight: number[][]): Colour {
   const [red, green, blue] = linear(colour);
   const [r, g, b] = sight.map(([x, y, z]) => Math.min(1, Math.max(0, x! * red + y! * green + z! * blue))) as Colour;

@@ -30,7 +30,7 @@ function timeline(spans: Span[], tracks = ["host", "stream"]): Timeline {
   return made;
 }
 
-/** What of a row is drawn, as `start-end` and `×n` where it stands for several. */
+/** Returns the boxes of a row as `start-end`, with `×n` for a box of several spans. */
 function boxes(of: Timeline, row: number, from: number, to: number, pixel: number): string[] {
   const found: string[] = [];
   visit(of, of.rows[row]!, from, to, pixel, (start, end, span, count) => {
@@ -59,7 +59,7 @@ describe("decoding", () => {
     ]);
   });
 
-  it("leaves out what is damaged and says how much", () => {
+  it("drops damaged spans and counts them", () => {
     const of = timeline([
       [0, 0, 0, 10],
       [9, 0, 0, 10],
@@ -73,7 +73,7 @@ describe("decoding", () => {
     expect(decode({ spans: {} })?.size).toBe(0);
   });
 
-  it("puts spans of a row in order that came in none", () => {
+  it("sorts the spans of an unsorted row", () => {
     const of = timeline([
       [0, 0, 50, 10],
       [0, 0, 0, 10],
@@ -91,7 +91,7 @@ describe("decoding", () => {
 });
 
 describe("looking up", () => {
-  it("finds what still lasts, even where a long span began before", () => {
+  it("finds active spans, even after the start of an earlier long span", () => {
     const of = timeline([
       [0, 0, 0, 90],
       [0, 0, 10, 5],
@@ -102,7 +102,7 @@ describe("looking up", () => {
     expect(spanAt(of, of.rows[0]!, 95, 1)).toBe(-1);
   });
 
-  it("takes the longest within reach where none is at the point", () => {
+  it("falls back to the longest span within the slack", () => {
     const of = timeline([
       [0, 0, 10, 1],
       [0, 0, 12, 3],
@@ -128,11 +128,11 @@ describe("drawing", () => {
     [0, 0, 40, 20],
   ];
 
-  it("gives each span a box where there is room", () => {
+  it("draws each span as a box if there is room", () => {
     expect(boxes(timeline(row), 0, 0, 100, 0.5)).toEqual(["0-10", "10-11", "11-12", "12-14", "30-31", "40-60"]);
   });
 
-  it("draws short neighbours together, as the longest of them", () => {
+  it("merges short neighbours into a box for the longest of them", () => {
     expect(boxes(timeline(row), 0, 0, 100, 4)).toEqual(["0-10", "10-14×3 line 4", "30-31", "40-60"]);
   });
 
@@ -140,12 +140,12 @@ describe("drawing", () => {
     expect(boxes(timeline(row), 0, 13, 35, 0.5)).toEqual(["12-14", "30-31"]);
   });
 
-  it("keeps phases apart where a box has a pixel", () => {
+  it("does not merge different phases if a box has a pixel", () => {
     const phases = timeline(Array.from({ length: 40 }, (_, at): Span => [0, 0, at, 1, at < 20 ? 1 : 2]));
     expect(boxes(phases, 0, 0, 40, 4).length).toBe(2);
   });
 
-  it("never makes many more boxes than there are pixels", () => {
+  it("never draws many more boxes than there are pixels", () => {
     const many = timeline(Array.from({ length: 50_000 }, (_, at): Span => [0, 0, at / 500, 1 / 600, at % 5]));
     expect(boxes(many, 0, 0, 100, 0.1).length).toBeLessThan(1_100);
   });

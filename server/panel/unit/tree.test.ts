@@ -5,7 +5,7 @@ import { layOut, nodeAt } from "../src/icicle/layout";
 import { search } from "../src/search";
 import { Tree, WHOLE } from "../src/tree";
 
-/** Nodes as `name parent time`, one a line; a parent is a line's number or -1. */
+/** Parses nodes from lines of `name parent time`. A parent is a line number or -1. */
 function tree(text: string, whole = 0): Tree {
   const nodes = text
     .trim()
@@ -39,7 +39,7 @@ const NET = `
   loader -1 10`;
 
 describe("a tree", () => {
-  it("knows what is not in its children", () => {
+  it("computes self cost", () => {
     const net = tree(NET, 100);
     const own = (name: string) => net.own[net.find([name])]!;
     expect(net.own[WHOLE]).toBe(10);
@@ -48,7 +48,7 @@ describe("a tree", () => {
     expect(net.share(net.find(["net", "layer1"]))).toBe(0.5);
   });
 
-  it("finds the same place in another measurement by names", () => {
+  it("finds the same node in another measurement by its path of names", () => {
     const before = tree(NET);
     const path = before.path(before.find(["net", "layer2", "conv"]));
     expect(path).toEqual(["net", "layer2", "conv"]);
@@ -59,7 +59,7 @@ describe("a tree", () => {
     expect(tree("other -1 1").find(path)).toBe(WHOLE);
   });
 
-  it("gives children the largest first", () => {
+  it("returns children largest first", () => {
     const net = tree("a -1 1\nb -1 5\nc -1 3");
     expect(net.bySize(WHOLE).map((node) => net.name(node))).toEqual(["b", "c", "a"]);
     expect(net.children[WHOLE]!.map((node) => net.name(node))).toEqual(["a", "b", "c"]);
@@ -67,7 +67,7 @@ describe("a tree", () => {
 });
 
 describe("the layout", () => {
-  it("gives each node its share, within its parent and beside its siblings", () => {
+  it("gives each node an interval by its share, within its parent and without overlapping siblings", () => {
     const net = tree(NET, 100);
     const { start, end, rows } = layOut(net);
     for (let node = 1; node < net.size; node += 1) {
@@ -81,7 +81,7 @@ describe("the layout", () => {
     }
   });
 
-  it("keeps children that claim too much within their parent", () => {
+  it("scales down children that exceed their parent", () => {
     const bad = tree("net -1 10\na 0 30\nb 0 10");
     const { start, end } = layOut(bad);
     expect([start[2], end[2], start[3], end[3]]).toEqual([0, 0.75, 0.75, 1]);
@@ -96,7 +96,7 @@ describe("the layout", () => {
     expect(nodeAt(layout, 9, 0.5)).toBe(-1);
   });
 
-  it("stands ten thousand nodes and one deep chain", () => {
+  it("handles ten thousand nodes and one deep chain", () => {
     const wide = tree(Array.from({ length: 10_000 }, (_, at) => `n${at} -1 1`).join("\n"));
     expect(layOut(wide).end[10_000]).toBeCloseTo(1, 6);
     const deep = tree(Array.from({ length: 10_000 }, (_, at) => `n${at} ${at - 1} 1`).join("\n"));
@@ -105,7 +105,7 @@ describe("the layout", () => {
 });
 
 describe("search", () => {
-  it("counts matches and what holds them", () => {
+  it("marks matches and their ancestors", () => {
     const net = tree(NET, 100);
     const found = search(net, "CONV");
     expect(found?.matches).toBe(2);
@@ -114,12 +114,12 @@ describe("search", () => {
     expect(named).toEqual(["iteration 1", "net 1", "layer1 1", "conv 2", "relu 0", "layer2 1", "conv 2", "loader 0"]);
   });
 
-  it("counts the share of a match within a match once", () => {
+  it("does not double count a match within a match", () => {
     const net = tree("net -1 100\nnet.a 0 60\nother -1 100");
     expect(search(net, "net")).toMatchObject({ matches: 2, share: 0.5 });
   });
 
-  it("needs every word, and is nothing without words", () => {
+  it("requires every word, and returns null without words", () => {
     const net = tree(NET);
     expect(search(net, "con v")?.matches).toBe(2);
     expect(search(net, "conv xyz")?.matches).toBe(0);

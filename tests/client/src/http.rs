@@ -1,4 +1,4 @@
-//! HTTP by hand, so that a test can also send what no library would.
+//! A minimal HTTP client, which can also send requests that no library would.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A test that hangs fails; nothing is measured by this.
+/// Fails tests that hang. Not a performance limit.
 const HANG: Duration = Duration::from_secs(60);
 
-/// A served panel, as its address names it.
+/// A served panel, parsed from its URL.
 #[derive(Clone, Debug)]
 pub struct Panel {
     /// `127.0.0.1:4711`.
     pub authority: String,
     /// `/` and the token.
     pub base: String,
-    /// The workspace that the address names.
+    /// The workspace id in the URL.
     pub workspace: String,
 }
 
-/// What was answered.
+/// A response.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     pub status: u16,
-    /// As sent, the status line left out.
+    /// The raw headers, without the status line.
     pub head: String,
     pub body: Vec<u8>,
 }
@@ -38,7 +38,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The value of a header.
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
@@ -46,7 +46,7 @@ impl Answer {
 }
 
 impl Panel {
-    /// The panel at `http://127.0.0.1:4711/token/?workspace=0`.
+    /// Parses a URL such as `http://127.0.0.1:4711/token/?workspace=0`.
     pub fn at(uri: &str) -> Panel {
         let rest = uri.strip_prefix("http://").expect("HTTP");
         let (authority, path) = rest.split_once('/').expect("a path");
@@ -58,12 +58,12 @@ impl Panel {
         }
     }
 
-    /// A connection that says nothing yet.
+    /// Opens a connection without sending anything.
     pub async fn connect(&self) -> TcpStream {
         TcpStream::connect(&self.authority).await.expect("a port that is open")
     }
 
-    /// Gets what is at `path` below the token.
+    /// Sends a GET request for `path` below the token.
     pub async fn get(&self, path: &str) -> Answer {
         self.get_with(path, &[]).await
     }
@@ -74,7 +74,7 @@ impl Panel {
         self.send(&request("GET", &path, &self.authority, headers, "")).await
     }
 
-    /// The document of the panel's workspace.
+    /// Fetches the document of the panel's workspace.
     pub async fn document(&self) -> Value {
         let answer = self.get(&format!("/api/panel?workspace={}", self.workspace)).await;
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -88,15 +88,15 @@ impl Panel {
         self.send(&request("POST", &path, &self.authority, &headers, &body.to_string())).await
     }
 
-    /// Sends bytes and reads what is answered, until the server closes the connection.
+    /// Sends bytes and reads the response until the server closes the connection.
     pub async fn send(&self, bytes: &[u8]) -> Answer {
         let mut stream = self.connect().await;
-        // The server may answer and close before it has read everything.
+        // The server may respond and close before it has read everything.
         let _ = stream.write_all(bytes).await;
         parse(&read_to_end(&mut stream).await)
     }
 
-    /// Listens to the events.
+    /// Opens the event stream.
     pub async fn listen(&self) -> Events {
         self.listen_with(&[]).await
     }
@@ -111,7 +111,7 @@ impl Panel {
     }
 }
 
-/// A request whose connection is closed after it.
+/// Formats a request with `Connection: close`.
 pub fn request(
     method: &str,
     path: &str,
@@ -129,14 +129,14 @@ pub fn request(
     (text + "\r\n" + body).into_bytes()
 }
 
-/// Reads until the other side closes the connection.
+/// Reads until the peer closes the connection.
 pub async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 1 << 16];
     loop {
         let read = tokio::time::timeout(HANG, stream.read(&mut chunk)).await;
         match read.expect("the connection stays open") {
-            // A server that refuses the rest of a request resets the connection.
+            // A server that rejects the rest of a request resets the connection.
             Ok(0) | Err(_) => return bytes,
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),
         }
@@ -157,14 +157,14 @@ fn parse(bytes: &[u8]) -> Answer {
     }
 }
 
-/// Events as they come.
+/// An event stream.
 pub struct Events {
     stream: TcpStream,
     seen: String,
 }
 
 impl Events {
-    /// The next event: its name and data. Nothing where the stream has ended.
+    /// Returns the name and data of the next event, or `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<(String, String)> {
         loop {
             if let Some(event) = self.take() {
@@ -179,12 +179,12 @@ impl Events {
         }
     }
 
-    /// Waits for the stream's end, behind whatever is on its way.
+    /// Skips pending events and waits for the end of the stream.
     pub async fn end(&mut self) {
         while self.next().await.is_some() {}
     }
 
-    /// Waits for an event of this name; gives its data.
+    /// Waits for an event of this name and returns its data.
     pub async fn wait_for(&mut self, wanted: &str) -> String {
         loop {
             let (name, data) = self.next().await.expect("a stream that goes on");
@@ -194,7 +194,7 @@ impl Events {
         }
     }
 
-    /// A whole event among what was seen.
+    /// Takes a complete event from the received data.
     fn take(&mut self) -> Option<(String, String)> {
         let start = self.seen.find("event: ")?;
         let end = start + self.seen[start..].find("\n\n")?;

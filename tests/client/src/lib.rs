@@ -1,5 +1,5 @@
-//! What tests of the server share, inside one process and from outside: a strict LSP client, and HTTP
-//! for the panel.
+//! Shared by the in-process and black-box tests of the server: a strict LSP client, and an HTTP
+//! client for the panel.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,

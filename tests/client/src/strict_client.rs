@@ -1,5 +1,5 @@
-//! A client that misses nothing: it waits for what a test names, and a test that leaves a message
-//! unread fails. Statuses and progress come when they come, so they may be left unread.
+//! An LSP client that waits for the messages a test expects, and fails tests that leave a message
+//! unread. Statuses and progress may be left unread, because their timing varies.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 
-/// A test that hangs fails; nothing is measured by this.
+/// Fails tests that hang. Not a performance limit.
 const HANG: Duration = Duration::from_secs(60);
 
 const MAY_BE_LEFT: [&str; 2] = ["ridgeline/status", "$/progress"];
@@ -22,7 +22,7 @@ pub struct StrictClient {
 }
 
 impl StrictClient {
-    /// A client that writes into `input` and reads from `output`.
+    /// Creates a client that writes to `input` and reads from `output`.
     pub fn new(
         input: impl AsyncWrite + Unpin + Send + 'static,
         output: impl AsyncRead + Unpin + Send + 'static,
@@ -32,7 +32,7 @@ impl StrictClient {
         StrictClient { input: Box::new(input), messages, unread: VecDeque::new(), last_id: 0 }
     }
 
-    /// Says hello with `capabilities` and what else `more` holds; gives the server's answer.
+    /// Sends `initialize` with `capabilities` and the fields of `more`. Returns the response.
     pub async fn hello(&mut self, capabilities: Value, more: Value) -> Value {
         let mut params = json!({"processId": null, "rootUri": null, "capabilities": capabilities});
         for (key, value) in more.as_object().into_iter().flatten() {
@@ -43,18 +43,18 @@ impl StrictClient {
         result
     }
 
-    /// Opens a Python text.
+    /// Opens a Python document.
     pub async fn open(&mut self, uri: &str, text: &str) {
         let document = json!({"uri": uri, "languageId": "python", "version": 1, "text": text});
         self.notify("textDocument/didOpen", json!({"textDocument": document})).await;
     }
 
-    /// Saves a text.
+    /// Saves a document.
     pub async fn save(&mut self, uri: &str) {
         self.notify("textDocument/didSave", json!({"textDocument": {"uri": uri}})).await;
     }
 
-    /// Makes changes.
+    /// Sends changes to a document.
     pub async fn change(&mut self, uri: &str, version: i32, changes: Value) {
         let params =
             json!({"textDocument": {"uri": uri, "version": version}, "contentChanges": changes});
@@ -72,7 +72,7 @@ impl StrictClient {
         self.send(&json!({"jsonrpc": "2.0", "method": method, "params": params})).await;
     }
 
-    /// Sends a request without waiting for its answer; gives its id.
+    /// Sends a request without waiting for its response. Returns its id.
     pub async fn begin(&mut self, method: &str, params: Value) -> i64 {
         self.last_id += 1;
         let id = self.last_id;
@@ -80,7 +80,7 @@ impl StrictClient {
         id
     }
 
-    /// The answer to a request: its result, or its error.
+    /// Waits for the response to a request: its result or its error.
     pub async fn answer(&mut self, id: &Value) -> Result<Value, Value> {
         let answer = self
             .wait_for(&format!("an answer to {id}"), |message| {
@@ -93,23 +93,23 @@ impl StrictClient {
         }
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its response.
     pub async fn request(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         let id = self.begin(method, params).await;
         self.answer(&json!(id)).await
     }
 
-    /// The parameters of the next notification of this name.
+    /// Waits for the next notification of this method and returns its parameters.
     pub async fn notification(&mut self, method: &str) -> Value {
         let message = self.wait_for(method, |message| message["method"] == method).await;
         assert!(message.get("id").is_none(), "{method} is no request");
         message["params"].clone()
     }
 
-    /// Waits for a status of this state.
+    /// Waits for a status with this state.
     pub async fn status(&mut self, state: &str) -> Value {
         let is_it = |message: &Value| is_status(message) && message["params"]["state"] == state;
-        // Those before it are history: a later wait must not take one for what is now.
+        // Discard earlier statuses, so a later wait does not match an outdated one.
         if let Some(at) = self.unread.iter().position(is_it) {
             let mut index = 0..;
             self.unread.retain(|message| index.next() >= Some(at) || !is_status(message));
@@ -120,7 +120,7 @@ impl StrictClient {
         found
     }
 
-    /// The next status, where one comes within this time.
+    /// Returns the next status, or `None` if none arrives within this time.
     pub async fn next_status(&mut self, limit: Duration) -> Option<Value> {
         let next = tokio::time::timeout(limit, async {
             while !self.unread.iter().any(is_status) {
@@ -133,23 +133,23 @@ impl StrictClient {
         self.unread.remove(at).map(|message| message["params"].clone())
     }
 
-    /// The next request of this name: its id and parameters.
+    /// Waits for the next request of this method. Returns its id and parameters.
     pub async fn asked(&mut self, method: &str) -> (Value, Value) {
         let message = self.wait_for(method, |message| message["method"] == method).await;
         (message["id"].clone(), message["params"].clone())
     }
 
-    /// Answers a request of the server.
+    /// Responds to a request of the server.
     pub async fn reply(&mut self, id: &Value, result: Value) {
         self.send(&json!({"jsonrpc": "2.0", "id": id, "result": result})).await;
     }
 
-    /// Whether a message of this method came before what was waited for last, and was not read.
+    /// Whether an unread message of this method arrived before the last awaited message.
     pub fn has_passed(&self, method: &str) -> bool {
         self.unread.iter().any(|message| message["method"] == method)
     }
 
-    /// Whether a message of this method has come and was not read.
+    /// Whether an unread message of this method has arrived.
     pub async fn has_unread(&mut self, method: &str) -> bool {
         while let Ok(message) = self.messages.try_recv() {
             self.unread.push_back(message);
@@ -169,8 +169,8 @@ impl StrictClient {
         self.input.flush().await.expect("a server that reads");
     }
 
-    /// Says goodbye, waits for the server to close its output, and makes sure that nothing was left
-    /// unread.
+    /// Sends `shutdown` and `exit`, waits for the server to close its output, and asserts that no
+    /// message was left unread.
     pub async fn goodbye(mut self) {
         self.request("shutdown", Value::Null).await.expect("shutdown");
         self.send(&json!({"jsonrpc": "2.0", "method": "exit"})).await;

@@ -14,9 +14,9 @@ export const ROOT = resolve(HERE, "../../..");
 export const EXTENSION = join(ROOT, "extension-vscode");
 export const PROJECTS = resolve(HERE, "../projects");
 
-/** How long anything may take that a run of the training script is part of, in milliseconds. */
+/** Timeout of steps that include a run of the training script, in milliseconds. */
 export const RUN_LIMIT = 180_000;
-/** How long anything may take that the editor does by itself. */
+/** Timeout of steps that only involve the editor, in milliseconds. */
 export const EDITOR_LIMIT = 60_000;
 
 function required(name) {
@@ -29,17 +29,17 @@ function required(name) {
 
 /** The folder that `tests/editors/setup` filled. */
 const editors = required("RIDGELINE_EDITORS");
-/** The server that is tested, and a Python with torch. */
+/** The server under test, and a Python with torch. */
 export const ridgeline = required("RIDGELINE_BINARY");
 export const python = required("RIDGELINE_TEST_PYTHON");
-/** Where pictures are kept. */
+/** The folder for screenshots. */
 export const pictures = process.env.RIDGELINE_EDITOR_PICTURES ?? join(ROOT, "target/editors");
 
 const NODE = join(editors, "node/bin/node");
 const VSCODE = join(editors, "code-server/lib/vscode/out/server-main.js");
 const CODE_SERVER = join(editors, "code-server/out/node/entry.js");
 
-/** Nothing that moves, asks or phones by itself. */
+/** Settings that disable animations, prompts and telemetry. */
 const SETTINGS = {
   "workbench.startupEditor": "none",
   "workbench.tips.enabled": false,
@@ -56,7 +56,7 @@ const SETTINGS = {
   "git.enabled": false,
   "files.autoSave": "off",
   "editor.minimap.enabled": false,
-  // What is typed is what stands there.
+  // No automatic completion of typed text.
   "editor.autoClosingBrackets": "never",
   "editor.autoClosingQuotes": "never",
   "editor.quickSuggestions": { "other": "off", "comments": "off", "strings": "off" },
@@ -77,7 +77,7 @@ export function buildExtension() {
   renameSync(bundle, join(EXTENSION, "dist/main.js"));
 }
 
-/** Runs a program to its end; fails with what it said. */
+/** Runs a program to its end. On failure, throws with its output. */
 export function run(program, arguments_, folder, environment = process.env) {
   const { status, stdout, stderr, error } = spawnSync(program, arguments_, {
     cwd: folder,
@@ -133,7 +133,7 @@ export class Home {
     return ["--server-data-dir", this.folder, "--user-data-dir", this.data, "--extensions-dir", this.extensions];
   }
 
-  /** Nothing of the person who runs the tests: no home, no Python on PATH. */
+  /** An environment without that of the user who runs the tests: no home, no Python on PATH. */
   environment() {
     const path = ["/usr/bin", "/bin"].join(delimiter);
     return {
@@ -176,7 +176,7 @@ export class Home {
   }
 
   async #serve(command, listening) {
-    // A group of its own, so that everything it starts can be ended together.
+    // A separate process group, so that all its processes can be ended together.
     const child = spawn(NODE, command, { cwd: this.folder, env: this.environment(), detached: true, stdio: ["ignore", "pipe", "pipe"] });
     this.child = child;
     this.said = "";
@@ -208,12 +208,12 @@ export class Home {
     if (this.child) {
       kill(this.child.pid, "SIGKILL");
     }
-    // Processes that are just being ended may still write there.
+    // Processes that are shutting down may still write there.
     rmSync(this.folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   }
 }
 
-/** What was started in a home, wherever it has moved to: all of it has the home in its environment. */
+/** Returns all processes started in a home, including reparented ones: they have it in their environment. */
 export function processes(home) {
   const mark = `HOME=${join(home.folder, "home")}`;
   const found = [];
@@ -223,13 +223,13 @@ export function processes(home) {
         found.push({ pid, line: readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").trim() });
       }
     } catch {
-      // It has just ended, or is another user's.
+      // The process has just ended, or belongs to another user.
     }
   }
   return found;
 }
 
-/** Ends a process group; one that is gone already is fine. */
+/** Ends a process group, which may already be gone. */
 function kill(group, signal) {
   try {
     process.kill(-group, signal);
@@ -240,7 +240,7 @@ function kill(group, signal) {
   }
 }
 
-/** Waits for a promise, and says what for where it takes too long. */
+/** Waits for a promise. The timeout error says what it waited for. */
 export async function within(promise, limit, what) {
   let timer;
   const late = new Promise((_, failed) => {

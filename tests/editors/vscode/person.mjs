@@ -1,4 +1,4 @@
-// A window of VS Code in Chromium, and what a person does and sees in it.
+// A window of VS Code in Chromium, and the actions and observations of a user in it.
 
 import assert from "node:assert/strict";
 import { mkdirSync, rmSync } from "node:fs";
@@ -6,14 +6,14 @@ import { join } from "node:path";
 
 import { EDITOR_LIMIT, Home, RUN_LIMIT, openBrowser, pictures } from "./editor.mjs";
 
-/** `ridgeline.highlightBackground` in a dark theme, as a browser tells it. */
+/** `ridgeline.highlightBackground` in a dark theme, as computed by the browser. */
 const MARK = "rgba(55, 148, 255, 0.22)";
 
 mkdirSync(pictures, { recursive: true });
 
-/** A line that costs much in every run. */
+/** A line that is expensive in every run. */
 export const HOTTEST = "hidden = torch.relu(self.features(x))";
-/** What a hint says; VS Code draws spaces as non-breaking ones. */
+/** The text of a hint. VS Code renders spaces as non-breaking ones. */
 export const COST = /\d\s(µs|ms|s)\s·\s\d+%|fwd\s[\d.]+\s·\sbwd\s[\d.]+\s(µs|ms|s)/;
 
 export class Window {
@@ -22,7 +22,7 @@ export class Window {
     page.setDefaultTimeout(EDITOR_LIMIT);
   }
 
-  /** Takes a picture when nothing fades or slides any more; what turns for ever does not count. */
+  /** Takes a screenshot when all animations have finished, except endless ones. */
   async picture(name, clip) {
     await this.page.evaluate(() => {
       const passing = document.getAnimations().filter((each) => each.effect.getComputedTiming().endTime < Infinity);
@@ -31,7 +31,7 @@ export class Window {
     await this.page.screenshot({ path: join(pictures, `vscode-${name}.png`), clip });
   }
 
-  /** Opens VS Code's input at the top by a key. A window that is still loading takes no keys. */
+  /** Opens VS Code's quick input with a key. Retries, because a window that is still loading ignores keys. */
   async quickInput(key) {
     const input = this.page.locator(".quick-input-widget input");
     const end = Date.now() + EDITOR_LIMIT;
@@ -41,7 +41,7 @@ export class Window {
     return input;
   }
 
-  /** Opens a file by its name; `folder` tells which of two that are called the same. */
+  /** Opens a file by name. `folder` distinguishes files of the same name. */
   async open(file, folder = "") {
     await (await this.quickInput("Control+p")).fill(`${file} ${folder}`.trim());
     const rows = this.page.locator(".quick-input-list .monaco-list-row", { hasText: file });
@@ -59,7 +59,7 @@ export class Window {
     await input.waitFor({ state: "hidden" });
   }
 
-  /** Puts the cursor at a line and column, both from 1. */
+  /** Moves the cursor to a one-based line and column. */
   async goTo(line, column) {
     await this.page.keyboard.press("Control+1");
     const input = await this.quickInput("Control+g");
@@ -68,32 +68,32 @@ export class Window {
     await this.position(line, column);
   }
 
-  /** Waits until the cursor is at a line, and a column where one is given. */
+  /** Waits until the cursor is at a line, and optionally a column. */
   async position(line, column = "") {
     await this.page.locator(".statusbar-item", { hasText: `Ln ${line}, Col ${column}` }).waitFor();
   }
 
-  /** Saves, and waits until the tab says so. */
+  /** Saves, and waits until the tab shows that the file is saved. */
   async save() {
     await this.page.keyboard.press("Control+s");
     await this.page.locator(".tab.active.dirty").waitFor({ state: "detached" });
   }
 
-  /** The line of text with a piece of it, as it is drawn, hints included. */
+  /** Returns the rendered line that contains a text, including its hints. */
   line(text) {
-    // VS Code writes spaces as non-breaking ones.
+    // VS Code renders spaces as non-breaking ones.
     const pattern = text.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`).replaceAll(" ", String.raw`\s`);
     return this.page.locator(".view-line", { hasText: new RegExp(pattern) }).first();
   }
 
-  /** Waits until a line is drawn with something in it. */
+  /** Waits until a rendered line contains a text. */
   async lineShows(text, expected, limit = RUN_LIMIT) {
     const found = this.line(text).filter({ hasText: expected });
     await found.waitFor({ timeout: limit });
     return found;
   }
 
-  /** What stands in the margin beside a line. */
+  /** Returns the contents of the margin next to a line. */
   async lineNumber(text) {
     const { y } = await this.line(text).boundingBox();
     for (const number of await this.page.locator(".margin-view-overlays .line-numbers").all()) {
@@ -104,7 +104,7 @@ export class Window {
     throw new Error(`${text} has no number`);
   }
 
-  /** Waits until the line that the panel points at is marked, and no other. */
+  /** Waits until only the line that the panel points at is highlighted. */
   async markShows(line) {
     await this.page.waitForFunction(
       ([number, colour]) => {
@@ -137,7 +137,7 @@ export class Window {
     return this.page.frameLocator("iframe.webview.ready").frameLocator("#active-frame");
   }
 
-  /** What a picture of a failure would show, for those who have only what the test printed. */
+  /** Returns the visible text, for when only the test's output is available and not its screenshot. */
   async described() {
     const tabs = await this.page.locator(".tab").allInnerTexts();
     const frames = await Promise.all(
@@ -152,7 +152,7 @@ export class Window {
     await this.page.waitForFunction(storesEditors, text, { polling: 500, timeout: EDITOR_LIMIT });
   }
 
-  /** Puts the pointer on a word of a line until its hover shows. */
+  /** Moves the pointer over a word of a line until its hover shows. */
   async hover(text, word) {
     const box = await this.line(text).evaluate((line, sought) => {
       const walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
@@ -198,7 +198,7 @@ async function storesEditors(text) {
   return false;
 }
 
-/** Names of the steps that failed; what follows a failure is not tried. */
+/** Names of the failed steps. Steps after a failure are skipped. */
 export const failures = [];
 
 /** One thing that a person sees. */

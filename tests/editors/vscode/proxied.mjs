@@ -1,5 +1,5 @@
-// The panel in code-server behind a proxy that has it below a path, as JupyterHub has: no port of the server's machine
-// is reached from the browser. `node proxied.mjs`; see editor.mjs for its environment.
+// The panel in code-server behind a proxy that serves it below a path, like JupyterHub: the browser cannot reach any
+// other port of the server's machine. `node proxied.mjs`; see editor.mjs for its environment.
 
 import { join } from "node:path";
 

@@ -1,8 +1,8 @@
-// A reverse proxy that has a server below a path of its own: what is outside of the path is not there.
+// A reverse proxy that serves a server below a path. Everything outside that path is not found.
 
 import { createServer, request } from "node:http";
 
-/** Starts it before the server at `address`; gives the listener. */
+/** Starts a proxy to the server at `address`. Returns the listener. */
 export async function proxyBelow(path, address) {
   const { hostname, port } = new URL(address);
   const asked = ({ url, method, headers }) => ({ hostname, port, method, headers, path: url.slice(path.length) || "/" });
@@ -32,7 +32,7 @@ export async function proxyBelow(path, address) {
       socket.write(`HTTP/1.1 101 Switching Protocols\r\n${headers.join("")}\r\n`);
       socket.write(more);
       answered.write(first);
-      // A side that breaks off takes the other with it.
+      // If one side disconnects, close the other.
       socket.on("error", () => answered.destroy()).on("close", () => answered.destroy());
       answered.on("error", () => socket.destroy()).on("close", () => socket.destroy());
       answered.pipe(socket).pipe(answered);

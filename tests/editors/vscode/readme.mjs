@@ -34,7 +34,7 @@ async function onSimulatedGpu() {
   const scratch = mkdtempSync(join(tmpdir(), "ridgeline-simulated-"));
   const server = join(scratch, "ridgeline");
   const run = join(ROOT, "tests/gpu/simulated/run");
-  // The editor's home is another one: there the simulation would be built anew.
+  // Use the real cache, because the simulation would be rebuilt in the editor's temporary home.
   const built = process.env.RIDGELINE_TEST_HOME ?? join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "ridgeline-tests");
   writeFileSync(server, `#!/bin/sh\nexport RIDGELINE_TEST_HOME=${built}\nexec ${run} --python ${python} ${ridgeline} "$@"\n`);
   chmodSync(server, 0o755);

@@ -1,5 +1,5 @@
-// One curve against the batch size, with the marks of the largest batch and of saturation. It is drawn as SVG,
-// so that it is sharp at any size; what it says is in the table and at the handle.
+// One curve against the batch size, with marks for the largest batch and for saturation. An SVG, so it is sharp at any
+// size. The table and the handle have the same information.
 
 import { element, fill, set } from "../dom";
 import type { Estimate } from "../values";
@@ -36,7 +36,7 @@ export class Chart {
       return range === null ? [] : [{ point, range, x: share(point.batch, within) * WIDTH }];
     });
     const line = limit(sizes);
-    // A limit far above the curve would press it flat.
+    // A limit far above the curve would flatten it.
     const highest = Math.max(1e-9, ...points.map(({ range }) => range.high));
     const top = line !== null && line < highest * 3 ? Math.max(highest, line) : highest;
     const y = (value: number) => HEIGHT - ROOM - (value / top) * (HEIGHT - 2 * ROOM);

@@ -1,4 +1,4 @@
-// `predictions.batch_size` of the panel's document, as docs/panel.md says it, put right on reading.
+// Reads `predictions.batch_size` of the panel's document (docs/panel.md) and corrects invalid values.
 
 import { fields, isFields, list, maybeAmount, readEstimate, readPlace, text, type Estimate, type Fields, type Place } from "../values";
 
@@ -16,7 +16,7 @@ export interface BatchSize {
   current: number;
   site: { text: string; place: Place | null; note: string | null } | null;
   refusal: string | null;
-  /** Ascending by batch, each once. */
+  /** Ascending by batch size, without duplicates. */
   points: Point[];
   capacityBytes: number | null;
   largest: Estimate | null;
@@ -24,10 +24,10 @@ export interface BatchSize {
 }
 
 const POINTS = 64;
-/** The server sets no larger one. */
+/** The largest batch size that the server accepts. */
 export const MOST = 16_777_216;
 
-/** Null where nothing of other batch sizes can be shown. */
+/** Reads the batch-size prediction. Returns null if there is nothing to show. */
 export function readBatchSize(document: unknown): BatchSize | null {
   const predictions = fields(fields(document).predictions);
   const all = predictions.batch_size;

@@ -1,14 +1,14 @@
-// A handle on a chart: dragged by mouse, pen and finger, moved by keys. While it moves only the preview follows;
-// letting go within the panel, or Enter, sets the batch size; letting go outside, or Escape, sets nothing.
+// A handle on a chart, for mouse, pen, touch and keyboard. While it moves, only the preview changes. Releasing it within
+// the panel, or Enter, sets the batch size. Releasing it outside, or Escape, cancels.
 
 import { element, set } from "../dom";
 import { batchAt, share, stepped, type Reach } from "./scale";
 
 export interface Holder {
-  /** A batch is looked at; null when the hand is off again. */
+  /** Previews a batch size; null when the drag ends. */
   preview(batch: number | null): void;
   commit(batch: number): void;
-  /** Whether a point of the window is within the panel. */
+  /** Whether a point, in window coordinates, is within the panel. */
   isInside(x: number, y: number): boolean;
 }
 
@@ -16,7 +16,7 @@ export class Handle {
   readonly root: HTMLElement;
   #reach: Reach = { first: 1, last: 2 };
   #current = 1;
-  #looked: number | null = null;
+  #previewed: number | null = null;
   #pointer: number | null = null;
 
   constructor(
@@ -37,7 +37,7 @@ export class Handle {
     });
     this.root.addEventListener("pointerup", (event) => {
       if (event.pointerId !== this.#pointer) return;
-      const batch = this.#looked;
+      const batch = this.#previewed;
       const inside = holder.isInside(event.clientX, event.clientY);
       this.#letGo();
       if (inside && batch !== null) this.#set(batch);
@@ -48,9 +48,9 @@ export class Handle {
     this.root.addEventListener("keydown", (event) => { this.#key(event); });
   }
 
-  /** Whether somebody has it in hand. */
+  /** Whether the user is moving it. */
   get isHeld(): boolean {
-    return this.#looked !== null || this.#pointer !== null;
+    return this.#previewed !== null || this.#pointer !== null;
   }
 
   show(current: number, reach: Reach): void {
@@ -59,7 +59,7 @@ export class Handle {
     set(this.root, { "aria-valuemin": reach.first, "aria-valuemax": reach.last });
   }
 
-  /** Stands at a batch, which is read aloud as `words`. */
+  /** Moves to a batch size. `words` is the text for screen readers. */
   stand(batch: number, words: string): void {
     set(this.root, { "aria-valuenow": batch, "aria-valuetext": words });
     this.root.style.left = `${(share(batch, this.#reach) * 100).toFixed(3)}%`;
@@ -72,7 +72,7 @@ export class Handle {
 
   #key(event: KeyboardEvent): void {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
-    const looked = this.#looked;
+    const looked = this.#previewed;
     if (event.key === "Escape") {
       if (!this.isHeld) return;
       this.#letGo();
@@ -89,7 +89,7 @@ export class Handle {
   }
 
   #look(batch: number): void {
-    this.#looked = batch;
+    this.#previewed = batch;
     this.holder.preview(batch);
   }
 
@@ -97,7 +97,7 @@ export class Handle {
     if (this.#pointer !== null && this.root.hasPointerCapture(this.#pointer)) this.root.releasePointerCapture(this.#pointer);
     const held = this.isHeld;
     this.#pointer = null;
-    this.#looked = null;
+    this.#previewed = null;
     if (held) this.holder.preview(null);
   }
 

@@ -1,5 +1,5 @@
-// Where a batch is on a chart, and what the curve says at it. Batches are spread by ratio: from 8 to 16 is as
-// far as from 64 to 128.
+// The scale of batch sizes on a chart, and interpolation of the curve. The scale is logarithmic: from 8 to 16 is as far
+// as from 64 to 128.
 
 import type { Estimate } from "../values";
 import { MOST, type BatchSize, type Point } from "./document";
@@ -9,29 +9,29 @@ export interface Reach {
   last: number;
 }
 
-/** The batches that a chart shows: all points, and the one in the code. */
+/** Returns the batch sizes that a chart covers: all points, and the one in the code. */
 export function reach({ points, current }: BatchSize): Reach {
   const batches = [...points.map((point) => point.batch), current];
   const first = Math.min(...batches);
   return { first, last: Math.max(first + 1, ...batches) };
 }
 
-/** 0 at the first batch, 1 at the last. */
+/** Returns the position of a batch size: 0 at the first, 1 at the last. */
 export function share(batch: number, { first, last }: Reach): number {
   return clamp(Math.log(batch / first) / Math.log(last / first), 0, 1);
 }
 
-/** Sizes above this are multiples of it: tensor cores and caches want no others. */
+/** Batch sizes above this are multiples of it, which suits tensor cores and caches. */
 const STEP = 8;
 
-/** The batch at a share of the width: a power of two up to 8, and then a multiple of 8. */
+/** Returns the batch size at a share of the width: a power of two up to 8, then a multiple of 8. */
 export function batchAt(at: number, { first, last }: Reach): number {
   const exact = first * (last / first) ** clamp(at, 0, 1);
   const batch = exact > STEP ? STEP * Math.round(exact / STEP) : 2 ** Math.round(Math.log2(exact));
   return clamp(batch, first, last);
 }
 
-/** A key's batch; null where it is none of a slider's keys. */
+/** Returns the batch size after a key press, or null if it is not one of a slider's keys. */
 export function stepped(key: string, batch: number, { first, last }: Reach): number | null {
   const moved: Record<string, number> = {
     ArrowRight: batch + 1,
@@ -47,7 +47,7 @@ export function stepped(key: string, batch: number, { first, last }: Reach): num
   return next === undefined ? null : clamp(next, Math.max(1, first), Math.min(MOST, last));
 }
 
-/** What the curve says at a batch, between the points on both sides of it. */
+/** Interpolates the curve at a batch size between its neighbouring points. */
 export function along(points: Point[], batch: number, of: (point: Point) => Estimate | null): Estimate | null {
   const known = points.filter((point) => of(point) !== null);
   const after = known.findIndex((point) => point.batch >= batch);
@@ -63,7 +63,7 @@ export function along(points: Point[], batch: number, of: (point: Point) => Esti
   return { low: mix(start.low, end.low), value: mix(start.value, end.value), high: mix(start.high, end.high) };
 }
 
-/** Whether a batch is measured, so that its numbers need no `~`. */
+/** Whether a batch size was measured, so its numbers need no `~`. */
 export function isMeasured(points: Point[], batch: number): boolean {
   return points.some((point) => point.batch === batch && point.measured);
 }

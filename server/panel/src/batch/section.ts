@@ -1,5 +1,5 @@
-// Throughput and memory against the batch size, as in Skyline: two handles on one number. Where they are let go,
-// the number in the code follows.
+// Throughput and memory against the batch size, as in Skyline: two handles for one number. Releasing a handle sets the
+// number in the code.
 
 import type { Actions } from "../actions";
 import { button, element, fill, write } from "../dom";
@@ -66,9 +66,9 @@ export class BatchSection {
     );
   }
 
-  /** `editable`: an editor is there that can change the number. */
+  /** `editable`: an editor is connected that can change the number. */
   show(sizes: BatchSize | null, editable: boolean): void {
-    // What comes while somebody drags waits until the hand is off.
+    // Updates wait until the user stops dragging.
     this.#editable = editable && sizes?.site !== null;
     if (this.#bars.some((bar) => bar.handle.isHeld)) {
       this.#next = sizes;
@@ -89,7 +89,7 @@ export class BatchSection {
         if (batch !== null || this.#next === null) return;
         const next = this.#next;
         this.#next = null;
-        // The handle that lets go has not done so yet.
+        // The handle still counts as held during this call.
         queueMicrotask(() => { this.show(next, this.#editable); });
       },
       commit: (batch) => { this.commit(batch); },
@@ -100,11 +100,11 @@ export class BatchSection {
     };
   }
 
-  /** Shows a batch: one that is looked at, or the one in the code. */
-  #stand(looked: number | null): void {
+  /** Shows a batch size: the previewed one, or the one in the code. */
+  #stand(previewed: number | null): void {
     const sizes = this.#sizes;
     if (sizes === null) return;
-    const batch = looked ?? sizes.current;
+    const batch = previewed ?? sizes.current;
     const said = this.#bars.map((bar) => bar.stand(sizes, batch));
     const place = sizes.site?.place ?? null;
     const where = sizes.site === null ? "" : this.actions.canJump(place) ? ` at ${this.actions.placeName(place)}` : ` (${sizes.site.text})`;
@@ -115,7 +115,7 @@ export class BatchSection {
       element("b", {}, `Batch size ${count(batch)}`),
       ` · ${said.join(" · ")}`,
       tooLarge && element("b", { class: "worse" }, " · does not fit"),
-      looked === null ? element("span", { class: "quiet" }, where) : element("span", { class: "quiet" }, ` · current: ${count(sizes.current)}`),
+      previewed === null ? element("span", { class: "quiet" }, where) : element("span", { class: "quiet" }, ` · current: ${count(sizes.current)}`),
     );
   }
 
@@ -171,7 +171,7 @@ class Bar {
     this.handle.show(sizes.current, reach(sizes));
   }
 
-  /** Gives what it shows, in words. */
+  /** Returns what it shows as text. */
   stand(sizes: BatchSize, batch: number): string {
     const range = along(sizes.points, batch, this.wanted.of);
     const about = isMeasured(sizes.points, batch) ? "" : "~";

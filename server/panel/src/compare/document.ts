@@ -1,15 +1,15 @@
-// Two runs side by side, as docs/schema/compare.schema.json says it. What comes from the server comes from a
-// workspace, so that it is put right here.
+// Reads the comparison of two runs (docs/schema/compare.schema.json). Its contents come from an untrusted workspace, so
+// invalid values are corrected here.
 
 import { fields, list, maybeAmount, text, type Fields } from "../values";
 
-/** Rows of a table that are taken; the server sends fewer. */
+/** The maximum number of rows per table. The server sends fewer. */
 const ROWS = 1_000;
 
 const VERDICTS = ["faster", "slower", "smaller", "larger", "within-noise", "new", "gone", "unknown"] as const;
 export type Verdict = (typeof VERDICTS)[number];
 
-/** A number then and now, and what to think of it. */
+/** A number before and after, with the verdict. */
 export interface Measure {
   before: number | null;
   after: number | null;
@@ -20,7 +20,7 @@ export interface Measure {
 export interface Row {
   name: string;
   detail: string;
-  /** Of its own, in nanoseconds. */
+  /** Self time in nanoseconds. */
   own: Measure;
   /** In bytes. */
   memory: Measure;
@@ -28,7 +28,7 @@ export interface Row {
 
 export interface Comparison {
   unlike: string | null;
-  /** How the iteration was judged, in words; null where it was not. */
+  /** Description of the statistical test of the iteration time; null if there was none. */
   test: string | null;
   time: Measure;
   throughput: Measure;
@@ -92,30 +92,29 @@ function readTest(it: Fields): string | null {
   return `${name} over ${counts[0]} and ${counts[1]} iterations: p = ${p.toFixed(3)} for ${way}`;
 }
 
-/** A verdict for a person. */
+/** Returns the display name of a verdict. */
 export function verdictName(verdict: Verdict): string {
   if (verdict === "within-noise") return "within noise";
   return verdict === "unknown" ? "unknown" : verdict;
 }
 
-/** For the better, for the worse, or neither. */
 export function tone(verdict: Verdict): "better" | "worse" | "same" {
   if (verdict === "faster" || verdict === "smaller") return "better";
   return verdict === "slower" || verdict === "larger" ? "worse" : "same";
 }
 
-/** A change that was told from noise. */
+/** Whether the change exceeds the noise. */
 export function isChange({ verdict }: Measure): boolean {
   return verdict !== "within-noise" && verdict !== "unknown";
 }
 
-/** The rows that have one, in their order. */
+/** Returns the rows with a change, in order. */
 export function changed(rows: readonly Row[]): Row[] {
   const differs = (measure: Measure) => isChange(measure) && (measure.before ?? 0) !== (measure.after ?? 0);
   return rows.filter(({ own, memory }) => differs(own) || differs(memory));
 }
 
-/** `+12%`, `−8%`, `×15`: now over then. */
+/** Formats the ratio of after to before: `+12%`, `−8%`, `×15`. */
 export function change(ratio: number | null): string {
   if (ratio === null) return "";
   const by = ratio - 1;

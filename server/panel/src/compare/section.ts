@@ -1,4 +1,4 @@
-// Two runs of the history side by side: chosen here, compared by the server.
+// Compares two runs of the history. The user picks them here, and the server compares them.
 
 import { Gone } from "../api";
 import type { HistoryEntry } from "../document";
@@ -7,7 +7,7 @@ import { bytes, capital, duration, moment, significant } from "../format";
 import { ListTable } from "../table";
 import { change, changed, readComparison, tone, verdictName, type Comparison, type Measure, type Row } from "./document";
 
-/** Gives the comparison of two runs, by when they were. */
+/** Fetches the comparison of two runs, given by their timestamps. */
 export type Ask = (before: number, after: number) => Promise<unknown>;
 
 interface Headline {
@@ -77,11 +77,11 @@ export class CompareSection {
     fill(root, this.#details);
   }
 
-  /** New runs came, or old ones went: what the person chose stays, and the newest two are chosen at first. */
+  /** Updates the list of runs. Keeps the user's selection; by default the newest two are selected. */
   show(history: readonly HistoryEntry[]): void {
     const runs = history.filter(({ whenMs }) => whenMs !== null);
     this.#details.hidden = runs.length < 2;
-    // Two that were never touched follow the newest.
+    // Without a choice by the user, the selection follows the newest runs.
     const follows = this.#after.value === this.#after.options[0]?.value && this.#before.value === this.#before.options[1]?.value;
     const [before, after] = follows ? ["", ""] : [this.#before.value, this.#after.value];
     options(this.#before, runs, before, 1);
@@ -102,7 +102,7 @@ export class CompareSection {
       if (mine === this.#asked) this.#tell(found);
     } catch (error) {
       if (mine !== this.#asked) return;
-      // What failed on the way may be asked for again.
+      // Allow a retry after a network error.
       if (!(error instanceof Gone)) this.#shown = "";
       this.#result.hidden = true;
       const why = error instanceof Gone ? "Per-line costs of one of these runs are not stored." : "The runs could not be compared.";
@@ -149,7 +149,7 @@ function told(value: number | null, unit: (value: number) => string): string {
   return value === null ? "–" : unit(value);
 }
 
-/** Its word says it, and the colour only again. */
+/** The text has the meaning; the colour only repeats it. */
 function verdict(measure: Measure, change = ""): HTMLElement {
   return element("span", { class: `verdict ${tone(measure.verdict)}` }, `${change} ${verdictName(measure.verdict)}`.trim());
 }

@@ -1,4 +1,4 @@
-// The chart: each GPU as a point with its ranges, the worthwhile ones joined and named.
+// The chart: each GPU is a point with its ranges. Those on the Pareto front are connected and labelled.
 
 import { duration } from "../format";
 import { Surface } from "../surface";
@@ -12,10 +12,10 @@ const LEFT = 58;
 const BOTTOM = 40;
 const TOP = 14;
 const RIGHT = 16;
-/** A pointer as near as this, in pixels, is on a point. */
+/** The pointer hits a point within this distance, in pixels. */
 const NEAR = 12;
 
-/** Where a price and a time stand in the canvas's pixels. */
+/** Maps a price and a time to canvas pixels. */
 interface Axes {
   usd: LogAxis;
   time: LogAxis;
@@ -47,7 +47,7 @@ export class DeviceChart {
     });
   }
 
-  /** `unit` is what the price is for: an epoch, or a million samples. */
+  /** `unit` is what the price covers: an epoch, or a million samples. */
   show(devices: readonly Device[], unit: string): number {
     this.#points = points(devices);
     this.#unit = unit;
@@ -143,7 +143,7 @@ export class DeviceChart {
     const y = axes.y(timeNs.value);
     const noRoom = device.fits === false;
     const colour = device.here ? palette.memory : palette.accent;
-    // A price follows from the time, so that the range of both is one stroke.
+    // The price is proportional to the time, so one stroke shows the range of both.
     const isMarked = point === this.#pointed || device.here;
     context.strokeStyle = isMarked && !noRoom ? colour : palette.edge;
     context.lineWidth = 1.5;
@@ -160,7 +160,7 @@ export class DeviceChart {
     context.stroke();
   }
 
-  // A name is left out where it would lie on another.
+  // Skip a label that would overlap another.
   #names(context: CanvasRenderingContext2D, axes: Axes, best: readonly Point[]): void {
     const palette = colours();
     const { width } = this.#surface;

@@ -1,14 +1,14 @@
-// `predictions.devices` of the document: the iteration on every GPU that is known.
+// Reads `predictions.devices` of the document: the iteration on every known GPU.
 
 import { array, isFields, list, maybeAmount, readEstimate, text, type Estimate, type Fields } from "../values";
 
 export interface Device {
   name: string;
-  /** It ran on this one: its time is measured. */
+  /** The iteration ran on this GPU, so its time is measured. */
   here: boolean;
   timeNs: Estimate;
   samplesPerSecond: Estimate | null;
-  /** Above 1 it does not fit. */
+  /** Above 1, the iteration does not fit. */
   peakShare: number | null;
   fits: boolean | null;
   usdPerHour: number | null;

@@ -1,4 +1,4 @@
-// Time against price: where a GPU stands in the chart, on logarithmic axes.
+// Positions of GPUs in the chart of time against price, on logarithmic axes.
 
 import type { Estimate } from "../values";
 import type { Device } from "./document";
@@ -9,12 +9,12 @@ export interface Point {
   usd: Estimate;
 }
 
-/** What the samples cost: an epoch where its length is known, else a million of them. */
+/** Returns the price of an epoch if its length is known, else of a million samples. */
 export function price(device: Device): Estimate | null {
   return device.usdPerEpoch ?? device.usdPerMillionSamples;
 }
 
-/** GPUs that have a price above zero. */
+/** Returns the GPUs that have a price above zero. */
 export function points(devices: readonly Device[]): Point[] {
   return devices.flatMap((device) => {
     const usd = price(device);
@@ -22,7 +22,7 @@ export function points(devices: readonly Device[]): Point[] {
   });
 }
 
-/** Those that no other beats in both: what is worth looking at. Fastest first. */
+/** Returns the Pareto front of time and price, without GPUs that are too small for the iteration. Fastest first. */
 export function frontier(all: readonly Point[]): Point[] {
   const fitting = all.filter(({ device }) => device.fits !== false);
   const ordered = [...fitting].sort((a, b) => a.timeNs.value - b.timeNs.value || a.usd.value - b.usd.value);
@@ -34,7 +34,7 @@ export function frontier(all: readonly Point[]): Point[] {
   });
 }
 
-/** A logarithmic axis of `pixels` that holds all values, with ticks at 1, 2 and 5. */
+/** Returns a logarithmic axis of `pixels` that covers all values, with ticks at 1, 2 and 5. */
 export class LogAxis {
   readonly #low: number;
   readonly #span: number;

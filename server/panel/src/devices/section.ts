@@ -1,4 +1,4 @@
-// The iteration on other GPUs: a chart of time against price, a table that sorts, and what it rests on.
+// The iteration on other GPUs: a chart of time against price, a sortable table, and the basis of the predictions.
 
 import { element, fill, write } from "../dom";
 import { count, counted, duration, significant } from "../format";

@@ -1,4 +1,4 @@
-// A table whose columns sort it, by button and for screen readers.
+// A sortable table, accessible to screen readers.
 
 import { button, element, fill } from "../dom";
 import { scroller } from "../table";
@@ -7,7 +7,7 @@ export interface SortedColumn<Row> {
   head: string;
   class?: string;
   cell: (row: Row) => Node | string;
-  /** What the column sorts by; null sorts to the end, whichever way. */
+  /** The column's sort key. Null sorts to the end in both directions. */
   key: (row: Row) => number | string | null;
 }
 
@@ -18,7 +18,7 @@ export class SortedTable<Row> {
   readonly #all: HTMLButtonElement;
   #columns: readonly SortedColumn<Row>[] = [];
   #rows: readonly Row[] = [];
-  /** Stay as the person left them when new rows come. */
+  /** Keep the user's choices when new rows arrive. */
   #by: string | null = null;
   #descending = false;
   #open = false;
@@ -26,7 +26,7 @@ export class SortedTable<Row> {
   constructor(
     caption: string,
     private readonly limit: number,
-    /** Rows that show even where the table is cut. */
+    /** Rows that show even when the table is truncated. */
     private readonly pinned: (row: Row) => boolean,
   ) {
     this.#all = button("", { class: "quiet" }, () => {

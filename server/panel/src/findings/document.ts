@@ -1,4 +1,4 @@
-// `findings` of the document: what was found to be slow or wasteful, as docs/panel.md says it.
+// Reads `findings` of the document (docs/panel.md).
 
 import { amount, fields, isFields, list, maybeAmount, readPlace, text, type Fields, type Place } from "../values";
 
@@ -15,7 +15,7 @@ export interface Related {
 export interface Fix {
   name: string;
   title: string;
-  /** Whether the code can be changed from here, or why not. */
+  /** Whether the code can be edited from here, or why not. */
   possible: boolean;
   why: string | null;
 }
@@ -25,7 +25,7 @@ export interface Finding {
   severity: Severity;
   text: string;
   why: string;
-  /** `1.2 ms of an iteration (12%)`; null where that is not known. */
+  /** The cost, such as `1.2 ms of an iteration (12%)`; null if unknown. */
   cost: string | null;
   timeNs: number | null;
   bytes: number | null;
@@ -37,9 +37,9 @@ export interface Finding {
 
 export interface Findings {
   message: string | null;
-  /** Costliest first. */
+  /** Most expensive first. */
   rows: Finding[];
-  /** Findings that were too many. */
+  /** The number of findings over the limit. */
   leftOut: number;
 }
 

@@ -1,5 +1,4 @@
-// What was found to be slow or wasteful: the costliest first, each with its line, why it costs something, and the edit
-// that mends it.
+// The findings, most expensive first, each with its line, its cause and the edit that fixes it.
 
 import type { Actions } from "../actions";
 import { button, element, fill, write, type Child } from "../dom";
@@ -12,9 +11,9 @@ const FIRST_ROWS = 6;
 
 const SEVERITY_WORDS: Record<Severity, string> = { warning: "high impact", information: "medium impact", hint: "low impact" };
 
-/** How the section reaches the editor. */
+/** The section's access to the editor. */
 export interface Requests {
-  /** Null in a report: there is nobody to ask. */
+  /** Null in a report, which has no editor. */
   mend: ((finding: Finding) => void) | null;
   explain: (why: string) => void;
 }
@@ -26,7 +25,7 @@ export class FindingsSection {
   readonly #leftOut = element("p", { class: "quiet" });
   #findings: Findings | null = null;
   #hasEditor = false;
-  /** Stays as the person left it when a new document comes. */
+  /** Keeps the user's choice when a new document arrives. */
   #open = false;
 
   constructor(
@@ -98,7 +97,7 @@ export class FindingsSection {
     if (fix === null) return null;
     if (mend === null) return element("p", { class: "quiet" }, `In the editor: ${fix.title}`);
     const why = !this.#hasEditor ? "no editor connected" : fix.possible ? null : (fix.why ?? "not applicable to the current code");
-    // Not `disabled`: what cannot be reached cannot say why.
+    // Not `disabled`: a button that cannot be focused cannot explain why.
     const attributes = { "aria-disabled": why === null ? null : "true", title: why };
     return button(`Fix: ${fix.title}`, attributes, () => {
       if (why === null) mend(finding);

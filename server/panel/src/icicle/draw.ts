@@ -1,4 +1,4 @@
-// Paints the part of an icicle that is in view.
+// Paints the visible part of an icicle.
 
 import { bytes, duration } from "../format";
 import type { Labels } from "../label";
@@ -11,10 +11,10 @@ import { firstAfter, type Layout } from "./layout";
 export const ROW = 26;
 
 const PADDING = 6;
-/** Between a name, its detail and its value. */
+/** The gap between a name, its detail and its value, in pixels. */
 const SPACE = 12;
 const STRIP = 3;
-/** Narrower boxes than this many pixels are drawn together. */
+/** Boxes narrower than this, in pixels, are merged. */
 const NARROW = 1.5;
 const DIMMED = 0.28;
 
@@ -22,7 +22,7 @@ export interface Scene {
   tree: Tree;
   layout: Layout;
   range: Range;
-  /** The depth that the first row shows. */
+  /** The depth of the first row. */
   top: number;
   hovered: number;
   selected: number;
@@ -113,7 +113,7 @@ function box(
   const phase = tree.onlyPhase(node);
   context.fillStyle = phase < 0 ? palette.mixed : palette.phaseSoft[phase]!;
   context.fillRect(from, y, to - from, height);
-  // The strip says how the node's time divides into phases.
+  // The strip shows the split of the node's time into phases.
   const phases = tree.node(node)?.phases ?? [];
   let sum = 0;
   for (const time of phases) sum += time;

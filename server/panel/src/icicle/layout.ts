@@ -1,4 +1,4 @@
-// Where each node of a tree lies: an interval of the whole, and a row.
+// Lays out a tree: each node gets an interval of the total and a row.
 
 import { WHOLE, type Tree } from "../tree";
 
@@ -23,7 +23,7 @@ export function layOut(tree: Tree): Layout {
       const children = tree.children[parent]!;
       let sum = 0;
       for (const child of children) sum += tree.value[child]!;
-      // Children that claim more than their parent has share it, so that nothing overlaps.
+      // If the children add up to more than their parent, scale them down so that nothing overlaps.
       const scale = (end[parent]! - start[parent]!) / Math.max(sum, tree.value[parent]!);
       let at = start[parent]!;
       for (const child of children) {
@@ -38,7 +38,7 @@ export function layOut(tree: Tree): Layout {
   return { start, end, rows };
 }
 
-/** The first of the row's nodes that ends after `at`. */
+/** Returns the index of the row's first node that ends after `at`. */
 export function firstAfter(layout: Layout, row: Int32Array, at: number): number {
   let low = 0;
   let high = row.length;
@@ -50,7 +50,7 @@ export function firstAfter(layout: Layout, row: Int32Array, at: number): number 
   return low;
 }
 
-/** The node of the row at `at`, or -1. */
+/** Returns the row's node at `at`, or -1. */
 export function nodeAt(layout: Layout, depth: number, at: number): number {
   const row = layout.rows[depth];
   if (row === undefined) return -1;

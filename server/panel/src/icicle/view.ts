@@ -1,4 +1,4 @@
-// The icicle as a person handles it: drill-down, pan, zoom, pointer and keys.
+// Interaction with the icicle: drill-down, pan, zoom, pointer and keyboard.
 
 import { Labels } from "../label";
 import { length, pan, within, zoom, type Range } from "../range";
@@ -9,19 +9,19 @@ import { WHOLE, type Tree } from "../tree";
 import { draw, ROW } from "./draw";
 import { layOut, nodeAt, type Layout } from "./layout";
 
-/** More rows than this are not drawn at once; drilling down brings those below. */
+/** The maximum number of rows drawn at once. Drilling down shows deeper ones. */
 const ROWS = 24;
 const DRILL_MS = 160;
-/** A pointer that moved less between down and up has clicked. */
+/** A pointer that moves less than this between down and up, in pixels, is a click. */
 const CLICK_PIXELS = 4;
 
 export interface IcicleEvents {
-  /** A node is pointed at or stood on; -1 for none. */
+  /** The pointer or the keyboard is on a node; -1 for none. */
   hovered(node: number, event: PointerEvent | null): void;
   selected(node: number): void;
-  /** The person asks to see this node as the whole. */
+  /** The user drills down into this node. */
   drilled(node: number): void;
-  /** The person asks for the node's line. */
+  /** The user opens the node's line. */
   opened(node: number): void;
 }
 
@@ -49,7 +49,7 @@ export class Icicle {
     this.restyle();
   }
 
-  /** Takes another tree. With `keep`, the part of the root that was in view stays in view. */
+  /** Replaces the tree. With `keep`, the visible part of the root stays visible. */
   show(tree: Tree, root: number, selected: number, keep: boolean): void {
     cancelAnimationFrame(this.#animation);
     const before = this.#whole();
@@ -69,7 +69,7 @@ export class Icicle {
     this.#resize();
   }
 
-  /** Shows a node as the whole. */
+  /** Makes a node fill the view. */
   drill(root: number, selected: number): void {
     this.#root = root;
     this.#selected = selected;
@@ -89,7 +89,7 @@ export class Icicle {
     this.#surface.invalidate();
   }
 
-  /** Takes the colours of another theme. */
+  /** Applies the colours of a new theme. */
   restyle(): void {
     const palette = colours();
     this.#labels = new Labels(`12px ${palette.sans}`);
@@ -116,7 +116,7 @@ export class Icicle {
   #whole(): Range {
     const layout = this.#layout;
     const whole = { start: layout?.start[this.#root] ?? 0, end: layout?.end[this.#root] ?? 1 };
-    // A node of no size has no inside to show.
+    // A node of zero size cannot fill the view.
     return length(whole) > 0 ? whole : { start: 0, end: 1 };
   }
 
@@ -186,7 +186,7 @@ export class Icicle {
     const { canvas } = this;
     let down: { x: number; range: Range } | null = null;
     let dragged = false;
-    // A click drills at once, so the second one of a double click would meet another node.
+    // A click drills down immediately, so the second click of a double click would hit another node.
     let clicked = -1;
 
     canvas.addEventListener("pointerdown", (event) => {
@@ -268,20 +268,20 @@ export class Icicle {
 
   #press(node: number, open: boolean): void {
     const tree = this.#tree!;
-    // The note of what was clicked would stay while other nodes take its place.
+    // Hide the tooltip of the clicked node, because other nodes take its place.
     this.#hover(-1, null);
     this.#selected = node;
     this.#surface.invalidate();
     this.events.selected(node);
     if (open || tree.isLeaf(node)) this.events.opened(node);
-    // The node that is the whole already leads back up.
+    // Clicking the node that already fills the view goes back up.
     else this.events.drilled(node === this.#root && node !== WHOLE ? tree.parent[node]! : node);
   }
 
   #move(node: number | undefined): void {
     if (node === undefined || node < 0) return;
     this.#focused = true;
-    // Below the last row that is drawn.
+    // The row is below the last visible one.
     const tree = this.#tree!;
     if (tree.depth[node]! - tree.depth[this.#root]! >= ROWS) this.events.drilled(tree.parent[node]!);
     this.select(node);

@@ -1,21 +1,21 @@
-// The ranks of a launched run, as docs/panel.md says it.
+// Reads the ranks of a launched run (docs/panel.md).
 
 import { amount, fields, isFields, list, maybeAmount, readPlace, text, type Fields, type Place } from "../values";
 
-/** What one rank's iteration takes. */
+/** The cost of one rank's iteration. */
 export interface Rank {
   rank: number;
   timeNs: number;
   computingNs: number;
-  /** Nanoseconds of exchanges; null where there was none. */
+  /** Communication time; null if there was none. */
   exchangeNs: number | null;
-  /** Those of them that nothing hid. */
+  /** Exposed communication time: not overlapped with compute. */
   waitingNs: number | null;
   batchSize: number | null;
   peakBytes: number;
 }
 
-/** A line that takes more on one rank than on another. */
+/** A line whose time differs between ranks. */
 export interface LineSpread {
   name: string;
   place: Place | null;
@@ -26,9 +26,9 @@ export interface LineSpread {
 
 export interface Ranks {
   worldSize: number;
-  /** Those that were measured. */
+  /** The measured ranks. */
   ranks: Rank[];
-  /** Those first that differ most. */
+  /** Sorted by difference, largest first. */
   lines: LineSpread[];
 }
 

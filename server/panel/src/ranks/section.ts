@@ -1,4 +1,4 @@
-// The ranks of a launched run: a row for each, and the lines that differ most between them.
+// The ranks of a launched run: one row each, and the lines that differ most between them.
 
 import type { Actions } from "../actions";
 import { button, element, fill } from "../dom";

@@ -1,5 +1,5 @@
-// Paints the part of a timeline that is in view. Boxes are gathered by colour first, because changing
-// a canvas's colour for each of thousands costs more than painting them.
+// Paints the visible part of a timeline. Boxes are grouped by colour first, because changing the fill style thousands
+// of times costs more than painting the boxes.
 
 import { AXIS, drawAxis } from "../axis";
 import type { Labels } from "../label";
@@ -13,12 +13,12 @@ export const HEAD = 19;
 
 const GAP = 8;
 const PADDING = 4;
-/** Narrower boxes have no room for a word. */
+/** Boxes narrower than this, in pixels, get no label. */
 const WORD = 34;
-/** Words on one picture; more are neither read nor painted within a frame. */
+/** The maximum number of labels. More are unreadable and take longer than a frame to paint. */
 const WORDS = 400;
 
-/** Where rows and names of tracks are, in pixels from the top of the first track. */
+/** Positions of rows and track names, in pixels from the top of the first track. */
 export interface Placement {
   rowTop: Float64Array;
   trackTop: Float64Array;
@@ -41,7 +41,7 @@ export function placeRows(timeline: Timeline): Placement {
   return { rowTop, trackTop, height: y };
 }
 
-/** The row at a height, or -1. */
+/** Returns the row at a vertical position, or -1. */
 export function rowAt(placement: Placement, y: number): number {
   return placement.rowTop.findIndex((top) => y >= top && y < top + ROW);
 }
@@ -50,18 +50,18 @@ export interface Scene {
   timeline: Timeline;
   placement: Placement;
   range: Range;
-  /** How far the tracks are scrolled up. */
+  /** Vertical scroll offset of the tracks. */
   scroll: number;
   hovered: number;
   hoveredRow: number;
   selected: number;
   selectedRow: number;
   focused: boolean;
-  /** The shared instant, as time; null where there is none. */
+  /** Time of the shared cursor, or null. */
   cursor: number | null;
 }
 
-// Boxes of each colour as left, top and width; grown when needed and kept from frame to frame.
+// Boxes by colour as left, top and width. Buffers grow on demand and are reused between frames.
 class Boxes {
   #values = new Float32Array(3 * 1024);
   #size = 0;
@@ -160,7 +160,7 @@ export class Painter {
     visit(timeline, row, range.start, range.end, 1 / scale, (start, end, span, count) => {
       const left = Math.max(0, Math.round((start - range.start) * scale));
       let right = Math.min(width, Math.round((end - range.start) * scale));
-      // A line between neighbours, where there is room for one.
+      // Leave a gap between neighbours if there is room.
       if (right - left > 3) right -= 1;
       const wide = Math.max(1, right - left);
       const phase = timeline.phase[span]!;

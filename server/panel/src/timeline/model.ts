@@ -1,20 +1,20 @@
-// A timeline as typed arrays, ordered by row (a track's depth) and start, so that what is in view is
-// found by bisection and nothing is allocated while drawing.
+// A timeline as typed arrays, sorted by row (a track's depth) and start. Visible spans are found by binary search, and
+// drawing allocates nothing.
 
 import { PHASES, type Place } from "../document";
 
 export interface Track {
   name: string;
   kind: string;
-  /** Rows of this track: `rows[firstRow]` up to, not with, `rows[endRow]`. */
+  /** Rows of this track: `rows[firstRow]` up to, but excluding, `rows[endRow]`. */
   firstRow: number;
   endRow: number;
   spans: number;
-  /** Time in which at least one of its spans lasts. */
+  /** Time during which at least one of its spans is active. */
   busyNs: number;
 }
 
-/** Spans of one depth of a track: from `first` up to, not with, `end`. */
+/** Spans of one depth of a track: from `first` up to, but excluding, `end`. */
 export interface Row {
   track: number;
   depth: number;
@@ -30,27 +30,27 @@ export interface Timeline {
   rows: Row[];
   start: Float64Array;
   end: Float64Array;
-  /** The latest end of the row's spans up to this one: ascending, as `end` need not be. */
+  /** The latest end of the row's spans up to this one. Ascending, which `end` need not be. */
   reach: Float64Array;
   name: Uint32Array;
   file: Int32Array;
   line: Int32Array;
   phase: Uint8Array;
   size: number;
-  /** Spans that the server left out. */
+  /** The number of spans that the server left out. */
   leftOut: number;
-  /** Spans that this page left out: damaged, or too deep to draw. */
+  /** The number of spans that this page left out: damaged, or too deep to draw. */
   dropped: number;
 }
 
-/** Deeper stacks than this are not drawn. */
+/** The maximum stack depth drawn. */
 export const DEPTHS = 48;
 
 const SPANS = 400_000;
 const TRACKS = 500;
 const CHARACTERS = 500;
 
-/** Null where it is no timeline. */
+/** Decodes a timeline. Returns null if the value is not one. */
 export function decode(value: unknown): Timeline | null {
   const it = value as {
     simulated?: unknown;
@@ -76,7 +76,7 @@ export function decode(value: unknown): Timeline | null {
     return { name: text(called), kind: text(kind), firstRow: 0, endRow: 0, spans: 0, busyNs: 0 };
   });
 
-  // A counting sort by row keeps the order by start that the columns have.
+  // A counting sort by row preserves the columns' order by start.
   const counts = new Uint32Array(tracks.length * DEPTHS + 1);
   const rowOf = new Int32Array(Math.min(all, SPANS));
   let latest = 0;
@@ -147,7 +147,7 @@ export function decode(value: unknown): Timeline | null {
   return timeline;
 }
 
-/** The first span of the row that may still last after `time`. */
+/** Returns the row's first span that may end after `time`. */
 export function firstAfter(timeline: Timeline, row: Row, time: number): number {
   let low = row.first;
   let high = row.end;
@@ -159,7 +159,7 @@ export function firstAfter(timeline: Timeline, row: Row, time: number): number {
   return low;
 }
 
-/** The span of the row at `time`, or the longest that is at most `slack` away; -1 where there is none. */
+/** Returns the row's span at `time`, else the longest span at most `slack` away, else -1. */
 export function spanAt(timeline: Timeline, row: Row, time: number, slack: number): number {
   let best = -1;
   let bestLong = -1;
@@ -175,7 +175,7 @@ export function spanAt(timeline: Timeline, row: Row, time: number, slack: number
   return best;
 }
 
-/** The row that a span is in. */
+/** Returns the row of a span. */
 export function rowOf(timeline: Timeline, span: number): number {
   let low = 0;
   let high = timeline.rows.length - 1;
@@ -193,7 +193,7 @@ export function placeOf(timeline: Timeline, span: number): Place | null {
   return file >= 0 && line >= 1 ? { file, line } : null;
 }
 
-/** The longest spans of the tracks on which something works, longest first. */
+/** Returns the longest spans of the tracks that do work, longest first. */
 export function longest(timeline: Timeline, most: number): number[] {
   const found: number[] = [];
   const long = (span: number) => timeline.end[span]! - timeline.start[span]!;
@@ -237,7 +237,7 @@ function sortRow(timeline: Timeline, row: Row): void {
   }
 }
 
-// What is deeper lies within the spans of the first depth.
+// Deeper spans lie within those of the first depth.
 function busy(timeline: Timeline, track: Track): number {
   const top = timeline.rows[track.firstRow];
   if (top === undefined) return 0;

@@ -1,4 +1,4 @@
-// The timeline's place on the page: what shows before it came, its buttons, and what it says in words.
+// The timeline's section of the page: its loading state, buttons and text.
 
 import type { Actions } from "../actions";
 import { decode, longest, placeOf, rowOf, type Timeline } from "./model";
@@ -12,7 +12,7 @@ import { ListTable, shareBar } from "../table";
 import type { Note, Tooltip } from "../tooltip";
 import { TimelineView } from "./view";
 
-const LONGEST = 20;
+const LONGEST_SPANS = 20;
 
 export class TimelineSection {
   readonly #waiting = element("p", { class: "skeleton", role: "status" });
@@ -24,7 +24,7 @@ export class TimelineSection {
   readonly #tracks: ListTable<Timeline["tracks"][number]>;
   readonly #longest: ListTable<number>;
   #timeline: Timeline | null = null;
-  /** Whether its files are those of the document that shows. */
+  /** Whether its file indices match the current document. */
   #current = false;
 
   constructor(
@@ -86,7 +86,7 @@ export class TimelineSection {
         { head: "Time", class: "number", cell: (span) => duration(this.#long(span)) },
         { head: "Line", cell: (span) => this.#opener(span) },
       ],
-      LONGEST,
+      LONGEST_SPANS,
     );
     const zoom = (label: string, name: string, act: () => void) => button(label, { "aria-label": name, title: name }, act);
     fill(
@@ -131,13 +131,13 @@ export class TimelineSection {
     fill(root, this.#waiting, this.#shown);
   }
 
-  /** A timeline is on its way. One that shows already stays until it is there, but leads nowhere. */
+  /** Shows that a timeline is loading. The previous one stays visible until then, but its links are disabled. */
   wait(): void {
     this.#current = false;
     if (this.#timeline === null) this.#say("Loading the timeline…", true);
   }
 
-  /** There is none, and why. */
+  /** Shows why there is no timeline. */
   miss(why: string): void {
     this.#timeline = null;
     this.#say(why, false);
@@ -161,7 +161,7 @@ export class TimelineSection {
     if (timeline.dropped > 0) about.push(`${counted(timeline.dropped, "span")} nested too deeply are not shown.`);
     write(this.#about, about.join(" "));
     this.#tracks.show(timeline.tracks);
-    this.#longest.show(longest(timeline, LONGEST));
+    this.#longest.show(longest(timeline, LONGEST_SPANS));
   }
 
   restyle(): void {

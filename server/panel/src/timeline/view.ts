@@ -1,4 +1,4 @@
-// The timeline as a person handles it: zoom, pan, pointer and keys.
+// Interaction with the timeline: zoom, pan, pointer and keyboard.
 
 import { AXIS } from "../axis";
 import type { Cursor } from "../cursor";
@@ -9,7 +9,7 @@ import { colours } from "../theme";
 import { Painter, placeRows, ROW, rowAt, type Placement } from "./draw";
 import { firstAfter, rowOf, spanAt, type Timeline } from "./model";
 
-/** Nothing shorter than this fills the view, in nanoseconds. */
+/** The shortest visible range, in nanoseconds. */
 const NEAREST = 50;
 const CLICK_PIXELS = 4;
 const TALLEST = 520;
@@ -18,7 +18,7 @@ export interface TimelineEvents {
   hovered(span: number, event: PointerEvent | null): void;
   selected(span: number): void;
   opened(span: number): void;
-  /** Another part of the axis is in view. */
+  /** The visible part of the axis changed. */
   moved(range: Range, whole: Range): void;
 }
 
@@ -45,8 +45,7 @@ export class TimelineView {
     this.#surface = new Surface(canvas, (context) => {
       this.#draw(context);
     });
-    // The canvas stays where it is and paints what is scrolled to: however many tracks there are, it
-    // is no larger than what is seen.
+    // The canvas is only as large as the viewport and paints the tracks scrolled into view, however many there are.
     this.#room = document.createElement("div");
     this.#room.append(canvas);
     this.root = document.createElement("div");
@@ -62,7 +61,7 @@ export class TimelineView {
     this.restyle();
   }
 
-  /** Takes another timeline and keeps the part of the axis that was in view. */
+  /** Replaces the timeline and keeps the visible part of the axis. */
   show(timeline: Timeline): void {
     const before = this.#timeline;
     const range = this.#range;
@@ -91,7 +90,7 @@ export class TimelineView {
     this.#look(this.#whole());
   }
 
-  /** Selects a span and brings it into view. */
+  /** Selects a span and scrolls it into view. */
   select(span: number): void {
     this.#selected = span;
     const timeline = this.#timeline;
@@ -258,7 +257,7 @@ export class TimelineView {
     this.events.selected(span);
   }
 
-  /** Fills the view with the selected span. */
+  /** Zooms to the selected span. */
   #approach(): void {
     const timeline = this.#timeline;
     if (timeline === null || this.#selected < 0) return;
@@ -305,7 +304,7 @@ export class TimelineView {
     }
   }
 
-  /** To the next span of the row, or to the one at the same time in another row. */
+  /** Selects the next span of the row, or the span at the same time in another row. */
   #step(key: string): boolean {
     const timeline = this.#timeline;
     if (timeline === null || timeline.size === 0) return false;

@@ -1,11 +1,11 @@
-// Which boxes a row of spans comes to at a zoom: never many more than there are pixels.
+// Merges the spans of a row into boxes for a zoom level: never many more boxes than pixels.
 
 import { firstAfter, type Row, type Timeline } from "./model";
 
 /**
- * Calls `box` for each box of the row that `from` to `to` shows, from left to right. A span of at
- * least `pixel` nanoseconds is a box of its own; shorter ones that nearly touch are one box together,
- * which stands for the longest of them (`count` says how many).
+ * Calls `box` for each box of the row between `from` and `to`, from left to right. A span of at
+ * least `pixel` nanoseconds is one box. Shorter spans that nearly touch are merged into one box,
+ * which represents the longest of them. `count` is the number of merged spans.
  */
 export function visit(
   timeline: Timeline,
@@ -31,7 +31,7 @@ export function visit(
     while (at < row.end && start[at]! < to) {
       const long = end[at]! - start[at]!;
       if (long >= pixel || start[at]! - right >= pixel) break;
-      // A box of more than a pixel has room for its own colour.
+      // A box wider than a pixel keeps its own colour.
       if (right - left >= pixel && phase[at] !== phase[main]) break;
       if (long > end[main]! - start[main]!) main = at;
       right = Math.max(right, end[at]!);

@@ -1,21 +1,21 @@
-// A speedup as a bar from 1× with whiskers over its range, and a mark where it was measured. All bars of a list
-// share one scale, which goes by ratio: half as fast is as far to the left as twice as fast is to the right.
+// A speedup as a bar from 1× with whiskers for its range, and a mark for the measurement. All bars of a list share one
+// logarithmic scale: half as fast is as far to the left as twice as fast is to the right.
 
 import { element } from "../dom";
 import type { Estimate } from "../values";
 import type { Measured, Prediction, WhatIf } from "./document";
 import { besideNow } from "./words";
 
-/** Speedups at both ends of the bars. */
+/** The speedups at both ends of the scale. */
 export interface Scale {
   low: number;
   high: number;
 }
 
-/** Beyond these a bar is cut off: the number beside it says the rest. */
+/** Bars are clipped at these speedups. The number next to them shows the value. */
 const LEAST = 0.25;
 const MOST = 8;
-/** Less is not spread over the whole width, so that a small gain looks small. */
+/** The minimum extent of the scale, so that a small gain looks small. */
 const LEAST_SHOWN = { low: 0.95, high: 1.3 };
 
 export function scaleOf(predictions: readonly Prediction[]): Scale {
@@ -27,18 +27,18 @@ export function scaleOf(predictions: readonly Prediction[]): Scale {
   };
 }
 
-/** Where a speedup is: 0 at the left end, 1 at the right one. */
+/** Returns the position of a speedup: 0 at the left end, 1 at the right end. */
 export function at(speedup: number, { low, high }: Scale): number {
   const share = Math.log(speedup / low) / Math.log(high / low);
   return Math.min(1, Math.max(0, share));
 }
 
-/** The speedup that was measured: as many samples an iteration as were predicted, in another time. */
+/** Returns the measured speedup, with the predicted number of samples per iteration. */
 export function measuredSpeedup({ speedup, timeNs }: WhatIf, measured: Measured, nowNs: number | null): number | null {
   return timeNs === null || timeNs.value <= 0 ? null : (speedup.value * timeNs.value) / besideNow(measured, nowNs);
 }
 
-/** What it shows is in the words beside it. */
+/** Hidden from screen readers: the text next to it has the same content. */
 export function speedBar(speedup: Estimate, measured: number | null, scale: Scale): HTMLElement {
   const [one, value] = [at(1, scale), at(speedup.value, scale)];
   return element(

@@ -1,11 +1,11 @@
-// `what_ifs` of the document: what each optimization would bring, as docs/whatif.md says it.
+// Reads `what_ifs` of the document: the estimated savings of each optimization (docs/whatif.md).
 
 import { amount, array, fields, isFields, list, maybeAmount, readEstimate, readPlace, text, type Estimate, type Fields, type Place } from "../values";
 
-/** What one optimization, or several together, would bring. */
+/** The estimated savings of one optimization or a combination. */
 export interface Prediction {
   title: string;
-  /** How many times as many samples a second. */
+  /** Throughput ratio in samples per second. */
   speedup: Estimate;
   timeNs: Estimate | null;
   peakBytes: Estimate | null;
@@ -13,20 +13,20 @@ export interface Prediction {
 
 export interface WhatIf extends Prediction {
   name: string;
-  /** The paper or the page that it is after. */
+  /** The paper or page that the estimate is based on. */
   source: string;
   lines: Place[];
   notes: string[];
-  /** Whether the code can be changed from here, or why not. */
+  /** Whether the code can be edited from here, or why not. */
   edit: { possible: boolean; why: string | null };
-  /** Published, and PyTorch has no way to apply it. */
+  /** Published research that PyTorch does not offer. */
   isResearch: boolean;
-  /** What came out when it was tried; null: it never was. */
+  /** The result of measuring it; null if never measured. */
   measured: Measured | null;
 }
 
 export interface Measured {
-  /** Without it, run right beside it; null where that is not known. */
+  /** Time without the optimization in the same measurement; null if unknown. */
   beforeNs: number | null;
   timeNs: number;
   peakBytes: number | null;
@@ -38,12 +38,12 @@ export interface Refusal {
   why: string;
 }
 
-/** One choice of what is computed again in the backward pass. */
+/** One option for activation recomputation. */
 export interface RecomputeStep {
   timeNs: number;
   peakBytes: number;
   lines: Place[];
-  /** Checkpoints on these lines do just that. */
+  /** Checkpointing these lines implements the option. */
   isAnEdit: boolean;
 }
 
@@ -54,20 +54,20 @@ export interface Accuracy {
 }
 
 export interface WhatIfs {
-  /** How far the replay is from the recorded iteration. */
+  /** Relative error of the simulation against the recorded iteration. */
   replayError: number | null;
   message: string | null;
   before: { timeNs: number | null; peakBytes: number | null };
-  /** Fastest first; research last. */
+  /** Fastest first, with research last. */
   rows: WhatIf[];
   combinations: Prediction[];
   refusals: Refusal[];
   /** From fastest to smallest. */
   recompute: RecomputeStep[];
   accuracy: Accuracy | null;
-  /** The name of the one that is being measured. */
+  /** The name of the optimization being measured. */
   measuring: string | null;
-  /** What a person should know about all of it. */
+  /** Notes that apply to all of them. */
   notes: string[];
 }
 
@@ -96,7 +96,7 @@ export function readWhatIfs(value: unknown): WhatIfs | null {
   };
 }
 
-/** A name stands for a row when something is asked of it. */
+/** Rows are identified by name in requests. */
 function unique(rows: WhatIf[]): WhatIf[] {
   const seen = new Set<string>();
   return rows.filter(({ name }) => {

@@ -1,4 +1,4 @@
-// The lines that an optimization touches: each leads to the editor.
+// The lines that an optimization changes, as links to the editor.
 
 import type { Actions } from "../actions";
 import { element } from "../dom";

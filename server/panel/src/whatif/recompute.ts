@@ -1,4 +1,4 @@
-// The choice of what is computed again in the backward pass, as a slider from fastest to smallest.
+// A slider for activation recomputation (checkpointing), from fastest to smallest.
 
 import type { Actions } from "../actions";
 import { button, element, fill, set, write } from "../dom";
@@ -11,7 +11,7 @@ import { change } from "./words";
 
 const MOST_LINES = 12;
 
-/** How the choice reaches the editor. */
+/** The slider's access to the editor. */
 export interface Requests {
   /** Null in a report. */
   recompute: ((lines: readonly Place[]) => void) | null;
@@ -33,7 +33,7 @@ export class Recompute {
     private readonly actions: Actions,
     private readonly requests: Requests,
   ) {
-    // Not `disabled`: what cannot be reached cannot say why.
+    // Not `disabled`: a button that cannot be focused cannot explain why.
     this.#apply = button("Apply", {}, () => {
       const step = this.#step();
       const why = this.#whyNot(step);
@@ -69,7 +69,7 @@ export class Recompute {
     this.#hasEditor = hasEditor;
     this.#steps = recompute;
     this.#before = before;
-    // One choice is none.
+    // A slider with one position is useless.
     this.root.hidden = recompute.length < 2;
     set(this.#slider, { max: Math.max(0, recompute.length - 1) });
     this.#stand();
@@ -79,7 +79,7 @@ export class Recompute {
     return this.#steps[Number(this.#slider.value)];
   }
 
-  /** Why the code cannot be changed from here; null where it can. */
+  /** Returns why the code cannot be edited from here, or null if it can. */
   #whyNot(step: RecomputeStep | undefined): string | null {
     if (!this.#hasEditor) return "no editor connected";
     if (step === undefined || step.lines.length === 0) return "nothing to recompute here";

@@ -1,4 +1,4 @@
-// One optimization of the list: what it would bring, where, and what can be done about it.
+// One optimization in the list: its estimated savings, its lines and its actions.
 
 import type { Actions } from "../actions";
 import { button, element } from "../dom";
@@ -11,21 +11,21 @@ import { change, measuredWords, reach, reasons, times } from "./words";
 
 export type Action = "apply" | "measure";
 
-/** What all rows share. */
+/** State shared by all rows. */
 export interface Surroundings {
   whatIfs: WhatIfs;
   scale: Scale;
   actions: Actions;
   hasEditor: boolean;
-  /** Null in a report: there is nobody to ask. */
+  /** Null in a report, which has no editor. */
   ask: ((row: WhatIf, action: Action) => void) | null;
-  /** Says why a button does nothing. */
+  /** Reports why a button is disabled. */
   explain: (why: string) => void;
-  /** Names of rows whose details are unfolded. */
+  /** Names of rows whose details are expanded. */
   unfolded: Set<string>;
 }
 
-/** Further lines are in the details. */
+/** The maximum number of lines shown. The rest are in the details. */
 const FIRST_LINES = 2;
 const MOST_LINES = 50;
 
@@ -84,7 +84,7 @@ function buttons(row: WhatIf, { whatIfs, hasEditor, ask, explain }: Surroundings
   if (ask === null) return null;
   const why = reasons(row, whatIfs, hasEditor);
   const made = (label: string, reason: string | null, action: Action) => {
-    // Not `disabled`: what cannot be reached cannot say why.
+    // Not `disabled`: a button that cannot be focused cannot explain why.
     const pressed = () => {
       if (reason === null) ask(row, action);
       else explain(`${row.title}: ${reason}`);

@@ -1,5 +1,5 @@
-// What optimizations would bring, before anybody writes them: a ranked list, the best together, what does not
-// apply, and the choice of what to compute again.
+// Estimated savings of optimizations: a ranked list, the best combination, those that do not apply, and the choice of
+// activations to recompute.
 
 import type { Actions } from "../actions";
 import type { Place } from "../document";
@@ -21,9 +21,9 @@ const ORDERS = [
   { key: "smallest", label: "Smallest first" },
 ];
 
-/** How the section reaches the editor. */
+/** The section's access to the editor. */
 export interface Requests {
-  /** Null in a report. */
+  /** Applies or measures an optimization. Null in a report. */
   ask: ((name: string, action: Action) => void) | null;
   recompute: ((lines: readonly Place[]) => void) | null;
   explain: (why: string) => void;
@@ -47,7 +47,7 @@ export class WhatIfSection {
   readonly #unfolded = new Set<string>();
   #whatIfs: WhatIfs | null = null;
   #hasEditor = false;
-  /** Stay as the person left them when a new document comes. */
+  /** Keep the user's choices when a new document arrives. */
   #by = "fastest";
   #open = false;
 
@@ -145,14 +145,14 @@ function ordered(rows: readonly WhatIf[], by: string): WhatIf[] {
   return [...rows].sort((a, b) => (size(a) === size(b) ? 0 : size(a) - size(b)));
 }
 
-/** Whoever lacks a GPU is told so once. */
+/** Groups refusals by reason, so that a missing GPU is reported only once. */
 function byReason(refusals: readonly Refusal[]): [why: string, titles: string[]][] {
   const groups = new Map<string, string[]>();
   for (const { title, why } of refusals) groups.set(why, [...(groups.get(why) ?? []), title]);
   return [...groups];
 }
 
-/** What goes on, or why there is nothing. */
+/** Returns the current activity, or why the list is empty. */
 function said({ message, rows }: WhatIfs): string {
   return message ?? (rows.length === 0 ? "No known optimization applies to this iteration." : "");
 }

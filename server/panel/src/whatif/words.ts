@@ -1,26 +1,26 @@
-// What is said of predictions and measurements, in words.
+// Formats predictions and measurements as text.
 
 import { bytes, counted, duration, percent, significant } from "../format";
 import type { Estimate } from "../values";
 import type { Accuracy, Measured, WhatIf, WhatIfs } from "./document";
 
-/** Beyond this the replay is no ground to predict from. */
+/** Above this simulation error, predictions are only a guess. */
 const LARGEST_REPLAY_ERROR = 0.05;
-/** Nearer than this is the same: two runs of one program differ by more. */
+/** Smaller differences count as equal: two runs of one program differ by more. */
 const SAME = 0.005;
 
-/** `1.84×`: how many times as many samples a second. */
+/** Formats a throughput ratio: `1.84×`. */
 export function times(speedup: number): string {
   return `${speedup < 9.995 ? speedup.toFixed(2) : significant(speedup)}×`;
 }
 
-/** `51 ms to 61 ms`; one of them where both are written alike. */
+/** Formats a range: `51 ms to 61 ms`, or one value if both look the same. */
 export function reach({ low, high }: Estimate, write: (value: number) => string): string {
   const [from, to] = [write(low), write(high)];
   return from === to ? from : `${from} to ${to}`;
 }
 
-/** `−31%`, `+4%`; empty where nothing changes. */
+/** Formats a change: `−31%`, `+4%`. Empty if nothing changes. */
 export function change(from: number | null, to: number): string {
   if (from === null || from <= 0) return "";
   const by = to / from - 1;
@@ -32,17 +32,17 @@ export function isGuess({ replayError }: WhatIfs): boolean {
   return replayError !== null && replayError > LARGEST_REPLAY_ERROR;
 }
 
-/** How well the graph of the iteration stands for the iteration. */
+/** Describes how well the simulation reproduces the recorded iteration. */
 export function replay(whatIfs: WhatIfs): string {
   const { replayError } = whatIfs;
   if (replayError === null) return "The simulation accuracy for this recording is unknown.";
-  // Rounded up to what is shown: nothing is exact.
+  // At least the smallest value that can be shown: no simulation is exact.
   const within = percent(Math.max(0.001, replayError));
   if (isGuess(whatIfs)) return `The simulation is ${within} off the recorded iteration: treat these predictions as a guess.`;
   return `The simulation reproduces the recorded iteration within ${within}.`;
 }
 
-/** How far the predictions were off here. */
+/** Describes the error of earlier predictions in this project. */
 export function accuracy(known: Accuracy | null): string {
   if (known === null) return "No prediction has been measured here yet.";
   const { pairs, meanError, largestError } = known;
@@ -50,7 +50,7 @@ export function accuracy(known: Accuracy | null): string {
   return `The ${counted(pairs, "prediction")} measured here were ${percent(meanError)} off on average, and ${percent(largestError)} at most.`;
 }
 
-/** What was measured, as it would be beside the recorded iteration: machines have faster and slower hours. */
+/** Scales a measurement to the recorded iteration, because a machine's speed drifts over time. */
 export function besideNow({ timeNs, beforeNs }: Measured, nowNs: number | null): number {
   return beforeNs === null || nowNs === null ? timeNs : timeNs * (nowNs / beforeNs);
 }
@@ -61,7 +61,7 @@ export interface MeasuredWords {
   isWithin: boolean;
 }
 
-/** What was measured against what was predicted. */
+/** Formats a measurement and its difference from the prediction. */
 export function measuredWords({ timeNs, peakBytes }: WhatIf, measured: Measured, nowNs: number | null): MeasuredWords {
   const before = measured.beforeNs === null ? "" : ` instead of ${duration(measured.beforeNs)}`;
   const time = against(besideNow(measured, nowNs), timeNs);
@@ -81,7 +81,7 @@ function against(measured: number, predicted: Estimate | null) {
   return { text: `, ${percent(Math.abs(off))} ${off > 0 ? "more" : "less"} than predicted${isWithin ? "" : " and out of range"}`, isWithin };
 }
 
-/** Why nothing can be asked of a row: `apply` and `measure` each null where it can. */
+/** Why a row's actions are disabled. `apply` and `measure` are null if available. */
 export interface Reasons {
   apply: string | null;
   measure: string | null;

@@ -1,16 +1,16 @@
-// What VS Code gets from Ridgeline, asked in the extension host as another extension would. The cases follow each
-// other in one window: allow, measure, edit, fail, mend.
+// Tests Ridgeline's features through the VS Code API in the extension host. The cases build on each other in one
+// window: allow, measure, edit, fail, fix.
 
 import assert from "node:assert/strict";
 
 import * as vscode from "vscode";
 
-/** How long a run may take, in milliseconds. */
+/** Timeout of a run, in milliseconds. */
 const RUN_LIMIT = 180_000;
 
 const ID = "ridgeline.ridgeline";
 
-/** Text of the project at which something is to be seen. */
+/** Statements of the project that have results. */
 const HOTTEST = "self.features(x)";
 const LOOP = "for step in range(500)";
 
@@ -23,7 +23,7 @@ const CASES: Record<string, () => Promise<void>> = {
     assert.ok(!extension.isActive, "it started without a Python file");
     const began = performance.now();
     await extension.activate();
-    // Told, not judged: how long it takes says as much about the machine.
+    // Printed, not asserted, because the time depends on the machine.
     console.log(`note   activation took ${(performance.now() - began).toFixed(1)} ms, its client's loading included`);
     document = await vscode.workspace.openTextDocument(file("train.py"));
     await vscode.window.showTextDocument(document);
@@ -37,7 +37,7 @@ const CASES: Record<string, () => Promise<void>> = {
   async "shows nothing before a run was allowed"() {
     await edit((text) => text.replace('"""Trains a small', '"""Trains a very small'));
     await document.save();
-    // The question is on the screen now, and a lens says what could be done: the server has read the file.
+    // The question and a code lens are visible now, so the server has read the file.
     await until("the lens at the script", async () => (await lenses()).some(({ title }) => title.includes("profile")));
     assert.deepEqual(await hints(), []);
   },
@@ -142,7 +142,7 @@ const CASES: Record<string, () => Promise<void>> = {
   },
 };
 
-/** Called by VS Code; a rejection is a failure. */
+/** Called by VS Code. A rejection is a failure. */
 export async function run(): Promise<void> {
   const failed: string[] = [];
   for (const [name, body] of Object.entries(CASES)) {
@@ -152,7 +152,7 @@ export async function run(): Promise<void> {
     } catch (error) {
       failed.push(name);
       console.log(`FAILED ${name}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
-      // Later cases begin where this one should have ended.
+      // Later cases depend on the final state of this one.
       break;
     }
   }
@@ -167,7 +167,7 @@ function file(name: string): vscode.Uri {
   return vscode.Uri.joinPath(folder.uri, name);
 }
 
-/** Waits until something is true, however often it has to be asked. */
+/** Polls until a condition is true. */
 async function until<T>(what: string, ask: () => T | Promise<T>, limit = RUN_LIMIT): Promise<Exclude<T, false | undefined>> {
   const end = Date.now() + limit;
   for (;;) {
@@ -200,7 +200,7 @@ async function edit(change: (text: string) => string): Promise<void> {
   const before = document.getText();
   const after = change(before);
   assert.notEqual(after, before, "the edit changes nothing");
-  // The smallest edit that does it, as typing would.
+  // A minimal edit, as typing would make.
   let start = 0;
   while (start < before.length && before[start] === after[start]) start++;
   let end = 0;
@@ -247,7 +247,7 @@ async function hover(text: string): Promise<string> {
     .join("\n");
 }
 
-/** What a run failed with; findings are no failures. */
+/** Returns the failures of a run, without findings. */
 function failures(): vscode.Diagnostic[] {
   const all = vscode.languages.getDiagnostics(document.uri);
   return all.filter(({ severity }) => severity === vscode.DiagnosticSeverity.Error);
