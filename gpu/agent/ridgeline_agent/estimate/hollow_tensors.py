@@ -54,8 +54,9 @@ _PLAIN: Any = torch.Tensor.__torch_dispatch__
 
 
 class OutOfReach(BaseException):
-    """The program cannot continue after an unknown operator. A BaseException, so that no `except
-    Exception` of the user catches it.
+    """The program cannot continue after an unknown operator.
+
+    A BaseException, so that no `except Exception` of the user catches it.
     """
 
 

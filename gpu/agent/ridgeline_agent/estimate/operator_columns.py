@@ -61,7 +61,7 @@ class OperatorColumns:
         return True
 
     def in_backward(self, stack: int, module: int, at_call: int) -> tuple[int, int]:
-        """Returns stack and module of an operator in a backward pass that was called at `at_call`."""
+        """Returns stack and module of an operator in a backward pass called at `at_call`."""
         if stack not in (at_call, -1):
             # The user's own code runs within the backward pass.
             return stack, module

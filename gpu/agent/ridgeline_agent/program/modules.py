@@ -170,7 +170,7 @@ class ModuleTable:
         ]
 
     def _definition(self, index: int, sources: Sources) -> list[list[int]]:
-        """Returns `[file, line]` of the module's constructor or else its parent's, innermost first."""
+        """Returns `[file, line]` of the module's (or its parent's) constructor, innermost first."""
         at: int | None = index
         while at is not None:
             stack = self._constructions.of(self.modules[at])
