@@ -1,5 +1,5 @@
-//! Lists the agent's Python files, so that the binary carries all of them: `agent/**/*.py` without
-//! tests and caches. The models of `ridgeline evaluate` are among them where its feature is on.
+//! Embeds the agent's Python files in the binary: `agent/**/*.py` without tests and caches. The
+//! models of `ridgeline evaluate` are included only with that feature.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -7,7 +7,7 @@ use std::{env, fs, io};
 fn main() -> io::Result<()> {
     let crate_folder = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let agent = crate_folder.join("agent");
-    // Folders are watched with all that is below them, and tools leave their caches beside the agent's.
+    // Cargo watches folders recursively, and tools put their caches next to the agent's folder.
     println!("cargo::rerun-if-changed=agent/boot.py");
     println!("cargo::rerun-if-changed=agent/ridgeline_agent");
     let mut files = Vec::new();

@@ -1,13 +1,13 @@
-"""Where the agent starts: `python -u boot.py` (docs/agent-protocol.md).
+"""The agent's entry point: `python -u boot.py` (docs/agent-protocol.md).
 
-This file runs before anything else is known to work, so it does one thing: put the package on the
+Nothing else is known to work yet when this file runs, so all it does is put the package on the
 path. The folder must not stay there, because the user's program shares this interpreter and sees
 `sys.path`.
 """
 
 import sys
 
-# What the interpreter loads for itself before any program. Taken before the first import below.
+# Modules that the interpreter itself loaded at startup. Taken before the first import below.
 LOADED_AT_START = frozenset(sys.modules)
 
 import os  # noqa: E402
@@ -16,15 +16,15 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def main() -> None:
-    # Python put this folder first, unless the user's PYTHONSAFEPATH kept it from doing so.
+    # Python put this folder first, unless the user's PYTHONSAFEPATH prevented it.
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]
     sys.path.insert(0, FOLDER)
     if sys.argv[1:2] == ["--hold"]:
-        # First, because the words behind it are those of another command.
-        from ridgeline_agent.side_effects.policy import become_held
+        # First, because the arguments after it belong to another command.
+        from ridgeline_agent.side_effects.policy import run_redirected
 
-        become_held(sys.argv[2:])
+        run_redirected(sys.argv[2:])
     elif "--worker" in sys.argv[1:]:
         from ridgeline_agent.process.worker import serve
 

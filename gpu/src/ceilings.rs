@@ -1,12 +1,13 @@
-//! Measured ceilings of a GPU: what it really reaches, beside the datasheet's peaks of
+//! Measured ceilings of a GPU: what it really reaches, in contrast to the datasheet's peaks in
 //! [`ridgeline_devices::device_table`].
 //!
-//! Copies and matrix multiplications run on *random* data: a GPU at its power limit multiplies zeros up
-//! to a third faster than other numbers, so a ceiling measured with zeros is one that no training reaches.
+//! Copies and matrix multiplications use *random* data: a GPU at its power limit multiplies zeros
+//! up to a third faster than other numbers, so a ceiling measured with zeros is one that no
+//! training reaches.
 //!
-//! [`measure`] makes a CUDA context in the calling process, which a broken driver can crash or hang. Only
-//! the hidden subcommand `ridgeline measure-device` calls it; everybody else starts that subcommand
-//! through [`measure_in_child`].
+//! [`measure`] creates a CUDA context in the calling process, which a broken driver can crash or
+//! hang. Only the hidden subcommand `ridgeline measure-device` calls it. All other code starts that
+//! subcommand with [`measure_in_child`].
 
 use ridgeline_base::statistics::quantile;
 use std::ffi::OsString;
@@ -27,30 +28,30 @@ pub use crate::matmul::Precision;
 use crate::matmul::{Matmul, MatmulError};
 use crate::process;
 
-/// What a GPU reaches.
+/// Measured rates of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
-    /// `NVIDIA H200`.
+    /// For example `NVIDIA H200`.
     pub device_name: String,
-    /// Bytes read and written per second by a copy within the device's memory.
+    /// Bytes read plus bytes written, per second, by a copy within device memory.
     pub copy_bandwidth: Measured,
-    /// Operations per second of a large square matrix product, by type. Empty, with a reason in
-    /// `notes`, where there is no cuBLASLt.
+    /// FLOP/s of a large square matrix multiplication, by data type. Empty, with a reason in
+    /// `notes`, if cuBLASLt is not available.
     pub matmul_flops: Vec<(Precision, Measured)>,
-    /// Host seconds from one launch of an empty kernel to the next; `None`, with a reason in `notes`,
-    /// where the driver does not take the kernel.
+    /// Host seconds from one launch of an empty kernel to the next. `None`, with a reason in
+    /// `notes`, if the driver rejects the kernel.
     pub launch_seconds: Option<Measured>,
-    /// Bytes per second from page-locked memory to the device.
+    /// Bytes per second from pinned memory to the device.
     pub host_to_device: Measured,
-    /// Bytes per second from the device to page-locked memory.
+    /// Bytes per second from the device to pinned memory.
     pub device_to_host: Measured,
     /// What could not be measured, and why.
     pub notes: Vec<String>,
 }
 
 impl Ceilings {
-    /// What predictions use: medians, and of the launch latency the lowest tenth, because other work on the
-    /// host only lengthens it. The caller adds the day.
+    /// Returns the rates that predictions use: medians, except for the 10th percentile of the
+    /// launch latency, because other work on the host only lengthens it. The caller sets the date.
     pub fn rates(&self) -> device_spec::Ceilings {
         let rate = |precision: Precision| {
             let found = self.matmul_flops.iter().find(|(of, _)| *of == precision);
@@ -73,21 +74,19 @@ impl Ceilings {
     }
 }
 
-/// Repeated measurements of one thing.
+/// Statistics of repeated measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The middle one.
     pub median: f64,
-    /// One in ten is below.
+    /// 10th percentile.
     pub low: f64,
-    /// One in ten is above.
+    /// 90th percentile.
     pub high: f64,
-    /// How many there were.
     pub samples: u32,
 }
 
 impl Measured {
-    /// Of at least one finite number; `None` of none.
+    /// Computes the statistics. Returns `None` if no sample is finite.
     pub fn of(samples: &[f64]) -> Option<Measured> {
         let mut sorted: Vec<f64> =
             samples.iter().copied().filter(|sample| sample.is_finite()).collect();
@@ -104,16 +103,15 @@ impl Measured {
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 pub enum CeilingsError {
-    /// No CUDA driver.
     #[error("no CUDA driver on this machine")]
     NoDriver,
-    /// The driver refused; out of memory where others use the device.
+    /// The driver returned an error, such as out of memory if others use the device.
     #[error("the CUDA driver failed: {0:?}")]
     Driver(CUresult),
     /// A function is missing, or the binding panicked.
     #[error("the CUDA driver cannot be used to measure: {0}")]
     Unexpected(String),
-    /// The child process did not start, took too long, or was ended by a signal.
+    /// The child process did not start, timed out, or was killed by a signal.
     #[error("the measuring process failed: {0}")]
     Process(String),
 }
@@ -126,21 +124,23 @@ impl From<DriverError> for CeilingsError {
 
 /// The subcommand of `ridgeline` that calls [`measure`] and prints the result as one line of JSON.
 pub const SUBCOMMAND: &str = "measure-device";
-/// A measurement takes about ten seconds; creating a context on a machine with many GPUs takes some more.
+/// A measurement takes about ten seconds. Creating a context takes longer on machines with many
+/// GPUs.
 const TIME_LIMIT: Duration = Duration::from_secs(90);
-/// Main memory of the child: pinned and random blocks are a third of a gigabyte, the CUDA libraries take
-/// one to two.
+/// Memory limit of the child: pinned and random blocks take a third of a gigabyte, the CUDA
+/// libraries one to two.
 const MEMORY_LIMIT_BYTES: u64 = 6 << 30;
-/// Of its output; the result has under 4 KB.
+/// Output limit of the child. The result is less than 4 KB.
 const OUTPUT_LIMIT_BYTES: usize = 64 << 10;
 
-/// Measures the GPU with the driver's number `index` in a child process, which is killed when it takes
-/// too long or too much memory, when the future is dropped, or when this process ends.
+/// Measures the GPU with the driver's index `index` in a child process. The child is killed if it
+/// exceeds its time or memory limit, if the future is dropped, or if this process ends.
 ///
-/// `ridgeline` is the program to start. `libraries` are folders in which cuBLASLt is looked for before the
+/// `ridgeline` is the program to start. `libraries` are folders to search for cuBLASLt before the
 /// system's, such as those of torch's packages ([`cublas_folders`]).
 ///
 /// # Errors
+/// If the child measures nothing, with its reason.
 /// Where the child measures nothing, with its reason.
 pub async fn measure_in_child(
     ridgeline: &Path,
@@ -163,7 +163,7 @@ pub async fn measure_in_child(
         return Err(failed(last.unwrap_or_else(|| finished.status.to_string())));
     }
     let printed = String::from_utf8_lossy(&finished.stdout);
-    // Libraries may print lines of their own before it.
+    // Libraries may print other lines first.
     let line = printed.lines().last().unwrap_or_default();
     serde_json::from_str(line).map_err(|error| failed(format!("invalid output: {error}")))
 }
@@ -173,7 +173,7 @@ const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 #[cfg(windows)]
 const LIBRARY_PATH: &str = "PATH";
 
-/// `folders`, then what the variable already holds; `None` where there is nothing to add.
+/// Prepends `folders` to the variable. Returns `None` if there is nothing to add.
 fn library_path(folders: &[PathBuf], before: Option<OsString>) -> Option<OsString> {
     let before = before.filter(|before| !before.is_empty());
     let before = before.iter().flat_map(std::env::split_paths);
@@ -182,8 +182,8 @@ fn library_path(folders: &[PathBuf], before: Option<OsString>) -> Option<OsStrin
     (!folders.is_empty()).then(|| std::env::join_paths(all).ok()).flatten()
 }
 
-/// The folders below an environment's site-packages where torch's CUDA packages keep cuBLASLt: one for
-/// all libraries since CUDA 13, one for each before.
+/// Returns the folders in an environment's site-packages where torch's CUDA packages keep cuBLASLt:
+/// since CUDA 13 one for all libraries, before that one for each.
 pub fn cublas_folders(prefix: &Path, python: (u32, u32, u32)) -> Vec<PathBuf> {
     let packages = if cfg!(windows) {
         prefix.join("Lib/site-packages")
@@ -194,11 +194,11 @@ pub fn cublas_folders(prefix: &Path, python: (u32, u32, u32)) -> Vec<PathBuf> {
     places.iter().map(|place| packages.join(place)).filter(|folder| folder.is_dir()).collect()
 }
 
-/// Measures one GPU in this process, in about ten seconds. It makes a context of its own and takes at
-/// most a quarter of the free device memory. Nothing else should run on the device meanwhile.
+/// Measures a GPU in this process, in about ten seconds. Creates a CUDA context and takes at most a
+/// quarter of the free device memory. Nothing else should run on the device meanwhile.
 ///
 /// # Errors
-/// Where there is no driver, or it refuses.
+/// If there is no driver, or it returns an error.
 pub fn measure(index: usize) -> Result<Ceilings, CeilingsError> {
     // SAFETY: loading the driver's library runs its initialisers, as any CUDA program does.
     if !unsafe { sys::is_culib_present() } {
@@ -208,7 +208,7 @@ pub fn measure(index: usize) -> Result<Ceilings, CeilingsError> {
         .unwrap_or_else(|panic| Err(CeilingsError::Unexpected(text_of(panic.as_ref()))))
 }
 
-/// What a panic of a binding says: the function that is missing.
+/// Returns the message of a binding's panic, which names the missing function.
 fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     panic
         .downcast_ref::<String>()
@@ -219,7 +219,8 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 
 const WARM_UPS: u32 = 3;
 const SAMPLES: u32 = 15;
-/// Launches in a sample: fewer than the driver's queue holds, else the device's time is measured.
+/// Launches per sample. Fewer than the driver's queue holds, otherwise this would measure device
+/// time.
 const LAUNCHES: u32 = 500;
 
 fn measure_here(index: usize) -> Result<Ceilings, CeilingsError> {
@@ -263,7 +264,7 @@ impl Bench<'_> {
             self.stream.memcpy_dtod(&source, &mut target).map_err(Into::into)
         })?;
         let host_bytes = bytes.min(PINNED_BYTES);
-        // SAFETY: every byte is written before the memory is read by anything but a copy.
+        // SAFETY: every byte is written before anything but a copy reads the memory.
         let mut host = unsafe { self.context.alloc_pinned_with_flags::<u8>(host_bytes, 0)? };
         host.as_mut_slice()?.copy_from_slice(&random_block(host_bytes));
         let mut small = self.stream.alloc_zeros::<u8>(host_bytes)?;
@@ -315,7 +316,7 @@ impl Bench<'_> {
         let capability = self.context.compute_capability()?;
         let mut rates = Vec::new();
         for precision in Precision::ALL {
-            if !precision.is_offered_by(capability) {
+            if !precision.is_supported_by(capability) {
                 continue;
             }
             let size = matmul_size(free, precision.bytes());
@@ -334,7 +335,7 @@ impl Bench<'_> {
         Ok(rates)
     }
 
-    /// `amount` per second of device time, once warmed up.
+    /// Measures `amount` per second of device time, after warming up.
     fn rate(
         &self,
         amount: f64,
@@ -365,7 +366,8 @@ impl Bench<'_> {
         self.filled(bytes, &precision.random_block(bytes.min(BLOCK_BYTES)))
     }
 
-    /// Memory on the device that repeats a block, so that little of it has to be made on the host.
+    /// Device memory filled with copies of a block, so only one block has to be generated on the
+    /// host.
     fn filled(&self, bytes: usize, block: &[u8]) -> Result<CudaSlice<u8>, CeilingsError> {
         let mut memory = self.stream.alloc_zeros::<u8>(bytes)?;
         let mut done = 0;
@@ -388,15 +390,15 @@ fn measured(samples: &[f64]) -> Result<Measured, CeilingsError> {
 const PINNED_BYTES: usize = 256 << 20;
 const BLOCK_BYTES: usize = 64 << 20;
 
-/// A copy's size: at most a gigabyte and an eighth of the free memory (there are two such blocks),
-/// and far more than the L2 cache where the memory allows.
+/// Size of a copy: at most a gigabyte and an eighth of the free memory (there are two such blocks),
+/// and far larger than the L2 cache if memory allows.
 fn copy_bytes(free: usize, l2: usize) -> usize {
     let wanted = (l2.saturating_mul(16)).clamp(256 << 20, 1 << 30);
     wanted.min(free / 8).max(1 << 20)
 }
 
-/// A square product's side: three matrices in a quarter of the free memory, at most 8192, which
-/// fills every tensor core there is.
+/// Side length of a square matrix multiplication: three matrices fit in a quarter of the free
+/// memory, at most 8192, which saturates every tensor core.
 fn matmul_size(free: usize, element_bytes: usize) -> usize {
     let mut size = 8192;
     while size > 256 && 3 * size * size * element_bytes > free / 4 {
@@ -405,8 +407,8 @@ fn matmul_size(free: usize, element_bytes: usize) -> usize {
     size
 }
 
-/// PTX for the oldest architecture that a driver may still be asked for, and no newer than the
-/// device's: the driver compiles it for the device.
+/// PTX for the oldest architecture that current drivers accept, and no newer than the device's. The
+/// driver compiles it for the device.
 fn empty_kernel(major: i32, minor: i32) -> String {
     let (version, target) =
         if (major, minor) >= (7, 5) { ("6.3", "sm_75") } else { ("5.0", "sm_60") };
@@ -425,8 +427,8 @@ fn random_block(bytes: usize) -> Vec<u8> {
     block
 }
 
-/// Steele, Lea and Flood's SplitMix64 (OOPSLA 2014). The same numbers each time, so that two
-/// measurements can be compared.
+/// SplitMix64 by Steele, Lea and Flood (OOPSLA 2014). Always the same numbers, so measurements are
+/// comparable.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -442,7 +444,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From -1 to 1.
+    /// Returns a number from -1 to 1.
     pub(crate) fn next_f32(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }

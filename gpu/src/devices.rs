@@ -1,7 +1,8 @@
-//! The GPUs of this machine, asked through the CUDA driver and NVML. Both are loaded at run time, and
-//! either may be missing, broken or of another version without harm.
+//! The GPUs of this machine, queried through the CUDA driver and NVML. Both are loaded at run time.
+//! Either may be missing, broken or of another version without harm.
 //!
-//! No context is made: attributes need none, and a context costs hundreds of megabytes on the device.
+//! No CUDA context is created: attributes need none, and a context costs hundreds of megabytes of
+//! device memory.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::panic::catch_unwind;
@@ -13,34 +14,33 @@ use cudarc::driver::sys::{
 };
 use nvml_wrapper::Nvml;
 
-/// What is known of the GPUs.
+/// The GPUs of this machine and their drivers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Devices {
-    /// The CUDA driver's state.
     pub driver: Driver,
-    /// The kernel driver's version by NVML (`580.65.06`), or why it is unknown.
+    /// NVML's version of the kernel driver (`580.65.06`), or why it is unknown.
     pub nvml: Result<String, String>,
-    /// The devices that the CUDA driver shows, in its order.
+    /// The devices that the CUDA driver lists, in its order.
     pub gpus: Vec<Gpu>,
 }
 
-/// The CUDA driver.
+/// State of the CUDA driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// No `libcuda` on this machine.
+    /// `libcuda` is not installed.
     Absent,
     /// It works.
     Ready {
-        /// The newest CUDA version that it supports: `(13, 0)`.
+        /// The newest CUDA version that it supports, such as `(13, 0)`.
         cuda: (u32, u32),
     },
-    /// It works, and sees no device (error 100).
+    /// It works, but sees no device (error 100).
     NoDevice,
-    /// The library and the kernel module are of different versions (error 803): a reboot is due.
+    /// The versions of the library and the kernel module differ (error 803): reboot.
     Mismatch,
-    /// It lacks a function that is needed, so it is too old or not the real one.
+    /// It lacks a required function, so it is too old or not the real driver.
     Incomplete {
-        /// Of the function.
+        /// The missing function.
         symbol: String,
     },
     /// Any other error.
@@ -48,51 +48,48 @@ pub enum Driver {
         /// `CUresult`.
         code: u32,
     },
-    /// It did not answer in time, or the query panicked.
-    Unresponsive {
-        /// What happened.
-        reason: String,
-    },
+    /// It did not respond in time, or the query panicked.
+    Unresponsive { reason: String },
 }
 
-/// A GPU's facts, of its architecture rather than of the moment.
+/// A GPU: the properties of its model, and its current use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gpu {
-    /// The driver's number for it.
+    /// The driver's index.
     pub index: u32,
-    /// `NVIDIA H200`.
+    /// For example `NVIDIA H200`.
     pub name: String,
-    /// Compute capability: `(9, 0)`.
+    /// Compute capability, such as `(9, 0)`.
     pub capability: Option<(u32, u32)>,
     /// Streaming multiprocessors.
     pub multiprocessors: Option<u32>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// Bytes per second of memory: clock times bus width, twice for the double data rate. A peak by
-    /// the driver's figures, not a measurement.
+    /// Memory bandwidth in bytes per second: clock times bus width, times two for double data rate.
+    /// A peak computed from the driver's numbers, not a measurement.
     pub bandwidth: Option<f64>,
     /// L2 cache in bytes.
     pub l2_bytes: Option<u64>,
     /// The highest clock of the multiprocessors, in Hz.
     pub clock_hz: Option<u64>,
-    /// Memory in use by anyone now, in bytes (NVML); of a MIG instance, the instance's.
+    /// Memory in use by all processes now, in bytes (NVML). For a MIG instance, the instance's.
     pub used_bytes: Option<u64>,
-    /// The share of the last second in which a kernel of anyone ran, in percent (NVML).
+    /// The share of the last second in which any kernel ran, in percent (NVML).
     pub busy_percent: Option<u32>,
-    /// Whether it is a MIG instance: a part of a GPU, with memory and multiprocessors of its own.
+    /// Whether it is a MIG instance: a part of a GPU with its own memory and multiprocessors.
     pub is_mig_instance: bool,
     /// Whether the driver is the simulated one of `tests/gpu/simulated`.
     pub is_simulated: bool,
 }
 
-/// Asks the driver and NVML; waits at most ten seconds. A driver that hangs keeps its thread, which
-/// nothing can end, so ask once and keep the answer.
+/// Queries the driver and NVML, for at most ten seconds. A driver that hangs blocks its thread for
+/// ever, so query once and keep the result.
 pub async fn query() -> Devices {
-    query_within(PATIENCE).await
+    query_within(TIMEOUT).await
 }
 
-/// As [`query`], waiting for another time.
-pub async fn query_within(patience: Duration) -> Devices {
+/// Same as [`query`], with another timeout.
+pub async fn query_within(timeout: Duration) -> Devices {
     let (sender, answer) = tokio::sync::oneshot::channel();
     let started = std::thread::Builder::new().name("device-query".into()).spawn(move || {
         let _ = sender.send(query_here());
@@ -100,14 +97,14 @@ pub async fn query_within(patience: Duration) -> Devices {
     if let Err(error) = started {
         return unresponsive(error.to_string());
     }
-    match tokio::time::timeout(patience, answer).await {
+    match tokio::time::timeout(timeout, answer).await {
         Ok(Ok(devices)) => devices,
         Ok(Err(_)) => unresponsive("the query ended without a result".to_owned()),
-        Err(_) => unresponsive(format!("no answer within {} seconds", patience.as_secs_f32())),
+        Err(_) => unresponsive(format!("no answer within {} seconds", timeout.as_secs_f32())),
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn unresponsive(reason: String) -> Devices {
     Devices {
@@ -118,8 +115,8 @@ fn unresponsive(reason: String) -> Devices {
 }
 
 fn query_here() -> Devices {
-    // What is missing is asked for first; this is for what could not be foreseen, since a panic must
-    // not end a session.
+    // Missing functions are checked first. This is for what could not be foreseen, because a panic
+    // must not end a session.
     let (driver, found) = catch_unwind(query_driver).unwrap_or_else(|_| {
         let reason = "the query of the CUDA driver panicked".to_owned();
         (Driver::Unresponsive { reason }, Vec::new())
@@ -141,8 +138,9 @@ fn query_here() -> Devices {
 
 type Code = u32;
 
-/// The driver's functions as they are asked for here. cudarc's own bindings panic where a function is
-/// missing, and make the result a Rust enum, which a number of a newer driver must not become.
+/// The driver's functions that are used here. cudarc's own bindings panic if a function is missing,
+/// and convert the result to a Rust enum, which is undefined behavior for an error code of a newer
+/// driver.
 struct Functions {
     init: unsafe extern "C" fn(c_uint) -> Code,
     driver_version: unsafe extern "C" fn(*mut c_int) -> Code,
@@ -151,15 +149,15 @@ struct Functions {
     name: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> Code,
     attribute: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> Code,
     total_memory: unsafe extern "C" fn(*mut usize, c_int) -> Code,
-    /// Drivers before CUDA 11.4 have no such function, and before CUDA 9.2 none at all.
+    /// Drivers before CUDA 11.4 lack the first function, those before CUDA 9.2 both.
     uuid: Option<unsafe extern "C" fn(*mut Uuid, c_int) -> Code>,
     is_simulated: bool,
 }
 
 impl Functions {
     fn load() -> Result<Functions, Driver> {
-        // SAFETY: loading the library runs its initialisers, as in any CUDA program, and the types
-        // above are those of CUDA's header `cuda.h`.
+        // SAFETY: loading the library runs its initializers, as in any CUDA program, and the types
+        // above match CUDA's header `cuda.h`.
         unsafe {
             if !sys::is_culib_present() {
                 return Err(Driver::Absent);
@@ -189,7 +187,7 @@ impl Functions {
 
     fn name(&self, device: c_int) -> Option<String> {
         let mut name = [0u8; 256];
-        // SAFETY: the driver writes at most the length that it is told, with a NUL at the end.
+        // SAFETY: the driver writes at most the given length, with a NUL at the end.
         let code = unsafe { (self.name)(name.as_mut_ptr().cast(), 255, device) };
         let name = CStr::from_bytes_until_nul(&name).ok()?;
         (code == SUCCESS).then(|| name.to_string_lossy().into_owned())
@@ -215,14 +213,14 @@ impl Functions {
         if unsafe { (self.device)(&raw mut device, index) } != SUCCESS {
             return None;
         }
-        let ask = |attribute| self.attribute(device, attribute);
-        let number = |attribute| ask(attribute).and_then(|value| u32::try_from(value).ok());
-        // Versions have a zero in them, which elsewhere means "unknown".
+        let query = |attribute| self.attribute(device, attribute);
+        let number = |attribute| query(attribute).and_then(|value| u32::try_from(value).ok());
+        // Version numbers may contain a zero, which elsewhere means "unknown".
         let capability = number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR).map(|major| {
             (major, number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR).unwrap_or(0))
         });
-        let clock_khz = ask(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
-        let bus_bits = ask(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+        let clock_khz = query(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+        let bus_bits = query(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
         let bandwidth =
             clock_khz.zip(bus_bits).map(|(khz, bits)| 2.0 * khz as f64 * 1e3 * bits as f64 / 8.0);
         let gpu = Gpu {
@@ -232,8 +230,8 @@ impl Functions {
             multiprocessors: number(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
             memory_bytes: self.total_memory(device),
             bandwidth,
-            l2_bytes: ask(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
-            clock_hz: ask(CU_DEVICE_ATTRIBUTE_CLOCK_RATE).map(|khz| khz.saturating_mul(1000)),
+            l2_bytes: query(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+            clock_hz: query(CU_DEVICE_ATTRIBUTE_CLOCK_RATE).map(|khz| khz.saturating_mul(1000)),
             used_bytes: None,
             busy_percent: None,
             is_mig_instance: false,
@@ -251,20 +249,20 @@ impl Functions {
 /// # Safety
 /// `T` must be the function's type.
 unsafe fn function<T: Copy>(name: &str) -> Result<T, Driver> {
-    // SAFETY: the library is there (asked before), and stays loaded for ever.
+    // SAFETY: the library is present (checked before), and is never unloaded.
     unsafe { sys::culib().get::<T>(name.as_bytes()) }
         .map(|found| *found)
         .map_err(|_| Driver::Incomplete { symbol: name.to_owned() })
 }
 
 const SUCCESS: Code = 0;
-/// More than any machine has; a broken driver may say anything.
+/// More than any machine has. A broken driver may return any number.
 const MOST_GPUS: c_int = 64;
 
-/// `CUuuid`. Of a MIG instance it is the instance's.
+/// `CUuuid`. For a MIG instance, the instance's.
 type Uuid = [u8; 16];
 
-/// A GPU and what NVML finds it by, since the driver and NVML number them differently.
+/// A GPU and its identifiers in NVML, because the driver and NVML number GPUs differently.
 struct Found {
     gpu: Gpu,
     bus: Bus,
@@ -288,7 +286,7 @@ fn query_driver() -> (Driver, Vec<Found>) {
 fn try_query_driver() -> Result<(Driver, Vec<Found>), Driver> {
     let driver = Functions::load()?;
     let (mut version, mut count) = (0, 0);
-    // SAFETY: `cuInit` comes first, as it must, and the variables live through the calls.
+    // SAFETY: `cuInit` is called first, as required, and the variables live through the calls.
     unsafe {
         succeeded((driver.init)(0))?;
         succeeded((driver.driver_version)(&raw mut version))?;
@@ -313,11 +311,11 @@ fn succeeded(code: Code) -> Result<(), Driver> {
 
 struct NvmlFacts {
     driver_version: String,
-    /// One for each GPU that the driver showed, in its order.
+    /// One for each GPU that the driver listed, in its order.
     states: Vec<NvmlState>,
 }
 
-/// A GPU as NVML sees it; the default where it does not know the GPU.
+/// NVML's view of a GPU. The default if NVML does not know the GPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct NvmlState {
     used_bytes: Option<u64>,
@@ -343,13 +341,13 @@ fn nvml_state(nvml: &Nvml, found: &Found) -> Option<NvmlState> {
         (None, None) => (by_bus(nvml, found.bus)?, false),
     };
     let used_bytes = device.memory_info().ok().map(|memory| memory.used);
-    // A MIG instance has no such figure.
+    // MIG instances have no utilization.
     let busy_percent = device.utilization_rates().ok().map(|rates| rates.gpu);
     Some(NvmlState { used_bytes, busy_percent, is_mig_instance })
 }
 
-/// For drivers that give no UUID. A MIG instance has the bus of its GPU, whose memory is not its own, so that
-/// a GPU in MIG mode is not meant.
+/// Finds a GPU by its bus, for drivers without UUIDs. Ignores GPUs in MIG mode: an instance has the
+/// bus of its GPU, but not its memory.
 fn by_bus(nvml: &Nvml, bus: Bus) -> Option<nvml_wrapper::Device<'_>> {
     let count = nvml.device_count().unwrap_or(0).min(MOST_GPUS.unsigned_abs());
     let mut devices = (0..count).filter_map(|index| nvml.device_by_index(index).ok());
@@ -361,7 +359,7 @@ fn by_bus(nvml: &Nvml, bus: Bus) -> Option<nvml_wrapper::Device<'_>> {
     (!in_mig_mode).then_some(device)
 }
 
-/// As NVML writes it: `3f2504e0-4f89-11d3-9a0c-0305e82c3301`.
+/// Formats a UUID as NVML does: `3f2504e0-4f89-11d3-9a0c-0305e82c3301`.
 fn uuid_text(uuid: &Uuid) -> String {
     let mut text = String::with_capacity(36);
     for (index, byte) in uuid.iter().enumerate() {

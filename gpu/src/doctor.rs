@@ -1,4 +1,4 @@
-//! What `ridgeline doctor` reports: facts, and advice where something is missing.
+//! What `ridgeline doctor` reports: facts, and advice on problems.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,23 +10,23 @@ use crate::interpreter::{
 };
 use crate::limits::Machine;
 
-/// Everything that was found.
+/// The results of the checks.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Cores and memory.
     pub machine: Machine,
-    /// The Python to run in, or why there is none.
+    /// The Python to use, or why there is none.
     pub interpreter: Result<Interpreter, InterpreterError>,
     /// What the agent reported when it was started, or why it did not start. `None` if it was not
-    /// started: nobody asked for it, or there is no usable Python.
+    /// started, because that was not requested or there is no usable Python.
     pub agent: Option<Result<AgentFacts, String>>,
     /// GPUs and drivers.
     pub devices: Devices,
-    /// What to do, most important first. Empty where all is well.
+    /// What to do, most important first. Empty if there are no problems.
     pub advice: Vec<String>,
 }
 
-/// Looks at everything. Starting the agent imports torch, which takes seconds; the rest does not.
+/// Runs all checks. Starting the agent imports torch, which takes seconds; the rest is fast.
 pub async fn examine(
     search: &Search,
     surroundings: &Surroundings,
@@ -64,8 +64,8 @@ async fn try_agent(interpreter: &Interpreter, cache: &Path) -> Result<AgentFacts
     facts.ok_or_else(|| "no error message".to_owned())
 }
 
-/// Memory below which a person's model and torch hardly fit beside an editor.
-const LITTLE_MEMORY_BYTES: u64 = 4_000_000_000;
+/// Free memory below which torch and a model hardly fit next to an editor.
+const LOW_MEMORY_BYTES: u64 = 4_000_000_000;
 
 fn advice(report: &Report) -> Vec<String> {
     let mut advice = Vec::new();
@@ -94,7 +94,7 @@ fn advice(report: &Report) -> Vec<String> {
     }
     advice.extend(driver_advice(report));
     match report.machine.available_bytes {
-        Some(bytes) if bytes < LITTLE_MEMORY_BYTES => advice.push(format!(
+        Some(bytes) if bytes < LOW_MEMORY_BYTES => advice.push(format!(
             "only {:.1} GB of memory is free: close other programs, or reduce the batch size",
             bytes as f64 / 1e9
         )),
@@ -118,7 +118,7 @@ fn driver_advice(report: &Report) -> Option<String> {
                     driver, or install torch for an older CUDA version",
                     cuda.0, cuda.1
                 ),
-                // Only the agent knows what torch sees.
+                // Only the agent knows whether torch sees the GPU.
                 (Some(_), Some(_)) if report.agent.is_none() => return None,
                 (Some(_), Some(_)) => "this machine has a GPU, but torch does not see it: check \
                     CUDA_VISIBLE_DEVICES and `python -c \"import torch; torch.cuda.init()\"`"
@@ -142,8 +142,8 @@ fn driver_advice(report: &Report) -> Option<String> {
     Some(advice)
 }
 
-/// Whether the driver's CUDA is of an older generation than the one that torch is built for. Within
-/// one generation any driver serves any build (CUDA's minor version compatibility).
+/// Whether the driver's CUDA has an older major version than the one that torch is built for.
+/// Within a major version, any driver works with any build (CUDA minor version compatibility).
 fn is_older(driver: (u32, u32), built: &str) -> bool {
     built
         .split('.')
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::interpreter::Torch;
 
-    fn well() -> Report {
+    fn healthy() -> Report {
         Report {
             machine: Machine {
                 memory_bytes: Some(32_000_000_000),
@@ -196,12 +196,12 @@ mod tests {
 
     #[track_caller]
     fn check(change: impl FnOnce(&mut Report), expected: &[&str]) {
-        let mut report = well();
+        let mut report = healthy();
         change(&mut report);
         let advice = advice(&report);
         assert_eq!(advice.len(), expected.len(), "{advice:?}");
-        for (said, part) in advice.iter().zip(expected) {
-            assert!(said.contains(part), "{part:?} is not in {said:?}");
+        for (item, part) in advice.iter().zip(expected) {
+            assert!(item.contains(part), "{part:?} is not in {item:?}");
         }
     }
 
@@ -212,12 +212,12 @@ mod tests {
     }
 
     #[test]
-    fn where_all_is_well_there_is_nothing_to_say() {
+    fn a_healthy_machine_gets_no_advice() {
         check(|_| {}, &[]);
     }
 
     #[test]
-    fn a_machine_without_a_gpu_is_well_too() {
+    fn a_machine_without_a_gpu_gets_no_advice() {
         check(
             |report| {
                 sees_no_gpu(report);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_python_without_torch_comes_first() {
+    fn missing_torch_is_reported_first() {
         check(
             |report| {
                 report.agent = None;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torch_without_cuda_beside_a_gpu() {
+    fn torch_without_cuda_on_a_gpu_machine_is_reported() {
         check(
             |report| {
                 sees_no_gpu(report);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_older_than_torchs_cuda() {
+    fn a_driver_older_than_torchs_cuda_is_reported() {
         check(
             |report| {
                 sees_no_gpu(report);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_cannot_fork_says_why() {
+    fn the_reason_for_not_forking_is_reported() {
         check(
             |report| {
                 if let Some(Ok(facts)) = &mut report.agent {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn little_free_memory() {
+    fn low_free_memory_is_reported() {
         check(|report| report.machine.available_bytes = Some(1_000_000_000), &["1.0 GB"]);
     }
 }

@@ -1,11 +1,11 @@
-//! A private Python environment with torch, under the user's cache: `ridgeline setup`.
+//! A private Python environment with torch in the user's cache, created by `ridgeline setup`.
 //!
-//! The user's own interpreter is never changed: it is only asked to make an environment elsewhere.
-//! Where packages come from is the user's own configuration of pip or uv.
+//! The user's interpreter is never changed: it is only used to create an environment elsewhere.
+//! Packages come from the sources in the user's configuration of pip or uv.
 //!
-//! The environment has one place, `python/torch` below the cache, and counts only once its mark is
-//! written, which is the last thing to happen. A setup that was stopped goes on in the same place,
-//! with what the installer has downloaded.
+//! The environment is always at `python/torch` in the cache. It counts only once its completion
+//! marker exists, which is written last. A setup that was interrupted continues in the same folder,
+//! with what the installer has already downloaded.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
@@ -23,36 +23,36 @@ use crate::interpreter::{
     python_of_environment,
 };
 
-/// News of a setup.
+/// Progress of a setup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetupEvent {
-    /// Another process makes the same environment; this one waits for it.
+    /// Another process is creating the same environment; this one waits for it.
     WaitingForAnother,
     /// Looking for a Python to start from.
     LookingForPython,
-    /// Making the empty environment.
+    /// Creating the empty environment.
     Creating {
-        /// From this Python.
+        /// The Python that it is based on.
         base: PathBuf,
     },
     /// Downloading and installing torch.
     Installing {
-        /// What the installer said last.
+        /// The latest line of the installer's output.
         line: String,
-        /// Bytes of the environment so far.
+        /// Size of the environment so far, in bytes.
         bytes: u64,
     },
     /// Importing torch for the first time.
     Checking,
 }
 
-/// Why the environment could not be made.
+/// Why the environment could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The person stopped it; the next setup goes on from there.
+    /// Cancelled by the user. The next setup continues from there.
     #[error("setup was cancelled; run `ridgeline setup` to continue")]
     Cancelled,
-    /// No Python to start from.
+    /// No suitable Python was found.
     #[error(
         "no Python 3.9 to 3.14 was found on PATH to create an environment with. Install one (or \
         `uv`, which brings its own), then run `ridgeline setup` again{0}"
@@ -63,34 +63,30 @@ pub enum SetupError {
         "the disk is full: torch needs up to {NEEDED_GB} GB in {folder}. Free some space, then run \
         `ridgeline setup` again"
     )]
-    DiskFull {
-        /// Where.
-        folder: PathBuf,
-    },
+    DiskFull { folder: PathBuf },
     /// A step failed.
     #[error("{step} failed: {reason}")]
     Failed {
-        /// Which.
         step: String,
         /// The last lines of its output, or the system's error.
         reason: String,
     },
 }
 
-/// Gigabytes that an environment with torch and its libraries takes at most.
+/// The maximum size of an environment with torch and its libraries, in GB.
 pub const NEEDED_GB: u32 = 8;
 
-/// The Python of the finished private environment below `cache`, where there is one.
+/// Returns the Python of the finished private environment below `cache`, if there is one.
 pub fn installed(cache: &Path) -> Option<PathBuf> {
     let folder = folder_of(cache);
-    if !folder.join(MARK).is_file() {
+    if !folder.join(COMPLETION_MARKER).is_file() {
         return None;
     }
     python_of_environment(&folder, cfg!(windows))
 }
 
-/// Makes the private environment below `cache`, or finds it finished. Safe to call from two
-/// processes at once, and to call again after it was stopped.
+/// Creates the private environment below `cache`, or returns the finished one. Safe to call from
+/// two processes at once, and again after an interruption.
 ///
 /// # Errors
 /// See [`SetupError`]; each message says what to do.
@@ -108,35 +104,34 @@ pub async fn setup(
     };
     tokio::select! {
         biased;
-        // Whatever program runs at this moment ends with the work that is dropped here.
+        // Dropping the future also ends the program that is running at this moment.
         () = cancel.cancelled() => Err(SetupError::Cancelled),
-        result = setup.make() => result,
+        result = setup.create_or_reuse() => result,
     }
 }
 
-/// Written when all is done. It names the base, for a person who looks.
-const MARK: &str = "ridgeline-complete";
+/// Written at the end. Contains the base Python, for people who look.
+const COMPLETION_MARKER: &str = "ridgeline-complete";
 
-/// What is installed: torch as Ridgeline needs it, and numpy, without which torch warns and data
-/// loaders of most programs do not work.
+/// The packages to install: torch in a supported version, and numpy, without which torch warns and
+/// the data loaders of most programs do not work.
 const PACKAGES: [&str; 2] = ["torch>=2.4", "numpy"];
 
-/// The one step that lasts, so that its output is worth showing.
+/// The only long step, so its output is reported.
 const INSTALLING: &str = "installing torch";
 
-const CREATE_LIMIT: Duration = Duration::from_secs(300);
-/// A slow line takes an hour for three gigabytes.
-const INSTALL_LIMIT: Duration = Duration::from_secs(3 * 3600);
+const CREATE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Downloading three gigabytes takes an hour on a slow connection.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 /// The first import, on a slow disk.
-const CHECK_LIMIT: Duration = Duration::from_secs(300);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(300);
 
 fn folder_of(cache: &Path) -> PathBuf {
     cache.join("python").join("torch")
 }
 
-/// Variables that would have an installer write elsewhere than into the environment that it is given
-/// (`pip install --target`, `--user`), or a Python find other modules, are not passed on. Those that
-/// say where packages come from are.
+/// Removes variables that would make an installer write elsewhere (`pip install --target`,
+/// `--user`) or a Python find other modules. Those that choose package sources stay.
 fn cleaned(surroundings: &Surroundings) -> Surroundings {
     const REDIRECTING: [&str; 14] = [
         "PIP_TARGET",
@@ -167,11 +162,11 @@ struct Setup {
 }
 
 impl Setup {
-    async fn make(&self) -> Result<Interpreter, SetupError> {
+    async fn create_or_reuse(&self) -> Result<Interpreter, SetupError> {
         let parent = self.folder.parent().unwrap_or(&self.folder);
         fs::create_dir_all(parent).map_err(|error| self.io_error("creating the folder", &error))?;
         let _lock = self.lock(&parent.join("setup.lock")).await?;
-        if self.folder.join(MARK).is_file()
+        if self.folder.join(COMPLETION_MARKER).is_file()
             && let Some(python) = python_of_environment(&self.folder, self.surroundings.windows)
             && let Ok(interpreter) = self.probe(&python).await
             && interpreter.usable().is_ok()
@@ -182,7 +177,7 @@ impl Setup {
         let bases = self.bases(uv.is_some()).await?;
         let mut failure = None;
         for base in bases {
-            match self.make_from(&base, uv.as_deref()).await {
+            match self.create_from(&base, uv.as_deref()).await {
                 Err(Failure::NoTorchForThisPython(error)) => failure = Some(error),
                 Err(Failure::Final(error)) => return Err(error),
                 Ok(interpreter) => return Ok(interpreter),
@@ -191,18 +186,18 @@ impl Setup {
         Err(failure.unwrap_or_else(|| SetupError::NoPython(String::new())))
     }
 
-    /// One at a time: the lock is the operating system's, so that it ends with its process.
+    /// One setup at a time. The operating system releases the lock when the process ends.
     async fn lock(&self, path: &Path) -> Result<File, SetupError> {
         let failed = |error: io::Error| self.io_error("locking the folder", &error);
         let file = File::create(path).map_err(failed)?;
-        let mut told = false;
+        let mut reported = false;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(file),
                 Err(TryLockError::WouldBlock) => {
-                    if !told {
-                        told = true;
-                        self.tell(SetupEvent::WaitingForAnother);
+                    if !reported {
+                        reported = true;
+                        self.send_event(SetupEvent::WaitingForAnother);
                     }
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
@@ -211,14 +206,14 @@ impl Setup {
         }
     }
 
-    /// Pythons to start from, best first.
+    /// Pythons to use as a base, best first.
     async fn bases(&self, has_uv: bool) -> Result<Vec<Base>, SetupError> {
-        self.tell(SetupEvent::LookingForPython);
+        self.send_event(SetupEvent::LookingForPython);
         let mut found = installer::base_pythons(&self.surroundings).await;
-        found.truncate(MOST_BASES);
+        found.truncate(MAX_BASES);
         let mut bases: Vec<Base> = found.into_iter().map(Base::Installed).collect();
         if bases.is_empty() && has_uv {
-            bases.push(Base::BroughtByUv);
+            bases.push(Base::DownloadedByUv);
         }
         if bases.is_empty() {
             return Err(SetupError::NoPython(String::new()));
@@ -226,29 +221,29 @@ impl Setup {
         Ok(bases)
     }
 
-    async fn make_from(&self, base: &Base, uv: Option<&Path>) -> Result<Interpreter, Failure> {
-        let python = match self.half_made(base).await {
+    async fn create_from(&self, base: &Base, uv: Option<&Path>) -> Result<Interpreter, Failure> {
+        let python = match self.unfinished(base).await {
             Some(python) => python,
             None => self.create(base, uv).await?,
         };
         self.install(&python, uv).await?;
-        self.tell(SetupEvent::Checking);
-        // It also writes Python's caches of torch, so that the first run does not have to.
+        self.send_event(SetupEvent::Checking);
+        // Importing also writes torch's bytecode caches, which saves time in the first run.
         let mut import = self.command(&python);
         import.args(["-I", "-c", "import torch; torch.ones(1).sum().item()"]);
-        self.step("importing torch", import, CHECK_LIMIT).await?;
+        self.step("importing torch", import, CHECK_TIMEOUT).await?;
         let interpreter = self.probe(&python).await.map_err(Failure::Final)?;
         if let Err(error) = interpreter.usable() {
             return Err(self.failed("checking the environment", error.to_string()).into());
         }
-        fs::write(self.folder.join(MARK), base.shown())
+        fs::write(self.folder.join(COMPLETION_MARKER), base.display_name())
             .map_err(|error| self.io_error("finishing the environment", &error))?;
         Ok(interpreter)
     }
 
-    /// The Python of an environment that an earlier setup left unfinished, where it still works and
-    /// has the same version.
-    async fn half_made(&self, base: &Base) -> Option<PathBuf> {
+    /// Returns the Python of an unfinished environment from an earlier setup, if it works and has
+    /// the same version.
+    async fn unfinished(&self, base: &Base) -> Option<PathBuf> {
         let python = python_of_environment(&self.folder, self.surroundings.windows)?;
         let found = self.probe(&python).await.ok()?;
         match base {
@@ -258,7 +253,7 @@ impl Setup {
     }
 
     async fn create(&self, base: &Base, uv: Option<&Path>) -> Result<PathBuf, Failure> {
-        self.tell(SetupEvent::Creating { base: base.shown().into() });
+        self.send_event(SetupEvent::Creating { base: base.display_name().into() });
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder)
                 .map_err(|error| self.io_error("removing an incomplete environment", &error))?;
@@ -276,13 +271,13 @@ impl Setup {
                     .arg(&self.folder);
                 venv
             }
-            (Base::BroughtByUv, None) => {
+            (Base::DownloadedByUv, None) => {
                 return Err(SetupError::NoPython(String::new()).into());
             }
         };
-        self.step("creating an environment", command, CREATE_LIMIT).await.map_err(|failure| {
+        self.step("creating an environment", command, CREATE_TIMEOUT).await.map_err(|failure| {
             match failure {
-                // Debian and Ubuntu leave a part of Python out.
+                // Debian and Ubuntu package this part of Python separately.
                 Failure::Final(SetupError::Failed { step, reason })
                     if reason.contains("ensurepip") =>
                 {
@@ -311,16 +306,16 @@ impl Setup {
             }
         };
         command.args(PACKAGES);
-        self.step(INSTALLING, command, INSTALL_LIMIT).await
+        self.step(INSTALLING, command, INSTALL_TIMEOUT).await
     }
 
     async fn step(&self, name: &str, command: Command, limit: Duration) -> Result<(), Failure> {
-        let news = |line: String, bytes| {
+        let on_progress = |line: String, bytes| {
             if name == INSTALLING {
-                self.tell(SetupEvent::Installing { line, bytes });
+                self.send_event(SetupEvent::Installing { line, bytes });
             }
         };
-        match installer::run_step(command, limit, &self.folder, news).await {
+        match installer::run_step(command, limit, &self.folder, on_progress).await {
             Ok(()) => Ok(()),
             Err(StepError::DiskFull) => {
                 Err(Failure::Final(SetupError::DiskFull { folder: self.folder.clone() }))
@@ -334,7 +329,7 @@ impl Setup {
 
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        // A project's uv.toml or pip.conf must not be found from the folder that one stands in.
+        // uv.toml or pip.conf of a project must not be found from the current folder.
         command.current_dir(neutral_folder()).env_clear().envs(&self.surroundings.variables);
         command
     }
@@ -347,7 +342,7 @@ impl Setup {
             .map_err(|error| self.failed("starting the environment's Python", error.to_string()))
     }
 
-    fn tell(&self, event: SetupEvent) {
+    fn send_event(&self, event: SetupEvent) {
         let _ = self.events.try_send(event);
     }
 
@@ -366,34 +361,34 @@ impl Setup {
     }
 }
 
-/// How many Pythons are tried, where torch has nothing for the first.
-const MOST_BASES: usize = 3;
+/// The maximum number of Pythons to try, if torch has no wheel for the first.
+const MAX_BASES: usize = 3;
 
-/// What the environment is made from.
+/// What the environment is based on.
 enum Base {
     Installed(Interpreter),
-    /// uv downloads one, from where its configuration says.
-    BroughtByUv,
+    /// uv downloads a Python from its configured source.
+    DownloadedByUv,
 }
 
 impl Base {
-    fn shown(&self) -> String {
+    fn display_name(&self) -> String {
         match self {
             Base::Installed(interpreter) => interpreter.path.display().to_string(),
-            Base::BroughtByUv => "uv".to_owned(),
+            Base::DownloadedByUv => "uv".to_owned(),
         }
     }
 
     fn for_uv(&self) -> &OsStr {
         match self {
             Base::Installed(interpreter) => interpreter.path.as_os_str(),
-            Base::BroughtByUv => OsStr::new("3.12"),
+            Base::DownloadedByUv => OsStr::new("3.12"),
         }
     }
 }
 
 enum Failure {
-    /// Another Python may have better luck.
+    /// Another Python may work.
     NoTorchForThisPython(SetupError),
     Final(SetupError),
 }

@@ -1,4 +1,5 @@
-//! The programs that make an environment: which Python, which installer, and what their output says.
+//! The programs that create an environment: which Python, which installer, and how to read its
+//! output.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,12 +15,12 @@ use crate::interpreter::{
 };
 use crate::process::{WhenThisDies, spawn};
 
-/// Minor versions of Python 3 that torch has wheels for, the best first: a year old and mature,
-/// with `sys.monitoring` (3.12 and later), before the newest and the old.
+/// Minor versions of Python 3 that torch has wheels for, best first: mature versions with
+/// `sys.monitoring` (3.12 and later), before the newest and the old ones.
 const MINOR_VERSIONS: [u32; 6] = [13, 12, 11, 10, 14, 9];
 
-/// The Pythons on `PATH` that an environment can be made from, best first. Each is started, since a
-/// version manager's shim exists for versions that are not installed.
+/// Returns the Pythons on `PATH` that can serve as a base, best first. Each one is started, because
+/// a version manager has shims for versions that are not installed.
 pub(crate) async fn base_pythons(surroundings: &Surroundings) -> Vec<Interpreter> {
     let mut found: Vec<Interpreter> = Vec::new();
     for path in base_paths(surroundings) {
@@ -31,12 +32,12 @@ pub(crate) async fn base_pythons(surroundings: &Surroundings) -> Vec<Interpreter
             found.push(interpreter);
         }
     }
-    // The sort is stable, so among equals the first on PATH stays first.
+    // The sort is stable, so the order on PATH decides between equals.
     found.sort_by_key(|interpreter| preference(interpreter.version));
     found
 }
 
-/// The smaller, the better; `None` where torch has nothing for it.
+/// Smaller is better. Returns `None` if torch has no wheel for the version.
 fn preference(version: (u32, u32, u32)) -> Option<usize> {
     let (major, minor, _) = version;
     MINOR_VERSIONS.iter().position(|known| major == 3 && *known == minor)
@@ -59,7 +60,7 @@ fn base_paths(surroundings: &Surroundings) -> Vec<PathBuf> {
         .collect()
 }
 
-/// uv on `PATH`, which installs several times faster than pip.
+/// Finds uv on `PATH`. It installs several times faster than pip.
 pub(crate) fn find_uv(surroundings: &Surroundings) -> Option<PathBuf> {
     let name = if surroundings.windows { "uv.exe" } else { "uv" };
     surroundings
@@ -69,27 +70,28 @@ pub(crate) fn find_uv(surroundings: &Surroundings) -> Option<PathBuf> {
         .find(|path| is_program(path))
 }
 
-/// Why a step failed, read from what it printed.
+/// Why a step failed, according to its output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StepError {
     DiskFull,
-    /// There is no torch for this Python or this machine. The last lines.
+    /// There is no torch wheel for this Python or machine. Contains the last lines of output.
     NoWheel(String),
-    /// The last lines.
+    /// Contains the last lines of output.
     Other(String),
 }
 
-/// What is kept of a step's output.
+/// How much of a step's output is kept.
 const KEPT_BYTES: usize = 64 * 1024;
-/// How often the environment's size is looked at while nothing is printed.
-const SIZE_EVERY: Duration = Duration::from_millis(500);
+/// Interval for measuring the environment's size while nothing is printed.
+const SIZE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Runs one program to its end, telling each line that it prints and how large `folder` has become.
+/// Runs a program to its end and reports each line that it prints, together with the size of
+/// `folder`.
 pub(crate) async fn run_step(
     mut command: Command,
     limit: Duration,
     folder: &Path,
-    news: impl Fn(String, u64),
+    on_progress: impl Fn(String, u64),
 ) -> Result<(), StepError> {
     let other = |reason: String| StepError::Other(reason);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -106,7 +108,7 @@ pub(crate) async fn run_step(
     let mut output = Vec::new();
     let mut line = String::new();
     let mut bytes = 0;
-    let mut size_clock = interval_at(Instant::now() + SIZE_EVERY, SIZE_EVERY);
+    let mut size_clock = interval_at(Instant::now() + SIZE_INTERVAL, SIZE_INTERVAL);
     let work = async {
         loop {
             tokio::select! {
@@ -115,12 +117,12 @@ pub(crate) async fn run_step(
                     keep(&mut output, &piece);
                     if let Some(newest) = newest_line(&piece) {
                         line = newest;
-                        news(line.clone(), bytes);
+                        on_progress(line.clone(), bytes);
                     }
                 }
                 _ = size_clock.tick() => {
                     bytes = size_in_background(folder).await;
-                    news(line.clone(), bytes);
+                    on_progress(line.clone(), bytes);
                 }
             }
         }
@@ -144,7 +146,7 @@ async fn pass_on(mut source: impl AsyncRead + Unpin, sender: mpsc::Sender<Vec<u8
     }
 }
 
-/// Keeps the end, where errors stand.
+/// Keeps the end of the output, where errors are.
 fn keep(output: &mut Vec<u8>, piece: &[u8]) {
     output.extend_from_slice(piece);
     if output.len() > 2 * KEPT_BYTES {
@@ -152,7 +154,7 @@ fn keep(output: &mut Vec<u8>, piece: &[u8]) {
     }
 }
 
-/// The last line of a piece of output that says something. Progress bars end theirs with `\r`.
+/// Returns the last non-empty line of a piece of output. Progress bars end their lines with `\r`.
 fn newest_line(piece: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(piece);
     let line = text.split(['\n', '\r']).map(str::trim).rfind(|line| !line.is_empty())?;
@@ -164,7 +166,7 @@ async fn size_in_background(folder: &Path) -> u64 {
     tokio::task::spawn_blocking(move || size_of(&folder)).await.unwrap_or(0)
 }
 
-/// Bytes of all files below a folder; links are not followed.
+/// Total size of all files below a folder, in bytes. Links are not followed.
 fn size_of(folder: &Path) -> u64 {
     let mut waiting = vec![folder.to_owned()];
     let mut total: u64 = 0;
@@ -181,7 +183,7 @@ fn size_of(folder: &Path) -> u64 {
     total
 }
 
-/// What pip, uv and Python say when this happens.
+/// Recognizes the error messages of pip, uv and Python.
 fn cause(output: &[u8], status: &str) -> StepError {
     const DISK_FULL: [&str; 4] = [
         "No space left on device",
@@ -217,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_seen_in_pips_and_uvs_words() {
+    fn a_full_disk_is_recognized_for_pip_and_uv() {
         let pip = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device";
         check(pip, StepError::DiskFull);
         check("  Caused by: failed to write (os error 28)", StepError::DiskFull);
     }
 
     #[test]
-    fn a_python_that_torch_has_nothing_for_is_seen() {
+    fn a_python_without_torch_wheels_is_recognized() {
         let pip = "ERROR: No matching distribution found for torch>=2.4";
         check(pip, StepError::NoWheel(pip.into()));
     }

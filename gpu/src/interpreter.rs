@@ -1,12 +1,12 @@
 //! Which Python runs the user's program.
 //!
-//! The order: the configuration's, the editor's, `VIRTUAL_ENV` and `CONDA_PREFIX`, `.venv` and
-//! `venv` from the project's root up to the workspace, then `PATH`, and last the private
-//! environment that `ridgeline setup` made.
+//! Search order: the configuration, the editor, `VIRTUAL_ENV` and `CONDA_PREFIX`, `.venv` and
+//! `venv` from the project's root up to the workspace, `PATH`, and last the private environment of
+//! `ridgeline setup`.
 //!
-//! **An interpreter that lies in the workspace, or that the workspace's configuration names, is the
-//! workspace's code**: probing it runs it. So [`probe`] and [`find`] take a [`Consent`], and refuse
-//! such a candidate without it.
+//! **An interpreter in the workspace, or named by the workspace's configuration, is workspace
+//! code**: probing it runs it. So [`probe`] and [`find`] take a [`Consent`], and refuse such a
+//! candidate without it.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -18,149 +18,128 @@ use tokio::process::Command;
 
 use crate::process::run_bounded;
 
-/// Whether the person allowed to run code of this workspace.
+/// Whether the user allowed code of this workspace to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consent {
-    /// They did, or the editor vouches for the workspace.
+    /// Yes, or the editor trusts the workspace.
     Given,
-    /// Not yet, or they refused.
+    /// Not yet, or the user refused.
     NotGiven,
 }
 
-/// What the search depends on beside the file system, as a value.
+/// The inputs of the search apart from the file system.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// The environment's variables.
+    /// Environment variables.
     pub variables: BTreeMap<OsString, OsString>,
     /// Whether environments are laid out as on Windows (`Scripts/python.exe`).
     pub windows: bool,
 }
 
-/// Where to look.
+/// The folders and paths to search.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// The project's root: the folder of its configuration. Absolute.
+    /// The project's root, which contains its configuration. Absolute.
     pub root: PathBuf,
-    /// The workspace folder that holds it (the root itself where there is no editor). Absolute.
+    /// The workspace folder that contains the root. Without an editor, the root itself. Absolute.
     pub workspace: PathBuf,
     /// From `ridgeline.toml` or `pyproject.toml`, made absolute.
     pub configured: Option<PathBuf>,
-    /// From the editor.
+    /// Selected in the editor.
     pub editor: Option<PathBuf>,
     /// The private environment's Python (`crate::environment::installed`).
     pub private: Option<PathBuf>,
 }
 
-/// Who names an interpreter.
+/// Where an interpreter was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// `ridgeline.toml` or `[tool.ridgeline]`.
     Configuration,
-    /// The editor's choice.
+    /// Selected in the editor.
     Editor,
     /// `VIRTUAL_ENV`.
     VirtualEnv,
     /// `CONDA_PREFIX`.
     Conda,
-    /// `.venv` or `venv` beside the project.
+    /// `.venv` or `venv` in the project.
     ProjectFolder,
     /// `PATH`.
     Path,
-    /// Made by `ridgeline setup`.
+    /// Created by `ridgeline setup`.
     Private,
 }
 
-/// A Python that may be the one.
+/// A Python that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Absolute.
+    /// Absolute path.
     pub path: PathBuf,
-    /// Who names it.
     pub origin: Origin,
-    /// Running it runs the workspace's code.
+    /// Whether running it runs workspace code.
     pub needs_consent: bool,
 }
 
-/// A Python that was asked about itself.
+/// A Python that was probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interpreter {
-    /// The program to start. Absolute, links not resolved, since an environment's Python is a link.
+    /// The program to start. Absolute. Symlinks are not resolved, because an environment's Python
+    /// is one.
     pub path: PathBuf,
-    /// Who names it.
     pub origin: Origin,
-    /// `(3, 12, 1)`.
+    /// For example `(3, 12, 1)`.
     pub version: (u32, u32, u32),
     /// `sys.prefix`.
     pub prefix: PathBuf,
-    /// Its torch, where there is one.
+    /// Its torch, if installed.
     pub torch: Option<Torch>,
 }
 
 /// The torch of an interpreter.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Torch {
-    /// `2.15.0+cpu`.
+    /// For example `2.15.0+cpu`.
     pub version: String,
-    /// `12.8` for a CUDA build.
+    /// For example `12.8`; only for CUDA builds.
     pub cuda: Option<String>,
-    /// `6.4` for a ROCm build.
+    /// For example `6.4`; only for ROCm builds.
     pub hip: Option<String>,
 }
 
-/// Why there is no interpreter to run in.
+/// Why no interpreter can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InterpreterError {
-    /// Nothing anywhere.
+    /// No Python was found.
     #[error(
         "no Python was found (searched: configuration, editor, VIRTUAL_ENV, CONDA_PREFIX, .venv, \
         venv and PATH). Install Python 3.9 or newer, or run `ridgeline setup` to create a private \
         environment"
     )]
     NotFound,
-    /// Running it needs the person's consent first.
+    /// Running it needs the user's consent.
     #[error("{path} belongs to this workspace and is not run without your permission")]
-    NeedsConsent {
-        /// The Python.
-        path: PathBuf,
-    },
-    /// The named one does not work.
+    NeedsConsent { path: PathBuf },
+    /// It does not work.
     #[error("the Python at {path} ({origin}) does not work: {reason}")]
     Broken {
-        /// The Python.
         path: PathBuf,
-        /// Who names it.
         origin: Origin,
-        /// What happened.
+        /// The error.
         reason: String,
     },
-    /// It is too old.
+    /// Python is too old.
     #[error("the Python at {path} is {found}; Ridgeline needs 3.9 or newer")]
-    TooOld {
-        /// The Python.
-        path: PathBuf,
-        /// Its version.
-        found: String,
-    },
-    /// It has no torch.
+    TooOld { path: PathBuf, found: String },
+    /// Torch is not installed.
     #[error(
         "the Python at {path} ({origin}) has no torch. Install it (`{path} -m pip install torch`), \
         choose another Python with `python = \"…\"` in ridgeline.toml, or run `ridgeline setup` to \
         create a private environment"
     )]
-    NoTorch {
-        /// The Python.
-        path: PathBuf,
-        /// Who names it.
-        origin: Origin,
-    },
-    /// Its torch is too old.
+    NoTorch { path: PathBuf, origin: Origin },
+    /// Torch is too old.
     #[error("torch of {path} is {found}; Ridgeline needs 2.4 or newer")]
-    OldTorch {
-        /// The Python.
-        path: PathBuf,
-        /// Its version.
-        found: String,
-    },
+    OldTorch { path: PathBuf, found: String },
 }
 
 impl std::fmt::Display for Origin {
@@ -178,7 +157,7 @@ impl std::fmt::Display for Origin {
 }
 
 impl Interpreter {
-    /// Whether Ridgeline can run in it.
+    /// Checks that Ridgeline can use it, and returns its torch.
     ///
     /// # Errors
     /// [`InterpreterError::TooOld`], [`InterpreterError::NoTorch`] or [`InterpreterError::OldTorch`].
@@ -193,7 +172,7 @@ impl Interpreter {
         let Some(torch) = &self.torch else {
             return Err(InterpreterError::NoTorch { path: self.path.clone(), origin: self.origin });
         };
-        // A version that cannot be read is a private build; the agent will say what it misses.
+        // A version that cannot be parsed is a private build. The agent reports what is missing.
         if release_of(&torch.version).is_some_and(|release| release < OLDEST_TORCH) {
             return Err(InterpreterError::OldTorch {
                 path: self.path.clone(),
@@ -204,40 +183,40 @@ impl Interpreter {
     }
 }
 
-/// `2.15.0+cpu` and `2.4.0a0+git38b96d3` give `(2, 15)` and `(2, 4)`.
+/// Parses `2.15.0+cpu` as `(2, 15)` and `2.4.0a0+git38b96d3` as `(2, 4)`.
 fn release_of(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 impl Surroundings {
-    /// Of this process.
+    /// Returns the environment of this process.
     pub fn of_this_process() -> Surroundings {
         Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) }
     }
 
-    /// The value of a variable, where it is set and not empty.
+    /// Returns the value of a variable if it is set and not empty.
     pub fn variable(&self, name: &str) -> Option<&OsStr> {
         let value = self.variables.get(OsStr::new(name))?;
         (!value.is_empty()).then_some(value.as_os_str())
     }
 
-    /// The folders of `PATH`, without relative ones: those would mean another program in each folder.
+    /// Returns the folders of `PATH`, except relative ones, which depend on the current folder.
     pub fn path_folders(&self) -> Vec<PathBuf> {
         let path = self.variable("PATH").unwrap_or_default();
         std::env::split_paths(path).filter(|folder| folder.is_absolute()).collect()
     }
 }
 
-/// The Pythons that exist, best first, none of them run.
+/// Returns the existing Pythons, best first, without running any.
 pub fn candidates(search: &Search, surroundings: &Surroundings) -> Vec<Candidate> {
-    let mut found = Found { search, candidates: Vec::new() };
+    let mut found = CandidateList { search, candidates: Vec::new() };
     for (named, origin) in
         [(&search.configured, Origin::Configuration), (&search.editor, Origin::Editor)]
     {
         if let Some(path) = named {
-            // A person may name the environment's folder as well as its Python. A path that does not
-            // exist stays, so that the message can say so.
+            // The user may name an environment's folder or its Python. A path that does not exist
+            // stays, for the error message.
             let inside = python_of_environment(path, surroundings.windows);
             found.add(inside.unwrap_or_else(|| path.clone()), origin);
         }
@@ -269,12 +248,12 @@ pub fn candidates(search: &Search, surroundings: &Surroundings) -> Vec<Candidate
     found.candidates
 }
 
-struct Found<'a> {
+struct CandidateList<'a> {
     search: &'a Search,
     candidates: Vec<Candidate>,
 }
 
-impl Found<'_> {
+impl CandidateList<'_> {
     fn add_environment(&mut self, prefix: &Path, origin: Origin, windows: bool) {
         if let Some(path) = python_of_environment(prefix, windows) {
             self.add(path, origin);
@@ -286,7 +265,7 @@ impl Found<'_> {
             return;
         }
         let needs_consent = match origin {
-            // The editor's choice is often kept in the workspace's own settings.
+            // The editor's choice is often stored in the workspace's settings.
             Origin::Configuration | Origin::Editor | Origin::ProjectFolder => true,
             Origin::VirtualEnv | Origin::Conda | Origin::Path => self.is_in_workspace(&path),
             Origin::Private => false,
@@ -294,21 +273,22 @@ impl Found<'_> {
         self.candidates.push(Candidate { path, origin, needs_consent });
     }
 
-    /// Whether the program, or the folder that it is reached through, lies in the workspace. Links
-    /// are followed, and the path is also taken as it is written.
+    /// Whether the program or its folder is in the workspace, with or without following symlinks.
     fn is_in_workspace(&self, path: &Path) -> bool {
         let folder = path.parent().unwrap_or(path);
-        let ways = [Some(path.to_path_buf()), path.canonicalize().ok(), folder.canonicalize().ok()];
+        let paths =
+            [Some(path.to_path_buf()), path.canonicalize().ok(), folder.canonicalize().ok()];
         [&self.search.workspace, &self.search.root]
             .into_iter()
             .filter(|base| !base.as_os_str().is_empty())
             .flat_map(|base| [Some(base.clone()), base.canonicalize().ok()])
             .flatten()
-            .any(|base| ways.iter().flatten().any(|way| way.starts_with(&base)))
+            .any(|base| paths.iter().flatten().any(|path| path.starts_with(&base)))
     }
 }
 
-/// The root and its parents up to the workspace; the root alone where it lies elsewhere.
+/// Returns the root and its parents up to the workspace. Only the root if it is outside the
+/// workspace.
 fn folders_up_to_workspace(search: &Search) -> Vec<&Path> {
     if !search.root.starts_with(&search.workspace) || search.workspace.as_os_str().is_empty() {
         return vec![&search.root];
@@ -316,9 +296,9 @@ fn folders_up_to_workspace(search: &Search) -> Vec<&Path> {
     search.root.ancestors().take_while(|folder| folder.starts_with(&search.workspace)).collect()
 }
 
-/// The Python of an environment's folder, where there is one.
+/// Returns the Python in an environment's folder, if there is one.
 pub(crate) fn python_of_environment(prefix: &Path, windows: bool) -> Option<PathBuf> {
-    // Conda on Windows has its Python at the top of the environment.
+    // On Windows, conda puts Python into the top folder of the environment.
     let places: &[&str] = if windows {
         &["Scripts/python.exe", "python.exe"]
     } else {
@@ -340,13 +320,13 @@ pub(crate) fn is_program(path: &Path) -> bool {
     }
 }
 
-/// Asks a Python about itself: at most 20 s, in a neutral folder, isolated from `PYTHON*` variables.
+/// Queries a Python, for at most 20 s, in a neutral folder and isolated from `PYTHON*` variables.
 ///
-/// It reads torch's version without importing it: the import takes seconds, and the agent, which
-/// imports it anyway, reports its failure with the last lines.
+/// Reads torch's version without importing it, because the import takes seconds. The agent imports
+/// it anyway, and reports a failure with the last lines of output.
 ///
 /// # Errors
-/// Where it needs consent that was not given, or does not work.
+/// If it needs consent that was not given, or does not work.
 pub async fn probe(
     candidate: &Candidate,
     surroundings: &Surroundings,
@@ -366,18 +346,18 @@ pub async fn probe(
         .current_dir(neutral_folder())
         .env_clear()
         .envs(&surroundings.variables);
-    let finished = run_bounded(command, PROBE_LIMIT, PROBE_OUTPUT_BYTES)
+    let finished = run_bounded(command, PROBE_TIMEOUT, PROBE_OUTPUT_BYTES)
         .await
         .map_err(|error| broken(error.to_string()))?;
-    let answer = answer_in(&finished.stdout).ok_or_else(|| {
+    let answer = parse_answer(&finished.stdout).ok_or_else(|| {
         let lines = last_lines(&finished.stderr, 5);
         broken(if lines.is_empty() { finished.status.to_string() } else { lines })
     })?;
-    // A shim on PATH (pyenv, asdf) stands for another program, which is the one to start: the shim
-    // would decide again, by the folder that it is started in.
-    let behind = answer.executable.filter(|path| path.is_absolute() && is_program(path));
-    let path = match (candidate.origin, behind) {
-        (Origin::Path, Some(behind)) => behind,
+    // A shim on PATH (pyenv, asdf) stands for another program. Start that one, because the shim
+    // would choose again by the current folder.
+    let target = answer.executable.filter(|path| path.is_absolute() && is_program(path));
+    let path = match (candidate.origin, target) {
+        (Origin::Path, Some(target)) => target,
         _ => candidate.path.clone(),
     };
     let prefix = answer.prefix.unwrap_or_else(|| {
@@ -393,13 +373,13 @@ pub async fn probe(
     })
 }
 
-/// The Python to run in: the first that the person chose (by configuration, editor, environment or
+/// Finds the Python to use: the first that the user chose (by configuration, editor, environment or
 /// folder), else the first on `PATH` that has torch, else the private environment.
 ///
-/// The result may lack torch; ask [`Interpreter::usable`].
+/// The result may lack torch; check [`Interpreter::usable`].
 ///
 /// # Errors
-/// Where there is none, or the chosen one needs consent or does not work.
+/// If there is none, or the chosen one needs consent or does not work.
 pub async fn find(
     search: &Search,
     surroundings: &Surroundings,
@@ -408,11 +388,11 @@ pub async fn find(
     let mut without_torch = None;
     let mut failure = None;
     for candidate in candidates(search, surroundings) {
-        let chosen = !matches!(candidate.origin, Origin::Path | Origin::Private);
+        let is_chosen = !matches!(candidate.origin, Origin::Path | Origin::Private);
         match probe(&candidate, surroundings, consent).await {
-            // Who activates an environment or names a Python wants that one and no other, so a
-            // chosen one ends the search, whatever it lacks.
-            result if chosen => return result,
+            // The user wants exactly the environment or Python that they chose, so it ends the
+            // search even if it lacks torch.
+            result if is_chosen => return result,
             Ok(interpreter) if interpreter.usable().is_ok() => return Ok(interpreter),
             Ok(interpreter) => without_torch = without_torch.or(Some(interpreter)),
             Err(error) => failure = failure.or(Some(error)),
@@ -428,15 +408,15 @@ pub async fn find(
 const OLDEST_PYTHON: (u32, u32, u32) = (3, 9, 0);
 const OLDEST_TORCH: (u32, u32) = (2, 4);
 
-const PROBE_LIMIT: Duration = Duration::from_secs(20);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 const PROBE_OUTPUT_BYTES: usize = 256 * 1024;
 
-/// Printed before the answer, since a `sitecustomize` of the interpreter may print too.
-const PROBE_MARK: &str = "RIDGELINE-PROBE ";
+/// Printed before the answer, because a `sitecustomize` module may print too.
+const PROBE_MARKER: &str = "RIDGELINE-PROBE ";
 
-/// Written for any Python from 2.7 on, so that an old one can say how old it is. torch is looked up
-/// but not imported, and its `version.py` is read but not run. The folders that `-I` leaves out
-/// (the user's site, `PYTHONPATH`) are only looked into.
+/// Runs on any Python from 2.7 on, so old versions can be reported. It looks torch up without
+/// importing it, and parses its `version.py` without running it. The folders that `-I` ignores (the
+/// user's site-packages, `PYTHONPATH`) are only searched.
 const PROBE: &str = include_str!("interpreter_probe.py");
 
 #[derive(Debug, Deserialize)]
@@ -447,18 +427,18 @@ struct Answer {
     torch: Option<Torch>,
 }
 
-fn answer_in(output: &[u8]) -> Option<Answer> {
+fn parse_answer(output: &[u8]) -> Option<Answer> {
     let text = String::from_utf8_lossy(output);
-    let line = text.lines().rev().find_map(|line| line.strip_prefix(PROBE_MARK))?;
+    let line = text.lines().rev().find_map(|line| line.strip_prefix(PROBE_MARKER))?;
     serde_json::from_str(line).ok()
 }
 
-/// A folder that holds nobody's modules and no settings of version managers.
+/// A folder without Python modules or settings of version managers.
 pub(crate) fn neutral_folder() -> PathBuf {
     if cfg!(windows) { std::env::temp_dir() } else { PathBuf::from("/") }
 }
 
-/// The last lines of a program's output, as text for a message: at most 2000 characters.
+/// Returns the last lines of a program's output for an error message, at most 2000 characters.
 pub(crate) fn last_lines(output: &[u8], count: usize) -> String {
     let text = String::from_utf8_lossy(output);
     let mut lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();

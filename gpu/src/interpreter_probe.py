@@ -4,7 +4,7 @@ import sys
 
 
 def text(value):
-    """A path as JSON can carry it; None where it is not Unicode."""
+    """Returns a path that JSON can represent, or None if it is not Unicode."""
     try:
         value.encode("utf-8")
         return value
@@ -56,7 +56,7 @@ def main():
         try:
             torch = torch_facts()
         except Exception:
-            # A half-installed torch is as good as none, and the advice is the same.
+            # A half-installed torch is treated as missing; the advice is the same.
             torch = None
     answer = {
         "version": list(sys.version_info[:3]),

@@ -1,11 +1,11 @@
 //! The devices of this machine, and the agent that runs inside the user's Python.
 //!
-//! What this crate does *not* know: LSP, editors, source text, and what anything costs. It finds a
-//! Python ([`interpreter`]), makes one where none has torch ([`environment`]), starts the agent in
-//! it and runs the training loop there ([`agent`]), and says what the machine is ([`devices`],
-//! [`ceilings`], [`limits`], [`doctor`]).
+//! This crate finds a Python ([`interpreter`]) or creates one with torch ([`environment`]), starts
+//! the agent in it and runs the training loop there ([`agent`]). It also describes the machine
+//! ([`devices`], [`ceilings`], [`limits`], [`doctor`]). It does *not* know LSP, editors, source
+//! text, or what anything costs.
 //!
-//! Everything that waits is `async` on tokio and bounded in time, in memory and in output.
+//! Everything that waits is `async` on tokio and limited in time, memory and output.
 
 pub mod agent;
 pub mod ceilings;

@@ -1,22 +1,22 @@
-//! What this machine has, and what a run may use of it by default.
+//! This machine's resources, and the default limits of a run.
 
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 use crate::agent::RunLimits;
 
-/// This machine, as far as limits and advice depend on it.
+/// Resources of this machine that limits and advice depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Memory in bytes; within a container, its limit. `None` where the system does not say.
+    /// Total memory in bytes, or a container's limit. `None` if the system does not report it.
     pub memory_bytes: Option<u64>,
-    /// Memory that is free now, in bytes; within a container, of its limit.
+    /// Free memory in bytes, within a container's limit.
     pub available_bytes: Option<u64>,
-    /// Cores that this process may use.
+    /// CPU cores that this process may use.
     pub cores: u32,
 }
 
 impl Machine {
-    /// Asks the system.
+    /// Queries the system.
     pub fn query() -> Machine {
         let memory = MemoryRefreshKind::nothing().with_ram();
         let system = System::new_with_specifics(RefreshKind::nothing().with_memory(memory));
@@ -33,8 +33,8 @@ impl Machine {
             ),
             available_bytes: within(
                 system.available_memory(),
-                // The kernel drops cached files when a program asks for memory; what the container counts
-                // as used includes them.
+                // Excludes the page cache, which counts as used in the container but is dropped
+                // when a program needs memory.
                 container.as_ref().map(|limits| limits.total_memory.saturating_sub(limits.rss)),
             ),
             cores: std::thread::available_parallelism()
@@ -43,22 +43,22 @@ impl Machine {
     }
 }
 
-/// Seconds that a run may take: five iterations of anything that fits a save-and-see loop.
-const SECONDS: u64 = 120;
-/// Of the program's output: enough to find an error, too little to fill a disk.
-const LOG_BYTES: u64 = 1_000_000;
-/// 48 MB of line log.
-const LINE_EVENTS: u64 = 2_000_000;
+/// Time limit of a run in seconds: five iterations of anything that suits profiling on every save.
+const TIME_LIMIT_SECONDS: u64 = 120;
+/// Limit of the program's output in bytes: enough to find an error, too little to fill a disk.
+const LOG_LIMIT_BYTES: u64 = 1_000_000;
+/// Limit of the line log in events, 48 MB.
+const LINE_EVENT_LIMIT: u64 = 2_000_000;
 
-/// What a run may use where the configuration does not say: three quarters of the memory, so that
-/// the person's editor stays alive.
+/// Returns the default limits of a run. Three quarters of the memory, so the user's editor
+/// survives.
 pub fn default_limits(machine: &Machine) -> RunLimits {
     RunLimits {
-        seconds: SECONDS,
-        // Where the memory is unknown there is nothing to take a share of, so there is no limit.
+        seconds: TIME_LIMIT_SECONDS,
+        // If the total memory is unknown, there is no limit.
         memory_bytes: machine.memory_bytes.map_or(u64::MAX, |bytes| bytes / 4 * 3),
-        log_bytes: LOG_BYTES,
-        line_events: LINE_EVENTS,
+        log_bytes: LOG_LIMIT_BYTES,
+        line_events: LINE_EVENT_LIMIT,
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_known_memory_there_is_no_limit() {
+    fn there_is_no_limit_if_the_memory_size_is_unknown() {
         let machine = Machine { memory_bytes: None, available_bytes: None, cores: 2 };
         assert_eq!(default_limits(&machine).memory_bytes, u64::MAX);
     }

@@ -1,4 +1,4 @@
-//! A square matrix multiplication through cuBLASLt, to measure its rate.
+//! A square matrix multiplication with cuBLASLt, for measuring its rate.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::ceilings::{CeilingsError, Random};
 
-/// The type of a matrix product, as PyTorch runs it.
+/// The data type of a matrix multiplication, as PyTorch runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// 32 bits, outside tensor cores.
+    /// 32 bits, without tensor cores.
     Fp32,
-    /// 32 bits in memory, 19 in the tensor cores.
+    /// 32 bits in memory, 19 bits in the tensor cores.
     Tf32,
     /// 16 bits with FP32 accumulation.
     Fp16,
-    /// 16 bits with eight of exponent and FP32 accumulation.
+    /// 16 bits with an 8-bit exponent and FP32 accumulation.
     Bf16,
 }
 
@@ -43,15 +43,16 @@ impl Precision {
     pub(crate) const ALL: [Precision; 4] =
         [Precision::Fp32, Precision::Tf32, Precision::Fp16, Precision::Bf16];
 
-    /// Tensor cores have TF32 and BF16 from compute capability 8.0 on.
-    pub(crate) fn is_offered_by(self, capability: (i32, i32)) -> bool {
+    /// Whether devices of this compute capability support it. Tensor cores have TF32 and BF16 since
+    /// 8.0.
+    pub(crate) fn is_supported_by(self, capability: (i32, i32)) -> bool {
         match self {
             Precision::Fp32 | Precision::Fp16 => true,
             Precision::Tf32 | Precision::Bf16 => capability >= (8, 0),
         }
     }
 
-    /// Of an element in memory.
+    /// Size of an element in memory, in bytes.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Precision::Fp32 | Precision::Tf32 => 4,
@@ -59,7 +60,7 @@ impl Precision {
         }
     }
 
-    /// Uniform numbers from -1 to 1, as bytes.
+    /// Returns uniform random numbers from -1 to 1, as bytes.
     pub(crate) fn random_block(self, bytes: usize) -> Vec<u8> {
         let mut random = Random::new();
         let mut block = Vec::with_capacity(bytes + 4);
@@ -91,13 +92,13 @@ impl Precision {
     }
 }
 
-/// The upper half of an FP32 number.
+/// Returns the upper half of an FP32 number.
 fn bf16_of(number: f32) -> u16 {
     (number.to_bits() >> 16) as u16
 }
 
-/// Cut off rather than rounded, and zero where it is too small for a normal number: good enough for
-/// random data below one.
+/// Truncates instead of rounding, and flushes subnormal numbers to zero. Good enough for random
+/// data below one.
 fn fp16_of(number: f32) -> u16 {
     let bits = number.to_bits();
     let sign = (bits >> 16) as u16 & 0x8000;
@@ -108,7 +109,7 @@ fn fp16_of(number: f32) -> u16 {
     sign | (exponent as u16) << 10 | (bits >> 13 & 0x3ff) as u16
 }
 
-/// Why a product was not measured.
+/// Why a multiplication was not measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MatmulError {
     #[error("cuBLASLt rejected it ({0})")]
@@ -126,10 +127,10 @@ impl From<MatmulError> for CeilingsError {
     }
 }
 
-/// What NVIDIA advises for Hopper; more than enough before.
+/// NVIDIA's recommendation for Hopper, and more than enough for older GPUs.
 const WORKSPACE_BYTES: usize = 32 << 20;
 
-/// Square matrices on the device and a plan to multiply them.
+/// Square matrices on the device, and a plan to multiply them.
 pub(crate) struct Matmul {
     stream: Arc<CudaStream>,
     a: CudaSlice<u8>,
@@ -158,16 +159,16 @@ impl Matmul {
         })
     }
 
-    /// Puts one product on the stream.
+    /// Enqueues one multiplication on the stream.
     pub(crate) fn run(&mut self) -> Result<(), MatmulError> {
         let (one, zero) = (1.0f32, 0.0f32);
         let (a, _a_use) = self.a.device_ptr(&self.stream);
         let (b, _b_use) = self.b.device_ptr(&self.stream);
         let (c, _c_use) = self.c.device_ptr_mut(&self.stream);
         let (workspace, _workspace_use) = self.workspace.device_ptr_mut(&self.stream);
-        // SAFETY: the matrices have the size and type of their layouts and live as long as `self`,
-        // which outlives the work, since every sample waits for its end event. The scalars are read
-        // by the call itself.
+        // SAFETY: the matrices match the size and type of their layouts and live as long as `self`,
+        // which outlives the work because every sample waits for its end event. The call itself
+        // reads the scalars.
         unsafe {
             result::matmul(
                 self.plan.handle,
@@ -192,7 +193,7 @@ impl Matmul {
     }
 }
 
-/// cuBLASLt's objects for one product. All three matrices have the same layout.
+/// cuBLASLt's objects for one multiplication. All three matrices have the same layout.
 struct Plan {
     handle: sys::cublasLtHandle_t,
     description: cublasLtMatmulDesc_t,
@@ -219,7 +220,7 @@ impl Plan {
         let workspace_bytes = WORKSPACE_BYTES;
         let attribute =
             cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-        // SAFETY: all objects were made above and live until the end of this function at the least.
+        // SAFETY: all objects were created above and live at least until the end of this function.
         let algorithm = unsafe {
             result::set_matmul_pref_attribute(
                 preference,
@@ -255,7 +256,7 @@ impl Drop for Plan {
     }
 }
 
-/// Objects that are destroyed when this is dropped, however far their making got.
+/// Objects that are destroyed on drop, even if only some of them were created.
 #[derive(Default)]
 struct Parts {
     handle: Option<sys::cublasLtHandle_t>,
@@ -266,8 +267,8 @@ struct Parts {
 
 impl Drop for Parts {
     fn drop(&mut self) {
-        // SAFETY: each was made by cuBLASLt and is destroyed once. There is nothing to do about an
-        // object that cannot be destroyed.
+        // SAFETY: cuBLASLt created each object, and each is destroyed once. If destroying fails,
+        // nothing can be done about it.
         unsafe {
             if let Some(preference) = self.preference {
                 let _ = result::destroy_matmul_pref(preference);
@@ -290,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_precision_numbers_have_their_known_bits() {
+    fn half_precision_conversion_is_correct() {
         assert_eq!(fp16_of(1.0), 0x3c00);
         assert_eq!(fp16_of(-0.5), 0xb800);
         assert_eq!(fp16_of(0.333_251_95), 0x3555);
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn random_blocks_are_not_zeros_and_have_their_length() {
+    fn random_blocks_are_nonzero_and_have_the_requested_length() {
         for precision in Precision::ALL {
             let block = precision.random_block(1001);
             assert_eq!(block.len(), 1001);
@@ -309,9 +310,9 @@ mod tests {
     }
 
     #[test]
-    fn older_devices_lack_the_newer_types() {
-        assert!(!Precision::Bf16.is_offered_by((7, 5)));
-        assert!(Precision::Tf32.is_offered_by((8, 0)));
-        assert!(Precision::Fp16.is_offered_by((7, 0)));
+    fn older_devices_do_not_support_newer_types() {
+        assert!(!Precision::Bf16.is_supported_by((7, 5)));
+        assert!(Precision::Tf32.is_supported_by((8, 0)));
+        assert!(Precision::Fp16.is_supported_by((7, 0)));
     }
 }

@@ -1,9 +1,9 @@
-//! Starting other programs so that nothing of them outlives what needed them.
+//! Starts other programs and makes sure that they and their children do not outlive their use.
 //!
-//! Each program becomes the leader of a session of its own: the terminal's signals do not reach it,
-//! and its whole group can be ended at once. On Linux the kernel can also kill it when this process
-//! dies, however that happens. That promise (`PR_SET_PDEATHSIG`) is tied to the *thread* that
-//! forked, not to the process, so all programs are started from one thread that never ends.
+//! Each program leads its own session, so the terminal's signals do not reach it and its whole
+//! group can be killed at once. On Linux the kernel also kills it when this process dies for any
+//! reason. That mechanism (`PR_SET_PDEATHSIG`) is tied to the *thread* that forked, not to the
+//! process, so all programs are started from one thread that never exits.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -15,46 +15,45 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 
-/// The variable that every process of one tree carries, so that a descendant that changed its
-/// session and lost its parent can still be found.
-pub(crate) const MARK_VARIABLE: &str = "RIDGELINE_PROCESS_TREE";
+/// An environment variable that all processes of a tree inherit. It identifies a descendant that
+/// changed its session and lost its parent.
+pub(crate) const MARKER_VARIABLE: &str = "RIDGELINE_PROCESS_TREE";
 
-/// What ends a program when this process dies without ending it.
+/// What ends a program if this process dies without ending it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenThisDies {
     /// The kernel kills it (Linux).
     Kill,
-    /// It ends itself at the end of its input, in better order than a kill would: it can still end
-    /// what it started.
+    /// It exits at the end of its input, and can clean up what it started, unlike after a kill.
     EndsItself,
 }
 
-/// A running program with everything that it started. Dropping it ends all of it.
+/// A running program with all its descendants. Dropping it kills all of them.
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
     pub(crate) child: Child,
-    /// Of the program itself, which is also its group's and its session's number.
+    /// Process ID of the program, which is also its group's and its session's ID.
     pid: u32,
-    mark: String,
+    marker: String,
 }
 
-/// Starts `command` in a session of its own.
+/// Starts `command` in a new session.
 ///
 /// # Errors
-/// Where the program cannot be started.
+/// If the program cannot be started.
 pub(crate) async fn spawn(
     mut command: Command,
     when_this_dies: WhenThisDies,
 ) -> io::Result<ProcessTree> {
-    let mark = new_mark();
-    command.env(MARK_VARIABLE, &mark).kill_on_drop(true);
+    let marker = new_marker();
+    command.env(MARKER_VARIABLE, &marker).kill_on_drop(true);
     isolate(&mut command, when_this_dies);
     let runtime = tokio::runtime::Handle::current();
     let (reply, answer) = oneshot::channel();
     spawner()?
         .send(Box::new(move || {
             let _entered = runtime.enter();
-            // Where nobody waits any more, the child is dropped here, and dropping kills it.
+            // If the receiver was dropped, the child is dropped here, which kills it.
             let _ = reply.send(command.spawn());
         }))
         .map_err(|_| io::Error::other("the thread that starts programs has exited"))?;
@@ -62,22 +61,22 @@ pub(crate) async fn spawn(
         .await
         .map_err(|_| io::Error::other("the thread that starts programs did not respond"))??;
     let pid = child.id().ok_or_else(|| io::Error::other("the program exited immediately"))?;
-    Ok(ProcessTree { child, pid, mark })
+    Ok(ProcessTree { child, pid, marker })
 }
 
 impl ProcessTree {
-    /// Ends the program and everything that it started, at once.
+    /// Kills the program and all its descendants.
     pub(crate) fn kill(&mut self) {
-        // Once its exit status was taken, its number may belong to a stranger.
+        // After its exit status was collected, its process ID may be reused.
         let root = self.child.id().map(|_| self.pid);
         let _ = self.child.start_kill();
-        kill_tree(root, &self.mark);
+        kill_tree(root, &self.marker);
     }
 
-    /// Ends what the program's own children left behind: processes whose parent died, so that they
-    /// were handed to this process.
+    /// Kills orphans of the program: descendants whose parent died and that were reparented to this
+    /// process.
     pub(crate) fn kill_orphans(&self) {
-        kill_orphans(self.child.id(), &self.mark);
+        kill_orphans(self.child.id(), &self.marker);
     }
 }
 
@@ -87,7 +86,7 @@ impl Drop for ProcessTree {
     }
 }
 
-/// What a program did that ran to its end.
+/// Result of a program that ran to its end.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
@@ -106,8 +105,8 @@ pub(crate) enum RunError {
     TooLarge(u64),
 }
 
-/// Runs `command` without input for at most `limit`, keeping at most `output_limit` bytes of each
-/// of its outputs (the rest is read and thrown away).
+/// Runs `command` without input for at most `limit`. Keeps at most `output_limit` bytes of stdout
+/// and of stderr; the rest is read and discarded.
 pub(crate) async fn run_bounded(
     command: Command,
     limit: Duration,
@@ -116,8 +115,8 @@ pub(crate) async fn run_bounded(
     run_within(command, limit, u64::MAX, output_limit).await
 }
 
-/// As [`run_bounded`], and ends the program when it has more than `memory_limit` bytes of main memory.
-/// Only Linux says how much a process has; elsewhere there is no such limit.
+/// Same as [`run_bounded`], but kills the program if its resident memory exceeds `memory_limit`
+/// bytes. Only Linux reports that size; elsewhere there is no such limit.
 pub(crate) async fn run_within(
     mut command: Command,
     limit: Duration,
@@ -130,8 +129,8 @@ pub(crate) async fn run_within(
     let stderr = tree.child.stderr.take();
     let pid = tree.pid;
     let work = async {
-        // The program's end counts, not its outputs' end: a daemon that it left behind could hold
-        // those for ever.
+        // Wait for the program's exit, not only for the end of its output, which a daemon that it
+        // left behind could keep open for ever.
         let outputs = async {
             tokio::join!(read_bounded(stdout, output_limit), read_bounded(stderr, output_limit))
         };
@@ -151,7 +150,7 @@ pub(crate) async fn run_within(
     };
     let ended = tokio::select! {
         ended = tokio::time::timeout(limit, work) => ended,
-        () = until_larger(pid, memory_limit) => return Err(RunError::TooLarge(memory_limit)),
+        () = wait_until_larger(pid, memory_limit) => return Err(RunError::TooLarge(memory_limit)),
     };
     match ended {
         Ok(Ok((status, stdout, stderr))) => Ok(Finished { status, stdout, stderr }),
@@ -160,14 +159,14 @@ pub(crate) async fn run_within(
     }
 }
 
-/// Waits until a process has more than `limit` bytes of main memory.
-async fn until_larger(pid: u32, limit: u64) {
-    const BETWEEN: Duration = Duration::from_millis(100);
+/// Waits until a process's resident memory exceeds `limit` bytes.
+async fn wait_until_larger(pid: u32, limit: u64) {
+    const INTERVAL: Duration = Duration::from_millis(100);
     if limit == u64::MAX {
         return std::future::pending().await;
     }
     loop {
-        tokio::time::sleep(BETWEEN).await;
+        tokio::time::sleep(INTERVAL).await;
         if resident_bytes(pid).is_some_and(|bytes| bytes > limit) {
             return;
         }
@@ -216,7 +215,7 @@ fn spawner() -> io::Result<&'static mpsc::Sender<Job>> {
         .map_err(|error| io::Error::other(error.clone()))
 }
 
-fn new_mark() -> String {
+fn new_marker() -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let started = std::time::SystemTime::now()
@@ -231,7 +230,7 @@ fn new_mark() -> String {
 fn isolate(command: &mut Command, when_this_dies: WhenThisDies) {
     #[cfg(target_os = "linux")]
     let this_process = rustix::process::getpid();
-    // SAFETY: between fork and exec only system calls without allocation or locks are made.
+    // SAFETY: between fork and exec there are only system calls, without allocation or locks.
     unsafe {
         command.pre_exec(move || {
             rustix::process::setsid()?;
@@ -239,7 +238,7 @@ fn isolate(command: &mut Command, when_this_dies: WhenThisDies) {
             if when_this_dies == WhenThisDies::Kill {
                 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
                 set_parent_process_death_signal(Some(Signal::KILL))?;
-                // This process may have died before the line above took effect.
+                // This process may have died before the call above took effect.
                 if getppid() != Some(this_process) {
                     return Err(io::Error::other("the parent process has exited"));
                 }
@@ -256,8 +255,8 @@ fn isolate(command: &mut Command, _when_this_dies: WhenThisDies) {
     command.creation_flags(CREATE_NEW_PROCESS_GROUP | CREATE_NO_WINDOW);
 }
 
-/// Has processes whose parent dies handed to this process rather than to init, so that what a
-/// killed zygote leaves behind can be found and ended. Only Linux has this.
+/// Reparents orphaned descendants to this process instead of init, so the children of a killed
+/// zygote can be found and killed. Only Linux supports this.
 pub(crate) fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     {
@@ -280,13 +279,13 @@ fn kill_group(pid: u32) {
 }
 
 #[cfg(target_os = "linux")]
-fn kill_tree(root: Option<u32>, mark: &str) {
-    // Descendants are looked up before the group dies, since a dead parent no longer tells them.
-    // What is forked while this runs is found by the next round; three rounds outrun all but a fork
-    // bomb, which the group's kill ends.
+fn kill_tree(root: Option<u32>, marker: &str) {
+    // Descendants are looked up before the group is killed, because the table no longer lists them
+    // under a dead parent. Processes that are forked meanwhile are found in the next round. Three
+    // rounds catch everything except a fork bomb, which killing the group ends.
     let mut killed = Vec::new();
     for _ in 0..3 {
-        let alive = crate::process_table::tree_of(root, mark);
+        let alive = crate::process_table::tree_of(root, marker);
         root.inspect(|root| kill_group(*root));
         if alive.is_empty() {
             break;
@@ -295,29 +294,30 @@ fn kill_tree(root: Option<u32>, mark: &str) {
         killed.extend(alive);
     }
     if !killed.is_empty() {
-        reap_later(killed, root, mark.to_owned());
+        reap_later(killed, root, marker.to_owned());
     }
 }
 
 #[cfg(target_os = "linux")]
-fn kill_orphans(root: Option<u32>, mark: &str) {
-    let orphans = crate::process_table::adopted(root, mark);
+fn kill_orphans(root: Option<u32>, marker: &str) {
+    let orphans = crate::process_table::adopted(root, marker);
     if !orphans.is_empty() {
         crate::process_table::kill(&orphans);
-        reap_later(orphans, root, mark.to_owned());
+        reap_later(orphans, root, marker.to_owned());
     }
 }
 
-/// Takes the exit statuses of killed processes that were handed to this one, so that no zombie
-/// stays. A killed process needs a moment to end and to be handed over, so this is a thread of its
-/// own, for a second. A zombie no longer carries a mark, so the numbers are kept.
+/// Collects the exit statuses of killed processes that were reparented to this one, so no zombies
+/// remain. A killed process needs a moment to exit and be reparented, so this is a separate thread
+/// that runs for up to a second. Zombies no longer have a marker, so the process IDs are
+/// remembered.
 #[cfg(target_os = "linux")]
-fn reap_later(killed: Vec<u32>, root: Option<u32>, mark: String) {
+fn reap_later(killed: Vec<u32>, root: Option<u32>, marker: String) {
     let _ = std::thread::Builder::new().name("process-reaper".into()).spawn(move || {
         let mut killed: std::collections::BTreeSet<u32> = killed.into_iter().collect();
         for _ in 0..40 {
             std::thread::sleep(Duration::from_millis(25));
-            let late = crate::process_table::adopted(root, &mark);
+            let late = crate::process_table::adopted(root, &marker);
             crate::process_table::kill(&late);
             killed.extend(late);
             killed.retain(|pid| !crate::process_table::is_reaped(*pid));
@@ -329,27 +329,27 @@ fn reap_later(killed: Vec<u32>, root: Option<u32>, mark: String) {
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
-fn kill_tree(root: Option<u32>, _mark: &str) {
+fn kill_tree(root: Option<u32>, _marker: &str) {
     root.inspect(|root| kill_group(*root));
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
-fn kill_orphans(_root: Option<u32>, _mark: &str) {}
+fn kill_orphans(_root: Option<u32>, _marker: &str) {}
 
-/// Windows has no groups to kill and no parent's death signal; what is left there ends when its
-/// input ends, which the agent watches.
+/// Windows has no process groups to kill and no parent-death signal. Remaining processes exit when
+/// their input ends, which the agent watches.
 #[cfg(windows)]
-fn kill_tree(_root: Option<u32>, _mark: &str) {}
+fn kill_tree(_root: Option<u32>, _marker: &str) {}
 
 #[cfg(windows)]
-fn kill_orphans(_root: Option<u32>, _mark: &str) {}
+fn kill_orphans(_root: Option<u32>, _marker: &str) {}
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_program_that_grows_beyond_its_limit_is_ended() {
+    async fn a_program_over_its_memory_limit_is_killed() {
         let mut command = Command::new("sh");
         command.args(["-c", "x=$(head -c 60000000 /dev/zero | tr '\\0' a); sleep 60; echo $x"]);
         let ended = run_within(command, Duration::from_secs(50), 30 << 20, 1000).await;

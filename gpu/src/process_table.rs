@@ -1,13 +1,13 @@
-//! Linux's table of processes (`/proc`), as far as ending a whole tree of them needs it.
+//! Reads Linux's process table (`/proc`) to find and kill a whole process tree.
 
 use std::collections::HashSet;
 use std::fs;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
-use crate::process::MARK_VARIABLE;
+use crate::process::MARKER_VARIABLE;
 
-/// One process, from `/proc/PID/stat`.
+/// A process, from `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     pid: u32,
@@ -15,12 +15,12 @@ struct Process {
     session: u32,
 }
 
-/// Everything alive that descends from `root`, is in its session, or carries `mark`; without `root`
-/// itself. `root` is `None` where it has ended and its number means nothing any more.
-pub(crate) fn tree_of(root: Option<u32>, mark: &str) -> Vec<u32> {
+/// Returns all live processes that descend from `root`, are in its session, or carry `marker`,
+/// except `root` itself. `root` is `None` if it has exited and its process ID may be reused.
+pub(crate) fn tree_of(root: Option<u32>, marker: &str) -> Vec<u32> {
     let table = read();
     let mut members: HashSet<u32> = root.into_iter().collect();
-    // The table is in no useful order, so it is gone through until nothing more is found.
+    // The table has no useful order, so repeat until no more processes are found.
     loop {
         let before = members.len();
         for process in &table {
@@ -32,24 +32,23 @@ pub(crate) fn tree_of(root: Option<u32>, mark: &str) -> Vec<u32> {
             break;
         }
     }
-    members.extend(table.iter().map(|process| process.pid).filter(|pid| is_marked(*pid, mark)));
+    members.extend(table.iter().map(|process| process.pid).filter(|pid| is_marked(*pid, marker)));
     root.inspect(|root| _ = members.remove(root));
     members.remove(&std::process::id());
     members.into_iter().collect()
 }
 
-/// Processes of `root`'s tree that were handed to this process when their own parent died.
-pub(crate) fn adopted(root: Option<u32>, mark: &str) -> Vec<u32> {
+/// Returns processes of `root`'s tree that were reparented to this process when their parent died.
+pub(crate) fn adopted(root: Option<u32>, marker: &str) -> Vec<u32> {
     let this_process = std::process::id();
     read()
         .into_iter()
         .filter(|process| process.parent == this_process && Some(process.pid) != root)
-        .filter(|process| Some(process.session) == root || is_marked(process.pid, mark))
+        .filter(|process| Some(process.session) == root || is_marked(process.pid, marker))
         .map(|process| process.pid)
         .collect()
 }
 
-/// Kills each of them.
 pub(crate) fn kill(pids: &[u32]) {
     for pid in pids.iter().filter_map(|pid| to_pid(*pid)) {
         if pid != getpid() {
@@ -58,19 +57,20 @@ pub(crate) fn kill(pids: &[u32]) {
     }
 }
 
-/// Takes a process's exit status, where it was handed to this process and has ended. True where
-/// there is nothing more to wait for. Never of "any child": tokio waits for its own.
+/// Collects the exit status of a process that was reparented to this one and has exited. Returns
+/// true if there is nothing left to wait for. Never waits for "any child", because tokio waits for
+/// its own.
 pub(crate) fn is_reaped(pid: u32) -> bool {
     let Some(pid) = to_pid(pid) else { return true };
     match waitpid(Some(pid), WaitOptions::NOHANG) {
         Ok(Some(_)) => true,
         Ok(None) => false,
-        // Not this process's child: still its own parent's, or gone.
+        // Not a child of this process: it still has its parent, or is gone.
         Err(_) => rustix::process::test_kill_process(pid).is_err(),
     }
 }
 
-/// Main memory that a process has now, in bytes; `None` where it is gone.
+/// Returns a process's resident memory in bytes, or `None` if it is gone.
 pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -90,8 +90,8 @@ fn read() -> Vec<Process> {
         .collect()
 }
 
-/// The program's name stands in parentheses and may itself hold parentheses and spaces, so what
-/// follows is counted from the last one: state, parent, group, session.
+/// The program's name is in parentheses and may itself contain parentheses and spaces, so fields
+/// are counted from the last one: state, parent, group, session.
 fn parse_stat(pid: u32, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(1);
@@ -100,10 +100,10 @@ fn parse_stat(pid: u32, stat: &str) -> Option<Process> {
     Some(Process { pid, parent, session })
 }
 
-fn is_marked(pid: u32, mark: &str) -> bool {
-    let wanted = format!("{MARK_VARIABLE}={mark}");
+fn is_marked(pid: u32, marker: &str) -> bool {
+    let expected = format!("{MARKER_VARIABLE}={marker}");
     fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|variables| variables.split(|byte| *byte == 0).any(|v| v == wanted.as_bytes()))
+        .is_ok_and(|variables| variables.split(|byte| *byte == 0).any(|v| v == expected.as_bytes()))
 }
 
 #[cfg(test)]
@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_line_is_no_process() {
+    fn a_truncated_line_is_rejected() {
         assert_eq!(parse_stat(42, "42 (sh) S 7"), None);
         assert_eq!(parse_stat(42, ""), None);
     }
 
     #[test]
-    fn memory_is_known_while_a_process_lives() {
+    fn memory_is_reported_for_live_processes_only() {
         assert!(resident_bytes(std::process::id()).unwrap() > 1 << 20);
         assert_eq!(resident_bytes(u32::MAX), None);
     }

@@ -1,4 +1,4 @@
-//! The handle to the agent, against agents that misbehave (`fake_agent.py`) and the real one.
+//! Tests the handle to the agent with agents that misbehave (`fake_agent.py`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// A folder with a program that starts the fake agent in place of a Python.
+/// A folder with a program that starts the fake agent instead of a Python.
 struct Fake {
     folder: TempDir,
 }
@@ -40,12 +40,12 @@ impl Fake {
             standby: false,
             cuda: false,
             launch: false,
-            // Short where a scenario is about waiting in vain, long enough for a loaded machine.
+            // Short for scenarios that time out, but long enough for a loaded machine.
             patience: Patience {
                 startup: Duration::from_secs(20),
                 prepare: Duration::from_secs(20),
                 grace: Duration::from_millis(300),
-                farewell: Duration::from_secs(1),
+                shutdown: Duration::from_secs(1),
             },
         }
     }
@@ -110,7 +110,7 @@ async fn run_for(agent: &Agent, seconds: u64) -> (RunOutcome, Vec<RunEvent>) {
 }
 
 #[tokio::test]
-async fn a_run_tells_its_stages_and_ends_once() {
+async fn a_run_reports_its_stages_and_one_outcome() {
     let fake = Fake::new("good");
     let agent = fake.start().await;
     let (outcome, events) = run(&agent).await;
@@ -122,7 +122,7 @@ async fn a_run_tells_its_stages_and_ends_once() {
 }
 
 #[tokio::test]
-async fn the_request_is_written_as_the_protocol_says() {
+async fn the_request_follows_the_protocol() {
     let fake = Fake::new("good");
     run(&fake.start().await).await;
     let request: serde_json::Value = serde_json::from_str(&fake.requests()).unwrap();
@@ -134,7 +134,7 @@ async fn the_request_is_written_as_the_protocol_says() {
 }
 
 #[tokio::test]
-async fn an_end_told_twice_or_for_an_older_run_is_ignored() {
+async fn duplicate_and_late_outcomes_are_ignored() {
     let fake = Fake::new("late_and_twice");
     let agent = fake.start().await;
     for _ in 0..3 {
@@ -143,7 +143,7 @@ async fn an_end_told_twice_or_for_an_older_run_is_ignored() {
 }
 
 #[tokio::test]
-async fn an_end_without_a_start_is_an_end() {
+async fn an_outcome_without_a_start_is_accepted() {
     let fake = Fake::new("finishes_without_start");
     let agent = fake.start().await;
     assert_eq!(run(&agent).await.0.outcome, Outcome::Busy);
@@ -157,7 +157,7 @@ async fn garbage_between_the_messages_is_skipped() {
 }
 
 #[tokio::test]
-async fn an_agent_that_speaks_only_garbage_is_given_up() {
+async fn an_agent_that_sends_only_garbage_is_abandoned() {
     let fake = Fake::new("only_garbage");
     let agent = fake.start().await;
     let (outcome, _) = run(&agent).await;
@@ -166,14 +166,14 @@ async fn an_agent_that_speaks_only_garbage_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_line_without_an_end_is_cut_at_the_limit() {
+async fn an_endless_line_is_limited() {
     let fake = Fake::new("endless_line");
     let agent = fake.start().await;
     assert_eq!(run_for(&agent, 0).await.0.outcome, Outcome::Timeout);
 }
 
 #[tokio::test]
-async fn an_agent_that_says_nothing_is_ended_at_the_limit() {
+async fn a_silent_agent_is_killed_at_the_time_limit() {
     let fake = Fake::new("says_nothing");
     let agent = fake.start().await;
     assert_eq!(run_for(&agent, 0).await.0.outcome, Outcome::Timeout);
@@ -182,7 +182,7 @@ async fn an_agent_that_says_nothing_is_ended_at_the_limit() {
 }
 
 #[tokio::test]
-async fn a_flood_of_messages_does_not_hide_the_limit() {
+async fn a_flood_of_messages_does_not_delay_the_timeout() {
     let fake = Fake::new("floods");
     let agent = fake.start().await;
     let (outcome, events) = run_for(&agent, 0).await;
@@ -191,7 +191,7 @@ async fn a_flood_of_messages_does_not_hide_the_limit() {
 }
 
 #[tokio::test]
-async fn a_cancel_is_passed_on() {
+async fn a_cancellation_reaches_the_agent() {
     let fake = Fake::new("obeys_cancel");
     let agent = fake.start().await;
     let outcome = cancel_once_started(&agent).await;
@@ -199,7 +199,7 @@ async fn a_cancel_is_passed_on() {
 }
 
 #[tokio::test]
-async fn an_agent_that_ignores_a_cancel_is_ended() {
+async fn an_agent_that_ignores_a_cancellation_is_killed() {
     let fake = Fake::new("hangs");
     let agent = fake.start().await;
     assert_eq!(cancel_once_started(&agent).await.outcome, Outcome::Cancelled);
@@ -221,7 +221,7 @@ async fn cancel_once_started(agent: &Agent) -> RunOutcome {
 }
 
 #[tokio::test]
-async fn a_run_cancelled_before_it_began_does_not_stop_the_agents_start() {
+async fn cancelling_a_run_early_does_not_stop_the_agents_start() {
     let fake = Fake::new("good");
     let agent = Agent::deferred(fake.options());
     let cancel = CancellationToken::new();
@@ -234,7 +234,7 @@ async fn a_run_cancelled_before_it_began_does_not_stop_the_agents_start() {
 }
 
 #[tokio::test]
-async fn an_agent_killed_before_the_run_began_is_replaced() {
+async fn an_agent_killed_before_the_run_is_replaced() {
     let fake = Fake::new("dies_before_it_begins");
     let agent = fake.start().await;
     assert_eq!(run(&agent).await.0.outcome, Outcome::Complete);
@@ -242,7 +242,7 @@ async fn an_agent_killed_before_the_run_began_is_replaced() {
 }
 
 #[tokio::test]
-async fn an_agent_killed_in_the_run_is_told_and_replaced() {
+async fn an_agent_killed_during_the_run_is_reported_and_replaced() {
     let fake = Fake::new("dies_in_the_run");
     let agent = fake.start().await;
     let (outcome, _) = run(&agent).await;
@@ -274,7 +274,7 @@ fn prepare() -> Prepare {
 }
 
 #[tokio::test]
-async fn imports_that_end_the_agent_are_left_out() {
+async fn imports_that_crash_the_agent_are_skipped() {
     let fake = Fake::new("dies_of_an_import");
     let agent = fake.start().await;
     let facts = agent.prepare(prepare()).await.unwrap();
@@ -284,7 +284,7 @@ async fn imports_that_end_the_agent_are_left_out() {
 }
 
 #[tokio::test]
-async fn an_agent_that_ends_after_its_run_is_started_again() {
+async fn an_agent_that_exits_after_each_run_is_restarted() {
     let fake = Fake::new("ends_after_each_run");
     let agent = fake.start().await;
     for _ in 0..3 {
@@ -294,7 +294,7 @@ async fn an_agent_that_ends_after_its_run_is_started_again() {
 }
 
 #[tokio::test]
-async fn the_agent_says_what_it_is() {
+async fn the_agent_reports_its_facts() {
     let fake = Fake::new("good");
     let facts = fake.start().await.facts().unwrap();
     assert_eq!((facts.mode, facts.torch.as_str()), (Mode::Fork, "2.15.0"));
@@ -302,7 +302,7 @@ async fn the_agent_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn two_runs_at_once_take_turns() {
+async fn concurrent_runs_are_serialized() {
     let fake = Fake::new("good");
     let agent = fake.start().await;
     let (one, other) = tokio::join!(run(&agent), run(&agent));
@@ -310,7 +310,7 @@ async fn two_runs_at_once_take_turns() {
 }
 
 #[tokio::test]
-async fn what_a_run_left_behind_is_ended_with_it() {
+async fn orphans_of_a_run_are_killed() {
     let fake = Fake::new("leaves_orphans");
     let agent = fake.start().await;
     assert_eq!(run(&agent).await.0.outcome, Outcome::Complete);
@@ -321,11 +321,11 @@ async fn what_a_run_left_behind_is_ended_with_it() {
             entry.unwrap().file_name().to_str()?.strip_prefix("orphan-")?.parse::<u32>().ok()
         })
         .unwrap();
-    wait_for_end(orphan).await;
+    wait_for_exit(orphan).await;
 }
 
 #[tokio::test]
-async fn dropping_the_handle_ends_a_process_that_hangs() {
+async fn dropping_the_handle_kills_a_process_that_hangs() {
     let fake = Fake::new("hangs");
     let agent = fake.start().await;
     let (sender, mut events) = mpsc::channel(10);
@@ -335,7 +335,7 @@ async fn dropping_the_handle_ends_a_process_that_hangs() {
         Some(RunEvent::Started { pid }) = events.recv() => pid,
     };
     drop(agent);
-    wait_for_end(pid).await;
+    wait_for_exit(pid).await;
 }
 
 #[tokio::test]
@@ -345,7 +345,7 @@ async fn stopping_ends_the_process() {
     let (_, events) = run(&agent).await;
     let RunEvent::Started { pid } = events[0] else { panic!("{events:?}") };
     agent.stop().await;
-    wait_for_end(pid).await;
+    wait_for_exit(pid).await;
     assert!(fake.requests().contains("\"op\":\"exit\""));
 }
 
@@ -358,13 +358,13 @@ fn check_start(started: Result<Agent, AgentError>, expected: &[&str]) {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_start_says_its_last_lines() {
+async fn a_failed_start_shows_the_last_output() {
     let fake = Fake::new("broken_torch");
     check_start(Agent::start(fake.options()).await, &["exit status: 1", "libtorch_cpu.so"]);
 }
 
 #[tokio::test]
-async fn a_worker_that_became_another_in_the_run_is_noticed() {
+async fn a_changed_mode_after_a_run_is_noticed() {
     let fake = Fake::new("becomes_standby");
     let agent = fake.start().await;
     assert_eq!(run(&agent).await.0.outcome, Outcome::Complete);
@@ -372,13 +372,13 @@ async fn a_worker_that_became_another_in_the_run_is_noticed() {
 }
 
 #[tokio::test]
-async fn an_agent_that_calls_itself_unusable_says_why() {
+async fn the_message_of_an_unusable_agent_is_shown() {
     let fake = Fake::new("unusable");
     check_start(Agent::start(fake.options()).await, &["this Python has no torch"]);
 }
 
 #[tokio::test]
-async fn an_agent_that_is_never_ready_is_given_up() {
+async fn an_agent_that_is_never_ready_times_out() {
     let fake = Fake::new("never_ready");
     let mut options = fake.options();
     options.patience.startup = Duration::from_millis(100);
@@ -386,13 +386,13 @@ async fn an_agent_that_is_never_ready_is_given_up() {
 }
 
 #[tokio::test]
-async fn an_agent_of_another_protocol_is_refused() {
+async fn another_protocol_version_is_rejected() {
     let fake = Fake::new("other_protocol");
     check_start(Agent::start(fake.options()).await, &["protocol 2"]);
 }
 
 #[tokio::test]
-async fn a_python_that_does_not_exist_is_named() {
+async fn the_error_names_a_missing_python() {
     let fake = Fake::new("good");
     let mut options = fake.options();
     options.interpreter = fake.folder.path().join("no-such-python");
@@ -400,7 +400,7 @@ async fn a_python_that_does_not_exist_is_named() {
 }
 
 #[tokio::test]
-async fn a_cache_that_cannot_be_written_is_named() {
+async fn an_unwritable_cache_is_reported() {
     let fake = Fake::new("good");
     let mut options = fake.options();
     options.cache = fake.folder.path().join("python/not-a-folder");
@@ -412,9 +412,9 @@ fn kill(pid: u32) {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
-/// Waits until a process has ended; a test that waits for ever has failed. A zombie counts as ended,
-/// since in a container nobody may take its exit status.
-async fn wait_for_end(pid: u32) {
+/// Waits until a process has exited; the test hangs if it never does. A zombie counts as exited,
+/// because in a container there may be no init that collects its exit status.
+async fn wait_for_exit(pid: u32) {
     let stat = format!("/proc/{pid}/stat");
     while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! The private environment, with shell scripts in the place of Pythons and of uv.
+//! Tests the private environment. Shell scripts stand in for Pythons and uv.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,15 +10,16 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// A machine in a folder: `bin/` is its whole `PATH` beside the system's, `cache/` its cache, and
-/// `log` what was called.
+/// A simulated machine in a folder: `bin/` is its `PATH`, `cache/` its cache, and `log` the list of
+/// calls.
 struct Machine {
     folder: TempDir,
     surroundings: Surroundings,
 }
 
-/// A Python that makes environments of itself (`-m venv FOLDER`), installs (`-m pip`), imports torch
-/// once it was installed, and is asked about itself. `FAIL_*` say what goes wrong.
+/// A Python that creates copies of itself as environments (`-m venv FOLDER`), installs (`-m pip`),
+/// imports torch once it is installed, and answers the probe. Files such as `disk-full` make a step
+/// fail.
 const PYTHON: &str = r#"#!/bin/sh
 base=BASE
 echo "$0 $*" >> "$base/log"
@@ -51,7 +52,7 @@ impl Machine {
             let script = PYTHON.replace("BASE", &base).replace("VERSION", version);
             machine.program(name, &script);
         }
-        // The tools of the scripts above, without the machine's own Pythons and uv.
+        // The tools that the scripts above need, without the real machine's Pythons and uv.
         for tool in ["mkdir", "cp", "touch", "dirname", "grep", "sleep", "sh"] {
             let found = ["/bin", "/usr/bin"].map(|folder| PathBuf::from(folder).join(tool));
             let found = found.into_iter().find(|path| path.exists()).unwrap();
@@ -75,11 +76,11 @@ impl Machine {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    fn happens(&self, what: &str) {
+    fn enable(&self, what: &str) {
         fs::write(self.at(what), "").unwrap();
     }
 
-    fn no_longer_happens(&self, what: &str) {
+    fn disable(&self, what: &str) {
         fs::remove_file(self.at(what)).unwrap();
     }
 
@@ -110,13 +111,13 @@ fn check_error(result: Result<Interpreter, SetupError>, expected: &str) {
 }
 
 #[tokio::test]
-async fn an_environment_is_made_once_and_found_from_then_on() {
+async fn an_environment_is_created_once_and_then_reused() {
     let machine = Machine::new(&[("python3", "3, 12, 1")]);
     assert_eq!(machine.installed(), None);
-    let (made, events) = machine.setup().await;
-    let made = made.unwrap();
-    assert_eq!(Some(made.path), machine.installed());
-    assert_eq!(made.torch.unwrap().version, "2.8.0");
+    let (environment, events) = machine.setup().await;
+    let environment = environment.unwrap();
+    assert_eq!(Some(environment.path), machine.installed());
+    assert_eq!(environment.torch.unwrap().version, "2.8.0");
     assert_eq!(events.first(), Some(&SetupEvent::LookingForPython));
     assert!(matches!(events[1], SetupEvent::Creating { .. }));
     assert!(
@@ -128,7 +129,7 @@ async fn an_environment_is_made_once_and_found_from_then_on() {
 }
 
 #[tokio::test]
-async fn the_users_own_python_is_only_asked_to_make_an_environment() {
+async fn the_users_python_only_creates_the_environment() {
     let machine = Machine::new(&[("python3", "3, 12, 1")]);
     machine.setup().await.0.unwrap();
     let own = machine.at("bin/python3").display().to_string();
@@ -138,7 +139,7 @@ async fn the_users_own_python_is_only_asked_to_make_an_environment() {
 }
 
 #[tokio::test]
-async fn variables_that_would_install_elsewhere_are_not_passed_on() {
+async fn variables_that_redirect_installs_are_removed() {
     let mut machine = Machine::new(&[]);
     for name in ["PIP_TARGET", "PIP_USER", "PYTHONPATH", "VIRTUAL_ENV"] {
         machine.set(name, "/elsewhere");
@@ -157,47 +158,47 @@ async fn variables_that_would_install_elsewhere_are_not_passed_on() {
 }
 
 #[tokio::test]
-async fn the_best_python_that_works_is_taken() {
+async fn the_best_working_python_is_used() {
     let machine = Machine::new(&[("python3.14", "3, 14, 0"), ("python3.12", "3, 12, 1")]);
     machine.program("python3.13", "#!/bin/sh\necho 'pyenv: not installed' >&2\nexit 127\n");
     assert_eq!(machine.setup().await.0.unwrap().version, (3, 12, 1));
 }
 
 #[tokio::test]
-async fn a_python_that_torch_has_nothing_for_gives_way() {
+async fn a_python_without_torch_wheels_is_skipped() {
     let machine = Machine::new(&[("python3.13", "3, 13, 0"), ("python3.12", "3, 12, 1")]);
-    machine.happens("no-wheel");
+    machine.enable("no-wheel");
     assert_eq!(machine.setup().await.0.unwrap().version, (3, 12, 1));
 }
 
 #[tokio::test]
-async fn without_a_python_the_message_says_what_to_install() {
+async fn a_missing_python_is_reported_with_advice() {
     let machine = Machine::new(&[("python3", "3, 8, 10")]);
     check_error(machine.setup().await.0, "Install one");
 }
 
 #[tokio::test]
-async fn a_python_without_ensurepip_says_what_to_install() {
+async fn missing_ensurepip_is_reported_with_advice() {
     let machine = Machine::new(&[("python3", "3, 12, 1")]);
-    machine.happens("no-ensurepip");
+    machine.enable("no-ensurepip");
     check_error(machine.setup().await.0, "python3-venv");
 }
 
 #[tokio::test]
-async fn a_full_disk_is_called_that_and_the_next_setup_goes_on() {
+async fn a_full_disk_is_reported_and_the_next_setup_continues() {
     let machine = Machine::new(&[("python3", "3, 12, 1")]);
-    machine.happens("disk-full");
+    machine.enable("disk-full");
     check_error(machine.setup().await.0, "the disk is full");
     assert_eq!(machine.installed(), None);
-    machine.no_longer_happens("disk-full");
+    machine.disable("disk-full");
     machine.setup().await.0.unwrap();
     assert_eq!(machine.log().matches("-m venv").count(), 1, "the half-made one is used");
 }
 
 #[tokio::test]
-async fn a_cancel_ends_the_installer_and_the_next_setup_goes_on() {
+async fn a_cancelled_setup_continues_next_time() {
     let machine = Machine::new(&[("python3", "3, 12, 1")]);
-    machine.happens("hang");
+    machine.enable("hang");
     let (sender, mut events) = mpsc::channel(1000);
     let cancel = CancellationToken::new();
     let stop = async {
@@ -212,12 +213,12 @@ async fn a_cancel_ends_the_installer_and_the_next_setup_goes_on() {
         tokio::join!(setup(&cache, &machine.surroundings, sender, cancel.clone()), stop);
     assert!(matches!(result, Err(SetupError::Cancelled)), "{result:?}");
     assert_eq!(machine.installed(), None);
-    machine.no_longer_happens("hang");
+    machine.disable("hang");
     machine.setup().await.0.unwrap();
 }
 
 #[tokio::test]
-async fn two_setups_at_once_make_one_environment() {
+async fn concurrent_setups_create_one_environment() {
     let machine = Machine::new(&[("python3", "3, 12, 1")]);
     let (one, other) = tokio::join!(machine.setup(), machine.setup());
     assert_eq!(one.0.unwrap().path, other.0.unwrap().path);
@@ -227,7 +228,7 @@ async fn two_setups_at_once_make_one_environment() {
 }
 
 #[tokio::test]
-async fn an_environment_that_was_damaged_is_made_again() {
+async fn a_damaged_environment_is_recreated() {
     let machine = Machine::new(&[("python3", "3, 12, 1")]);
     let path = machine.setup().await.0.unwrap().path;
     fs::remove_file(&path).unwrap();
@@ -236,7 +237,7 @@ async fn an_environment_that_was_damaged_is_made_again() {
 }
 
 #[tokio::test]
-async fn uv_is_used_where_it_is() {
+async fn uv_is_used_if_installed() {
     let machine = Machine::new(&[("python3", "3, 12, 1")]);
     let uv = r#"#!/bin/sh
 echo "uv $*" >> BASE/log
@@ -254,8 +255,8 @@ esac
 }
 
 #[tokio::test]
-async fn a_cache_that_cannot_be_written_is_named() {
+async fn an_unwritable_cache_is_reported() {
     let machine = Machine::new(&[("python3", "3, 12, 1")]);
-    machine.happens("cache");
+    machine.enable("cache");
     check_error(machine.setup().await.0, "cache");
 }

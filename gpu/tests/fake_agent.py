@@ -1,4 +1,4 @@
-"""An agent that misbehaves as it is told: `fake_agent.py SCENARIO STATE_FOLDER`."""
+"""A fake agent that misbehaves according to a scenario: `fake_agent.py SCENARIO STATE_FOLDER`."""
 
 import json
 import os
@@ -10,22 +10,22 @@ import time
 SCENARIO, STATE = sys.argv[1], sys.argv[2]
 
 
-def say(**message):
+def send(**message):
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
-def ready(**more):
+def ready(**fields):
     facts = {"protocol": 1, "python": "3.12.1", "torch": "2.15.0", "cuda": False, "mode": "fork"}
-    say(event="ready", **{**facts, **more})
+    send(event="ready", **{**facts, **fields})
 
 
-def finished(run, outcome="complete", **more):
-    say(event="finished", id=run, outcome=outcome, message=None, signal=None, code=0, **more)
+def finished(run, outcome="complete", **fields):
+    send(event="finished", id=run, outcome=outcome, message=None, signal=None, code=0, **fields)
 
 
 def starts():
-    """How often an agent was started in this folder, this time included."""
+    """Counts how many agents were started in this folder, including this one."""
     path = os.path.join(STATE, "starts")
     with open(path, "a") as file:
         file.write("x")
@@ -45,7 +45,7 @@ def run(message, nth_start):
         return
     if SCENARIO == "finishes_without_start":
         return finished(number, "busy")
-    say(event="started", id=number, pid=os.getpid())
+    send(event="started", id=number, pid=os.getpid())
     if SCENARIO == "dies_in_the_run":
         os.kill(os.getpid(), signal.SIGKILL)
     if SCENARIO == "hangs":
@@ -58,11 +58,11 @@ def run(message, nth_start):
     if SCENARIO == "garbage":
         sys.stdout.buffer.write(b"\xff\xfe\0 no json\n")
         sys.stdout.buffer.write(b"[" * 20000 + b"\n" + b"x" * 3000000 + b"\n")
-        say(event="from the future", id=number)
-        say(event="progress", id=number, stage="no such stage")
-        say(event="progress", id=number, stage="timing", done=-1, total=10**30)
-        say(event="finished", id=number, outcome="no such outcome")
-        say(event="finished", id="seven", outcome="complete")
+        send(event="from the future", id=number)
+        send(event="progress", id=number, stage="no such stage")
+        send(event="progress", id=number, stage="timing", done=-1, total=10**30)
+        send(event="finished", id=number, outcome="no such outcome")
+        send(event="finished", id="seven", outcome="complete")
     if SCENARIO == "only_garbage":
         while True:
             sys.stdout.write("noise\n" * 1000)
@@ -81,14 +81,14 @@ def run(message, nth_start):
         subprocess.run([sys.executable, "-c", parent], check=True)
         while not [name for name in os.listdir(STATE) if name.startswith("orphan-")]:
             time.sleep(0.01)
-    say(event="progress", id=number, stage="warm-up", done=1, total=2)
+    send(event="progress", id=number, stage="warm-up", done=1, total=2)
     if SCENARIO == "becomes_standby":
         ready(mode="standby", why="an import started threads")
     if SCENARIO == "late_and_twice":
         finished(number - 1, "failed")
         finished(number)
         finished(number, "crashed")
-        say(event="progress", id=number, stage="saving", done=1, total=1)
+        send(event="progress", id=number, stage="saving", done=1, total=1)
         return
     finished(number)
     if SCENARIO == "ends_after_each_run":
@@ -105,7 +105,7 @@ def main():
     if SCENARIO == "other_protocol":
         ready(protocol=2)
     if SCENARIO == "unusable":
-        say(event="unusable", message="this Python has no torch")
+        send(event="unusable", message="this Python has no torch")
     ready(dropped_imports=[{"module": "numba", "why": "there are 3 threads"}])
     for line in sys.stdin:
         record(line)

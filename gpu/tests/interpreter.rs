@@ -1,4 +1,4 @@
-//! Which Python is found, with shell scripts in the place of Pythons.
+//! Tests which Python is found. Shell scripts stand in for Pythons.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,14 +10,14 @@ use ridgeline_gpu::interpreter::{
 };
 use tempfile::TempDir;
 
-/// A machine in a folder: `home/` with a workspace `home/work/`, and `bin/` on `PATH`.
+/// A simulated machine in a folder: `home/` with a workspace `home/work/`, and `bin/` on `PATH`.
 struct Machine {
     folder: TempDir,
     search: Search,
     surroundings: Surroundings,
 }
 
-/// What a script in a Python's place answers.
+/// The answer of a script that stands in for a Python.
 const WITH_TORCH: &str = r#"{"version": [3, 12, 1], "prefix": "/p", "executable": null, "torch": {"version": "2.8.0+cpu", "cuda": null, "hip": null}}"#;
 const WITHOUT_TORCH: &str =
     r#"{"version": [3, 11, 7], "prefix": "/p", "executable": null, "torch": null}"#;
@@ -57,7 +57,7 @@ impl Machine {
 
     fn candidates(&self) -> Vec<Candidate> {
         let mut found = candidates(&self.search, &self.surroundings);
-        // The machine's own Pythons, which may or may not be there.
+        // Ignores the real machine's Pythons.
         found.retain(|candidate| candidate.path.starts_with(self.folder.path()));
         found
     }
@@ -82,7 +82,7 @@ impl Machine {
 }
 
 #[test]
-fn the_order_is_from_the_most_deliberate_to_the_least() {
+fn explicit_choices_come_first() {
     let mut machine = Machine::new();
     for path in [
         "configured/python",
@@ -116,14 +116,14 @@ fn the_order_is_from_the_most_deliberate_to_the_least() {
 }
 
 #[test]
-fn an_environment_above_the_workspace_is_not_looked_for() {
+fn an_environment_above_the_workspace_is_ignored() {
     let machine = Machine::new();
     machine.program("home/.venv/bin/python", "");
     machine.check(&[]);
 }
 
 #[test]
-fn an_active_environment_within_the_workspace_is_its_code() {
+fn an_active_environment_in_the_workspace_needs_consent() {
     let mut machine = Machine::new();
     machine.program("home/work/env/bin/python", "");
     machine.set("VIRTUAL_ENV", machine.at("home/work/env"));
@@ -131,7 +131,7 @@ fn an_active_environment_within_the_workspace_is_its_code() {
 }
 
 #[test]
-fn a_folder_on_path_that_is_a_link_into_the_workspace_is_its_code() {
+fn a_path_folder_linked_into_the_workspace_needs_consent() {
     let machine = Machine::new();
     machine.program("home/work/tools/python3", "");
     symlink(machine.at("home/work/tools"), machine.at("bin")).unwrap();
@@ -139,7 +139,7 @@ fn a_folder_on_path_that_is_a_link_into_the_workspace_is_its_code() {
 }
 
 #[test]
-fn what_cannot_be_run_is_no_candidate() {
+fn files_that_are_not_executable_are_ignored() {
     let mut machine = Machine::new();
     fs::create_dir_all(machine.at("bin/python3")).unwrap();
     fs::write(machine.at("bin/python"), "not executable").unwrap();
@@ -148,7 +148,7 @@ fn what_cannot_be_run_is_no_candidate() {
 }
 
 #[test]
-fn windows_keeps_its_pythons_elsewhere() {
+fn windows_paths_are_found() {
     let mut machine = Machine::new();
     machine.surroundings.windows = true;
     machine.program("home/work/project/.venv/Scripts/python.exe", "");
@@ -163,7 +163,7 @@ fn windows_keeps_its_pythons_elsewhere() {
 }
 
 #[tokio::test]
-async fn nothing_of_the_workspace_runs_without_consent() {
+async fn no_workspace_code_runs_without_consent() {
     let machine = Machine::new();
     let ran = machine.at("ran");
     let script = format!("#!/bin/sh\ntouch '{}'\n", ran.display());
@@ -174,7 +174,7 @@ async fn nothing_of_the_workspace_runs_without_consent() {
 }
 
 #[tokio::test]
-async fn a_python_on_path_without_torch_gives_way_to_one_with_it() {
+async fn a_python_on_path_with_torch_is_preferred() {
     let machine = Machine::new();
     machine.program("bin/python3", &answering(WITHOUT_TORCH));
     machine.program("bin/python", &answering(WITH_TORCH));
@@ -185,7 +185,7 @@ async fn a_python_on_path_without_torch_gives_way_to_one_with_it() {
 }
 
 #[tokio::test]
-async fn a_chosen_python_without_torch_is_kept_and_says_what_to_do() {
+async fn a_chosen_python_without_torch_ends_the_search_with_advice() {
     let mut machine = Machine::new();
     machine.program("active/bin/python", &answering(WITHOUT_TORCH));
     machine.program("bin/python3", &answering(WITH_TORCH));
@@ -208,7 +208,7 @@ async fn the_private_environment_is_the_last_resort() {
 }
 
 #[tokio::test]
-async fn without_any_python_the_message_names_where_it_looked() {
+async fn the_error_without_a_python_lists_the_searched_places() {
     let mut machine = Machine::new();
     machine.set("PATH", machine.at("bin"));
     let error = machine.find().await.unwrap_err();
@@ -217,7 +217,7 @@ async fn without_any_python_the_message_names_where_it_looked() {
 }
 
 #[tokio::test]
-async fn a_configured_python_that_does_not_exist_is_named() {
+async fn the_error_names_a_missing_configured_python() {
     let mut machine = Machine::new();
     machine.search.configured = Some(machine.at("nowhere/python"));
     let message = machine.find().await.unwrap_err().to_string();
@@ -236,7 +236,7 @@ async fn a_shim_is_replaced_by_the_python_behind_it() {
     assert_eq!(machine.find().await.unwrap().path, behind);
 }
 
-async fn probed(script: &str) -> Result<Interpreter, InterpreterError> {
+async fn probe_script(script: &str) -> Result<Interpreter, InterpreterError> {
     let machine = Machine::new();
     let path = machine.program("bin/python3", script);
     let candidate = Candidate { path, origin: Origin::Path, needs_consent: false };
@@ -250,44 +250,44 @@ fn check_broken(result: Result<Interpreter, InterpreterError>, expected: &str) {
 }
 
 #[tokio::test]
-async fn a_python_that_fails_says_its_last_lines() {
+async fn a_failing_python_shows_its_last_output() {
     let script = "#!/bin/sh\necho 'pyenv: python3: command not found' >&2\nexit 127\n";
-    check_broken(probed(script).await, "pyenv: python3: command not found");
-    check_broken(probed("#!/bin/sh\nexit 3\n").await, "exit status: 3");
+    check_broken(probe_script(script).await, "pyenv: python3: command not found");
+    check_broken(probe_script("#!/bin/sh\nexit 3\n").await, "exit status: 3");
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_refused() {
-    check_broken(probed(&answering("{\"version\": \"new\"}")).await, "exit status: 0");
-    check_broken(probed(&answering(&"[".repeat(20_000))).await, "exit status: 0");
-    check_broken(probed(&answering(r#"{"version": [-1, 2, 3]}"#)).await, "exit status: 0");
+async fn invalid_answers_are_rejected() {
+    check_broken(probe_script(&answering("{\"version\": \"new\"}")).await, "exit status: 0");
+    check_broken(probe_script(&answering(&"[".repeat(20_000))).await, "exit status: 0");
+    check_broken(probe_script(&answering(r#"{"version": [-1, 2, 3]}"#)).await, "exit status: 0");
 }
 
 #[tokio::test]
-async fn output_without_end_is_read_and_thrown_away() {
+async fn endless_output_is_discarded() {
     let script = format!("#!/bin/sh\nhead -c 5000000 /dev/zero\n{}", &answering(WITH_TORCH)[9..]);
-    check_broken(probed(&script).await, "exit status: 0");
+    check_broken(probe_script(&script).await, "exit status: 0");
 }
 
 #[tokio::test]
-async fn old_pythons_and_old_torches_are_told_apart() {
+async fn old_pythons_and_old_torch_versions_are_distinguished() {
     let old = WITH_TORCH.replace("[3, 12, 1]", "[2, 7, 18]");
-    let error = probed(&answering(&old)).await.unwrap().usable().unwrap_err();
+    let error = probe_script(&answering(&old)).await.unwrap().usable().unwrap_err();
     assert!(error.to_string().contains("2.7.18"), "{error}");
     let old = WITH_TORCH.replace("2.8.0+cpu", "1.13.1");
-    let error = probed(&answering(&old)).await.unwrap().usable().unwrap_err();
+    let error = probe_script(&answering(&old)).await.unwrap().usable().unwrap_err();
     assert!(error.to_string().contains("1.13.1"), "{error}");
 }
 
 #[tokio::test]
-async fn a_torch_of_unknown_version_is_tried() {
+async fn an_unknown_torch_version_is_accepted() {
     let built = WITH_TORCH.replace("2.8.0+cpu", "unknown");
-    assert!(probed(&answering(&built)).await.unwrap().usable().is_ok());
+    assert!(probe_script(&answering(&built)).await.unwrap().usable().is_ok());
 }
 
-/// With a real Python: a workspace that one stands in must not lend it modules.
+/// Uses a real Python: modules in the current workspace must not be imported.
 #[tokio::test]
-async fn a_hostile_torch_where_one_stands_is_not_run() {
+async fn a_malicious_torch_in_the_current_folder_is_not_run() {
     let mut machine = Machine::new();
     let own = Surroundings::of_this_process();
     let Some(python) = candidates(&machine.search, &own)
@@ -309,9 +309,9 @@ async fn a_hostile_torch_where_one_stands_is_not_run() {
     assert!(!ran.exists());
 }
 
-/// With a real Python: a torch beside `PYTHONPATH` is found, its version read and not run.
+/// Uses a real Python: torch is found on `PYTHONPATH`, and its version is read without running it.
 #[tokio::test]
-async fn the_version_of_a_torch_is_read_and_not_run() {
+async fn torchs_version_is_read_without_running_it() {
     let mut machine = Machine::new();
     machine.surroundings = Surroundings::of_this_process();
     let Some(python) = candidates(&machine.search, &machine.surroundings)
@@ -329,7 +329,7 @@ async fn the_version_of_a_torch_is_read_and_not_run() {
     machine.set("PYTHONPATH", machine.at("site"));
     let found = probe(&python, &machine.surroundings, Consent::NotGiven).await.unwrap();
     assert!(!ran.exists());
-    // Where the Python on PATH has a torch of its own, that one comes first.
+    // If the Python on PATH has torch installed, that one is found first.
     if let Some(torch) = found.torch.filter(|torch| torch.version.starts_with("9.")) {
         assert_eq!((torch.version.as_str(), torch.cuda.as_deref()), ("9.9.9+test", Some("77.7")));
     }

@@ -1,4 +1,4 @@
-//! The agent, interpreters and drivers as processes.
+//! Tests of the agent, interpreters and drivers as real processes.
 #![allow(
     clippy::expect_used,
     clippy::panic,

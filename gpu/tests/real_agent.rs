@@ -1,6 +1,5 @@
-//! The agent that travels in the binary, in a Python with torch: the one that
-//! `RIDGELINE_TEST_PYTHON` names, else the first on `PATH` that has torch, else these tests say that
-//! they skip.
+//! Tests the embedded agent in a Python with torch: the one in `RIDGELINE_TEST_PYTHON`, else the
+//! first on `PATH` that has torch. Without one, these tests print that they are skipped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +34,8 @@ struct Project {
 }
 
 impl Project {
-    /// A project whose `train.py` is `program`; `None`, said aloud, where there is no torch.
+    /// Creates a project with `program` as its `train.py`, or prints a message and returns `None`
+    /// if there is no torch.
     async fn new(program: &str) -> Option<Project> {
         let Some(interpreter) = python_with_torch().await else {
             eprintln!("skipped: no Python with torch (name one in RIDGELINE_TEST_PYTHON)");
@@ -113,7 +113,7 @@ while True:
 ";
 
 #[tokio::test]
-async fn a_training_loop_leaves_a_recording_twice() {
+async fn two_runs_write_two_recordings() {
     let Some(project) = Project::new(TRAIN).await else { return };
     let prepare =
         Prepare { root: project.folder.path().into(), entry: project.entry(), preimport: true };
@@ -129,7 +129,7 @@ async fn a_training_loop_leaves_a_recording_twice() {
 }
 
 #[tokio::test]
-async fn a_program_that_raises_has_failed() {
+async fn a_program_that_raises_is_reported_as_failed() {
     let Some(project) = Project::new("raise ValueError('no data')").await else { return };
     let (outcome, _) = project.run("out").await;
     assert_eq!(outcome.outcome, Outcome::Failed, "{outcome:?}");
@@ -137,7 +137,7 @@ async fn a_program_that_raises_has_failed() {
 }
 
 #[tokio::test]
-async fn a_segmentation_fault_is_told_with_its_line() {
+async fn a_segmentation_fault_is_reported_with_its_line() {
     let program = "import ctypes\n\nctypes.string_at(0)\n";
     let Some(project) = Project::new(program).await else { return };
     let (outcome, _) = project.run("out").await;
@@ -147,7 +147,7 @@ async fn a_segmentation_fault_is_told_with_its_line() {
 }
 
 #[tokio::test]
-async fn a_program_that_hangs_is_ended_at_its_limit() {
+async fn a_program_that_hangs_times_out() {
     let Some(project) = Project::new("import time\ntime.sleep(600)\n").await else { return };
     let mut request = project.request("out");
     request.limits.seconds = 1;
@@ -156,7 +156,7 @@ async fn a_program_that_hangs_is_ended_at_its_limit() {
     assert_eq!(outcome.outcome, Outcome::Timeout, "{outcome:?}");
 }
 
-/// Its child process changes its session and outlives its parent: the hardest to find.
+/// Its child process changes its session and outlives its parent, which is the hardest case.
 const LEAVES_A_DAEMON: &str = "
 import os, sys, time
 if os.fork() == 0:
@@ -171,7 +171,7 @@ time.sleep(600)
 ";
 
 #[tokio::test]
-async fn a_cancel_ends_the_program_and_its_daemon() {
+async fn cancelling_kills_the_program_and_its_daemon() {
     let Some(project) = Project::new(LEAVES_A_DAEMON).await else { return };
     let cancel = CancellationToken::new();
     let (sender, _events) = mpsc::channel(100);
@@ -183,10 +183,10 @@ async fn a_cancel_ends_the_program_and_its_daemon() {
     let run = project.agent.run(project.request("out"), sender, cancel.clone());
     let (outcome, daemon) = tokio::join!(run, daemon);
     assert_eq!(outcome.outcome, Outcome::Cancelled, "{outcome:?}");
-    wait_for_end(daemon).await;
+    wait_for_exit(daemon).await;
 }
 
-/// Started by the test below as a process of its own, which is then killed.
+/// Runs in a separate process, which the test below starts and kills.
 #[tokio::test]
 async fn server_to_be_killed() {
     if std::env::var_os("RIDGELINE_TEST_TO_BE_KILLED").is_none() {
@@ -194,7 +194,7 @@ async fn server_to_be_killed() {
     }
     let project = Project::new(LEAVES_A_DAEMON).await.unwrap();
     let (sender, mut events) = mpsc::channel(100);
-    let told = async {
+    let report_processes = async {
         while let Some(event) = events.recv().await {
             if let RunEvent::Started { pid } = event {
                 let daemon = daemon_of(project.folder.path()).await;
@@ -204,12 +204,12 @@ async fn server_to_be_killed() {
     };
     let _ = tokio::join!(
         project.agent.run(project.request("out"), sender, CancellationToken::new()),
-        told
+        report_processes
     );
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_server_that_is_killed() {
+async fn no_process_outlives_a_killed_server() {
     if python_with_torch().await.is_none() {
         eprintln!("skipped: no Python with torch (name one in RIDGELINE_TEST_PYTHON)");
         return;
@@ -225,7 +225,7 @@ async fn nothing_is_left_of_a_server_that_is_killed() {
     server.kill().unwrap();
     server.wait().unwrap();
     for pid in line.split(' ').skip(1) {
-        wait_for_end(pid.parse().unwrap()).await;
+        wait_for_exit(pid.parse().unwrap()).await;
     }
 }
 
@@ -238,9 +238,9 @@ async fn daemon_of(folder: &Path) -> u32 {
     }
 }
 
-/// Waits until a process has ended; a test that waits for ever has failed. A zombie counts as ended,
-/// since in a container nobody may take its exit status.
-async fn wait_for_end(pid: u32) {
+/// Waits until a process has exited; the test hangs if it never does. A zombie counts as exited,
+/// because in a container there may be no init that collects its exit status.
+async fn wait_for_exit(pid: u32) {
     let stat = format!("/proc/{pid}/stat");
     while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -248,7 +248,7 @@ async fn wait_for_end(pid: u32) {
 }
 
 #[tokio::test]
-async fn an_estimate_lists_operators_of_unsaved_text() {
+async fn an_estimate_lists_the_operators_of_unsaved_code() {
     let Some(project) = Project::new("this is not saved yet").await else { return };
     let mut run = project.request("out");
     run.overlay = BTreeMap::from([("train.py".to_owned(), TRAIN.to_owned())]);
@@ -286,8 +286,8 @@ async fn a_cancelled_estimate_ends_at_once() {
     assert_eq!(outcome.outcome, Outcome::Cancelled, "{outcome:?}");
 }
 
-/// An agent's answer to a request for probes.
-async fn probed(project: &Project, request: &str) -> (RunOutcome, serde_json::Value) {
+/// Runs a probe and returns its outcome and results.
+async fn run_probe(project: &Project, request: &str) -> (RunOutcome, serde_json::Value) {
     let out = project.folder.path().join("probed");
     fs::create_dir(&out).unwrap();
     let file = out.join("request.json");
@@ -310,13 +310,13 @@ async fn probed(project: &Project, request: &str) -> (RunOutcome, serde_json::Va
 }
 
 #[tokio::test]
-async fn a_probe_runs_operators_and_nothing_of_the_project() {
+async fn a_probe_runs_no_project_code() {
     let Some(project) = Project::new("raise SystemExit('this must not run')").await else { return };
     let request = r#"{"version": 1, "seconds": 5,
         "operators": [{"name": "aten::mm", "variants": ["same", "bfloat16"],
             "inputs": [{"t": "float32", "s": [64, 64]}, {"t": "float32", "s": [64, 64]}]}],
         "optimizers": [{"type": "Adam", "shapes": [[100], [7]], "variants": ["for-loop", "fused"]}]}"#;
-    let (outcome, answer) = probed(&project, request).await;
+    let (outcome, answer) = run_probe(&project, request).await;
     assert_eq!(outcome.outcome, Outcome::Complete, "{outcome:?}");
     for time in ["same", "bfloat16"] {
         assert!(answer["operators"][0][time].as_f64().unwrap() > 0.0, "{answer}");

@@ -1,24 +1,26 @@
-//! The device query against CUDA drivers that are missing, broken or well, each a stub that is
-//! compiled here (`stub_driver.c`). A process loads a driver once, so each case is one of its own.
+//! Tests the device query with CUDA drivers that are missing, broken or healthy. Each driver is a
+//! stub that is compiled here (`stub_driver.c`). A process loads a driver only once, so each case
+//! runs in its own process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Asks as `ridgeline doctor` does and prints the answer; started by [`check`] alone.
+/// Queries like `ridgeline doctor` and prints the result. Only [`check`] starts it.
 #[tokio::test]
 async fn print_devices() {
     if let Ok(seconds) = std::env::var("RIDGELINE_TEST_PRINT_DEVICES") {
-        let patience = std::time::Duration::from_secs(seconds.parse().unwrap());
-        let devices = ridgeline_gpu::devices::query_within(patience).await;
+        let timeout = std::time::Duration::from_secs(seconds.parse().unwrap());
+        let devices = ridgeline_gpu::devices::query_within(timeout).await;
         println!("\ndevices: {:?} {:?}", devices.driver, devices.gpus);
-        // A query that hangs keeps its thread.
+        // A query that hangs blocks its thread.
         std::process::exit(0);
     }
 }
 
-/// A folder with a stub of the driver; `None`, said aloud, where there is no C compiler.
+/// Returns a folder with a stub driver, or prints a message and returns `None` if there is no C
+/// compiler.
 fn stub(flags: &[&str]) -> Option<TempDir> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stub_driver.c");
     let folder = tempfile::tempdir().unwrap();
@@ -60,7 +62,7 @@ fn check(stub: Option<TempDir>, variables: &[(&str, &str)], expected: &[&str]) {
 }
 
 #[test]
-fn a_driver_that_works_is_read_without_a_context() {
+fn a_healthy_driver_is_queried_without_a_context() {
     check(
         stub(&[]),
         &[],
@@ -77,36 +79,36 @@ fn a_driver_that_works_is_read_without_a_context() {
 }
 
 #[test]
-fn no_device() {
+fn no_device_is_reported() {
     check(stub(&[]), &[("STUB_INIT", "100")], &["NoDevice []"]);
     check(stub(&[]), &[("STUB_COUNT", "0")], &["NoDevice []"]);
 }
 
 #[test]
-fn a_library_and_a_kernel_module_of_different_versions() {
+fn mismatched_versions_of_library_and_kernel_module_are_reported() {
     check(stub(&[]), &[("STUB_INIT", "803")], &["Mismatch []"]);
 }
 
 #[test]
-fn an_unknown_error_and_one_that_no_header_knows() {
+fn unknown_error_codes_are_reported() {
     check(stub(&[]), &[("STUB_INIT", "999")], &["Failed { code: 999 }"]);
     check(stub(&[]), &[("STUB_INIT", "123456")], &["Failed { code: 123456 }"]);
 }
 
 #[test]
-fn a_missing_function_is_named() {
+fn a_missing_function_is_reported() {
     let incomplete = "Incomplete { symbol: \"cuDeviceGetAttribute\" }";
     check(stub(&["-DWITHOUT_ATTRIBUTES"]), &[], &[incomplete]);
 }
 
 #[test]
-fn an_absurd_number_of_devices_gives_those_that_answer() {
+fn an_invalid_device_count_returns_only_valid_devices() {
     check(stub(&[]), &[("STUB_COUNT", "2000000000")], &["index: 1"]);
     check(stub(&[]), &[("STUB_COUNT", "-5")], &["Ready", "[]"]);
 }
 
 #[test]
-fn a_file_that_is_no_library_is_no_driver() {
+fn an_invalid_library_counts_as_no_driver() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("libcuda.so.1"), "not a library").unwrap();
     if cudarc_finds_a_real_driver() {
@@ -117,7 +119,7 @@ fn a_file_that_is_no_library_is_no_driver() {
 }
 
 #[test]
-fn a_driver_that_hangs_is_given_up() {
+fn a_driver_that_hangs_times_out() {
     check(stub(&[]), &[("STUB_HANG", "1")], &["Unresponsive", "1 seconds"]);
 }
 

@@ -5,11 +5,11 @@ A package imports only from the packages before it in this list:
 1. `system`: the operating system and the GPU driver's library.
 2. `protocol`: messages between the server and the agent's processes.
 3. `sandbox`: the limits on a process that runs an estimate.
-4. `side_effects`: where the writes of a measured run go.
-5. `patches`: replaced functions of torch and Python that measured runs and estimates share.
+4. `side_effects`: redirects the writes of a measured run.
+5. `patches`: replaced functions of torch and Python, shared by measured runs and estimates.
 6. `program`: the user's source files, modules, batches and memory.
-7. `iterations`: where an iteration begins and ends.
-8. `failure`: why a run ended, for the person to read.
+7. `iterations`: finds where an iteration begins and ends.
+8. `failure`: why a run ended, in words for the user.
 9. `record`: measured runs.
 10. `estimate`: runs under fake tensors.
 11. `probe`: single operators and optimizers, timed in several variants.

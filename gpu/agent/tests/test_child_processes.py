@@ -121,7 +121,7 @@ def test_one_that_only_calls_a_model_is_not_recorded(agent: Agent, tmp_path: Pat
     # It is waited for to train as well.
     body = """
 from ridgeline_agent.record.patches import child_processes
-child_processes._LONGEST_WAIT_NS = 1_000_000_000
+child_processes._MAX_WAIT_NS = 1_000_000_000
 mp.get_context("fork").Process(target=look, daemon=True).start()
 time.sleep(0.5)
 child = mp.get_context("fork").Process(target=train)

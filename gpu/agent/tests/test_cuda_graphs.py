@@ -22,7 +22,7 @@ def replay(finder: IterationFinder, holds: str, symbol: object = "graph") -> Ver
 
 def test_a_replay_of_a_whole_step_is_an_iteration() -> None:
     finder = IterationFinder(None)
-    finder.optimizer_made()
+    finder.optimizer_created()
     assert [replay(finder, OPTIMIZER) for _ in range(3)] == [Verdict.BOUNDARY] * 3
     assert finder.found_by == OPTIMIZER
 
@@ -37,7 +37,7 @@ def test_replays_of_two_graphs_make_one_iteration() -> None:
 
 def test_a_replayed_backward_pass_waits_for_the_optimizer() -> None:
     finder = IterationFinder(None)
-    finder.optimizer_made()
+    finder.optimizer_created()
     for _ in range(3):
         assert replay(finder, BACKWARD) is Verdict.NOTHING
         assert finder.stepped(1, "line", set(OPTIMIZERS)) is Verdict.BOUNDARY
@@ -47,7 +47,7 @@ def test_what_ran_before_a_capture_is_forgotten() -> None:
     finder = IterationFinder(None)
     for _ in range(3):
         finder.stepped(1, "warm-up", set(OPTIMIZERS))
-    finder.begin_anew()
+    finder.reset()
     assert finder.found_by is None and not finder.seen
     assert replay(finder, OPTIMIZER) is Verdict.BOUNDARY
 

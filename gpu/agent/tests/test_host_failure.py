@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import agent_driver  # noqa: F401 (it puts the agent on the path)
-from ridgeline_agent.failure.exception import LONGEST_MESSAGE, MOST_FRAMES, describe_failure
+from ridgeline_agent.failure.exception import MAX_FRAMES, MAX_MESSAGE_CHARS, describe_failure
 
 ROOT = "/home/someone/project"
 
@@ -86,12 +86,12 @@ def test_the_users_frame_of_a_cause() -> None:
 def test_endless_recursion() -> None:
     failure = check("def f():\n    f()\nf()\n")
     assert failure["type"] == "RecursionError"
-    assert len(failure["frames"]) == MOST_FRAMES
+    assert len(failure["frames"]) == MAX_FRAMES
     assert lines(failure)[0] == (3, "<module>")
 
 
 def test_a_long_message() -> None:
-    assert len(check("raise ValueError('x' * 10_000_000)\n")["message"]) == LONGEST_MESSAGE
+    assert len(check("raise ValueError('x' * 10_000_000)\n")["message"]) == MAX_MESSAGE_CHARS
 
 
 def test_a_message_that_is_no_unicode() -> None:

@@ -129,7 +129,7 @@ def test_objects_are_read_whatever_stands_between() -> None:
 
 
 def test_a_line_without_an_end_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(channel, "MAX_LINE_BYTES", 1000)
     read_end, write_end = os.pipe()
     channel.write_all(write_end, b'{"a": "' + b"x" * 5000)
     channel.write_all(write_end, b'"}\n{"a": 1}\n')

@@ -18,7 +18,7 @@ import pytest
 
 from agent_driver import BOOT, TIMEOUT_SECONDS, Agent, all_end, is_alive, log, manifest
 from agent_driver import TRAINING as SINGLE
-from ridgeline_agent.launch.command import brings_its_python, translated
+from ridgeline_agent.launch.command import starts_python, translated
 from ridgeline_agent.launch.rank import number_of_rank
 from ridgeline_agent.launch.recording_transfer import ReceivedRecording
 from ridgeline_agent.launch.remote_launcher import remote_command
@@ -465,7 +465,7 @@ def test_the_tree_is_not_where_it_is_said_to_be(
     ],
 )
 def test_launchers_that_take_a_script(words: list[str], expected: bool) -> None:
-    assert brings_its_python(words) is expected
+    assert starts_python(words) is expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from ridgeline_agent.record.line_clock import ITERATION, LINE, POP, PUSH, EventLog
 from ridgeline_agent.record.observed import line_times
-from ridgeline_agent.record.observed.line_times import are_pages, exclusive_times
+from ridgeline_agent.record.observed.line_times import are_page_faults, exclusive_times
 
 
 def ends(*iterations: tuple[float, int]) -> list[tuple[int, int]]:
@@ -19,21 +19,21 @@ def ends(*iterations: tuple[float, int]) -> list[tuple[int, int]]:
 
 
 def test_memory_that_was_given_back_is_no_lines_work() -> None:
-    assert are_pages(ends(*[(4.0, 0), (4.0, 0), (5.0, 512), (6.0, 1024)] * 3))
+    assert are_page_faults(ends(*[(4.0, 0), (4.0, 0), (5.0, 512), (6.0, 1024)] * 3))
 
 
 def test_work_is_no_matter_of_pages() -> None:
     # It takes memory too, and much longer than that.
-    assert not are_pages(ends(*[(4.0, 0), (4.0, 0), (4.0, 0), (34.0, 1500)] * 3))
-    assert not are_pages(ends(*[(4.0, 0), (4.0, 0), (5.0, 0), (6.0, 0)] * 3))
+    assert not are_page_faults(ends(*[(4.0, 0), (4.0, 0), (4.0, 0), (34.0, 1500)] * 3))
+    assert not are_page_faults(ends(*[(4.0, 0), (4.0, 0), (5.0, 0), (6.0, 0)] * 3))
     # The slow ones got fewer.
-    assert not are_pages(ends(*[(4.0, 600), (4.0, 600), (5.0, 0), (6.0, 0)] * 3))
+    assert not are_page_faults(ends(*[(4.0, 600), (4.0, 600), (5.0, 0), (6.0, 0)] * 3))
 
 
 def test_few_or_equal_iterations_say_nothing() -> None:
-    assert not are_pages([])
-    assert not are_pages(ends((4.0, 0), (8.0, 4000)))
-    assert not are_pages(ends(*[(4.0, 100)] * 8))
+    assert not are_page_faults([])
+    assert not are_page_faults(ends((4.0, 0), (8.0, 4000)))
+    assert not are_page_faults(ends(*[(4.0, 100)] * 8))
 
 
 def test_time_belongs_to_the_innermost_line(monkeypatch: pytest.MonkeyPatch) -> None:

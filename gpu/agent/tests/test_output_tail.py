@@ -11,7 +11,7 @@ import pytest
 import agent_driver
 from ridgeline_agent.failure.crash_report import activity
 from ridgeline_agent.failure.exception import describe_failure
-from ridgeline_agent.failure.output_tail import MOST_BYTES, MOST_LINES, last_lines
+from ridgeline_agent.failure.output_tail import MAX_BYTES, MAX_LINES, last_lines
 
 ROOT = "/home/someone/project"
 
@@ -67,9 +67,9 @@ def test_boxes_are_opened() -> None:
 
 def test_it_is_bounded() -> None:
     lines = tail("\n".join(f"{number} " + "x" * 1000 for number in range(1000)))
-    assert len(lines) == MOST_LINES and lines[-1].startswith("999 ")
+    assert len(lines) == MAX_LINES and lines[-1].startswith("999 ")
     assert max(map(len, lines)) <= 300
-    assert tail("y" * (2 * MOST_BYTES)) == []
+    assert tail("y" * (2 * MAX_BYTES)) == []
     assert last_lines(b"\xff\xfe", ROOT) == ["\ufffd\ufffd"]
 
 

@@ -11,7 +11,7 @@ import pytest
 _TOLD = """
 import os
 from ridgeline_agent.system import priority
-priority.give_way()
+priority.set_low_priority()
 child = os.fork()
 if child == 0:
     nice, policy = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)

@@ -79,7 +79,7 @@ def test_a_gpu_that_is_held_back() -> None:
     state = state_of(Nvml([(os.getpid(), 10), (stranger, 1000)]))
     for now_ns in (1, 50_000_000, 100_000_001, 300_000_000):
         state.look(now_ns)
-    state.look_at_processes()
+    state.query_processes()
     assert state.json() == {
         # The second look came too soon after the first.
         "clock_mhz": [1501, 1502, 1503],
@@ -98,7 +98,7 @@ def test_a_worker_of_ours_is_no_other_process() -> None:
             os.read(os.pipe()[0], 1)
     try:
         state = state_of(Nvml([(child, 5), (os.getpid(), 10)]))
-        state.look_at_processes()
+        state.query_processes()
         assert (state.json()["other_processes"], state.json()["other_bytes"]) == (0, 0)
     finally:
         os.kill(child, 9)
@@ -122,7 +122,7 @@ def test_ranks_of_the_same_run_are_no_other_processes(tmp_path: Path) -> None:
         for rank in range(2):
             folder = rank_states.rank_folder(str(tmp_path), rank)
             state = state_of(Nvml(held))
-            state.look_at_processes(rank_states.processes_of_run(folder, rank))
+            state.query_processes(rank_states.processes_of_run(folder, rank))
             assert (state.json()["other_processes"], state.json()["other_bytes"]) == (2, 450)
     finally:
         for pid in (sibling, its_worker, stranger, its_child):
@@ -132,13 +132,13 @@ def test_ranks_of_the_same_run_are_no_other_processes(tmp_path: Path) -> None:
 def test_processes_of_a_host_that_cannot_be_told_apart() -> None:
     for processes in ([], [(2**22 + 1, 10)]):
         state = state_of(Nvml(processes))
-        state.look_at_processes()
+        state.query_processes()
         assert state.json()["other_processes"] is None
 
 
 def test_memory_that_the_driver_does_not_tell() -> None:
     state = state_of(Nvml([(os.getpid(), 10), (os.getppid(), 2**64 - 1)]))
-    state.look_at_processes()
+    state.query_processes()
     assert (state.json()["other_processes"], state.json()["other_bytes"]) == (1, None)
 
 
@@ -146,7 +146,7 @@ def test_a_library_that_does_not_answer() -> None:
     for library in (object(), Failing()):
         state = state_of(library)
         state.look()
-        state.look_at_processes()
+        state.query_processes()
         assert state.json() == {
             "clock_mhz": [],
             "highest_clock_mhz": None,
@@ -171,7 +171,7 @@ class Instances(Nvml):
 def test_an_instance_has_the_clocks_of_its_gpu_and_processes_of_its_own() -> None:
     state = GpuState(nvml.Gpu(Instances([(os.getpid(), 10)]), INSTANCE, HANDLE))
     state.look()
-    state.look_at_processes()
+    state.query_processes()
     found = state.json()
     assert (found["clock_mhz"], found["other_processes"]) == ([1501], 0)
     [why] = found["unknown"]  # type: ignore[misc]
@@ -181,7 +181,7 @@ def test_an_instance_has_the_clocks_of_its_gpu_and_processes_of_its_own() -> Non
 def test_the_reason_is_told_where_nvml_has_no_answers() -> None:
     state = GpuState(nvml.Unavailable("NVML is not on this machine"))
     state.look()
-    state.look_at_processes()
+    state.query_processes()
     found = state.json()
     assert (found["clock_mhz"], found["other_processes"]) == ([], None)
     assert found["unknown"] == [

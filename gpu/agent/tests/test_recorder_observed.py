@@ -12,7 +12,7 @@ import torch
 from agent_driver import Agent, manifest
 from recording import Recording, record
 from ridgeline_agent.patches.hooks import compiles_with
-from ridgeline_agent.record.observed.line_times import iterations_to_look_at
+from ridgeline_agent.record.observed.line_times import iterations_to_time
 from ridgeline_agent.record.switched_off import anomaly_detection, rounds
 
 ITERATIONS = {"warmup": 3, "timed": 2, "profiled": 2}
@@ -976,7 +976,7 @@ VARYING = """
     import time
     from ridgeline_agent.record.observed import line_times
     line_times._waited_ns = lambda: 0
-    line_times.are_pages = lambda ends: False
+    line_times.are_page_faults = lambda ends: False
     number = 0
     def wait():
         time.sleep(0.05 if number % 3 == 0 else 0.005)  # here
@@ -1029,7 +1029,7 @@ def test_how_many_more_iterations_are_looked_at(
     timed_ms: list[int], seconds_left: float | None, wanted: int
 ) -> None:
     timed_ns = [took * 1_000_000 for took in timed_ms]
-    assert iterations_to_look_at(timed_ns, seconds_left) == wanted
+    assert iterations_to_time(timed_ns, seconds_left) == wanted
 
 
 def test_iterations_that_do_not_vary_are_not_looked_at_again() -> None:

@@ -197,7 +197,7 @@ def unheld(user: int | None = None) -> list[str]:
     user = os.geteuid() if user is None else user
     bases = (Path.home() / ".cache/ridgeline/redirected", Path("/var/tmp"), Path("/tmp"))
     folders = [path for base in bases for path in base.glob("ridgeline-run-*")]
-    found = [str(path) for path in folders if is_of(path, user) and not is_held(path)]
+    found = [str(path) for path in folders if is_of(path, user) and not is_redirected(path)]
     table = Path("/proc/self/mountinfo").read_text()
     return found + [line for line in table.splitlines() if "ridgeline-run-" in line]
 
@@ -209,7 +209,7 @@ def is_of(folder: Path, user: int) -> bool:
         return False
 
 
-def is_held(folder: Path) -> bool:
+def is_redirected(folder: Path) -> bool:
     """Whether a process of its run lives, or it has just gone."""
     try:
         lock = os.open(folder / "lock", os.O_RDWR)
@@ -412,7 +412,7 @@ def test_nothing_is_left_after_everything_was_killed(project: Path, tmp_path: Pa
     assert folders
     assert all(folder.is_dir() for folder in folders), folders
     for folder in folders:
-        while is_held(folder):
+        while is_redirected(folder):
             time.sleep(0.05)
         os.utime(folder, (time.time() - 3600, time.time() - 3600))
     with Agent():

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from ridgeline_agent.patches.terminal_size import answer_stty
+from ridgeline_agent.patches.terminal_size import fake_terminal_size
 
 
 def test_the_size_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "popen", os.popen)
-    answer_stty()
+    fake_terminal_size()
     rows, columns = os.popen("stty size", "r").read().split()
     assert (int(rows), int(columns)) == (24, 80)
     with os.popen("echo other") as other:

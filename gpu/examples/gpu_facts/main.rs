@@ -1,6 +1,6 @@
-//! Prints what this crate asks a GPU, for `tests/gpu/run`: devices, measured ceilings beside the
-//! table's peaks, and the driver's occupancy of kernels of known shape beside the one that `analysis` computes (as JSON, one
-//! case a line).
+//! Prints this crate's facts about a GPU, for `tests/gpu/run`: its properties, measured ceilings
+//! next to the table's peaks, and the driver's occupancy of known kernels next to the one that
+//! `analysis` computes (one JSON object per line).
 //!
 //! `cargo run --release -p ridgeline-gpu --example gpu_facts [INDEX]`
 
@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let measured = ceilings::measure(index)?;
     println!("measured: {measured:#?}");
-    println!("ceilings: {}", beside_the_table(&measured.device_name, &measured.rates()));
+    println!("ceilings: {}", measured_and_table(&measured.device_name, &measured.rates()));
     for case in occupancy_driver::cases(index)? {
         let mut line = serde_json::to_value(case)?;
         if let Some(fields) = line.as_object_mut() {
@@ -37,9 +37,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The measured ceilings beside what the table of devices says of the same GPU; null where it is not in
-/// the table.
-fn beside_the_table(name: &str, measured: &Ceilings) -> Value {
+/// Returns the measured ceilings and the entry of the device table for the same GPU, which is null
+/// if it is not in the table.
+fn measured_and_table(name: &str, measured: &Ceilings) -> Value {
     let table = DeviceTable::shipped().find(name).map(|device| {
         json!({"name": device.name, "bandwidth": device.bandwidth, "tdp_w": device.tdp_w,
                "gemm": rates(&device.peaks)})
@@ -59,7 +59,8 @@ fn rates(rates: &Rates) -> Value {
     json!({"fp32": rates.fp32, "tf32": rates.tf32, "fp16": rates.fp16, "bf16": rates.bf16})
 }
 
-/// Blocks that a multiprocessor holds at once by the rules of `analysis`; nothing where it knows none.
+/// Concurrent blocks per multiprocessor, computed by `analysis`. `None` if it does not know the
+/// device.
 fn computed_blocks(case: &OccupancyCase) -> Option<u32> {
     let shared = u32::try_from(case.static_shared_bytes + case.dynamic_shared_bytes).ok()?;
     let launch = Launch {

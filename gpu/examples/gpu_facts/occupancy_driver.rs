@@ -1,5 +1,5 @@
-//! The driver's own occupancy calculator, asked about kernels of known shape, so that `tests/gpu` can
-//! compare the occupancy that `analysis` computes with it.
+//! Queries the driver's occupancy calculator about known kernels, so `tests/gpu` can compare it
+//! with the occupancy that `analysis` computes.
 
 use std::fmt::Write;
 
@@ -8,34 +8,34 @@ use cudarc::driver::{CudaContext, CudaFunction, DriverError};
 use cudarc::nvrtc::Ptx;
 use serde::Serialize;
 
-/// One answer of the driver.
+/// One result of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct OccupancyCase {
     /// Compute capability.
     pub capability: (i32, i32),
-    /// Registers of a thread, as the driver compiled the kernel.
+    /// Registers per thread, as the driver compiled the kernel.
     pub registers: i32,
-    /// Shared memory of a block that the kernel declares, in bytes.
+    /// Static shared memory per block, in bytes.
     pub static_shared_bytes: i32,
-    /// Shared memory of a block that the launch asks for, in bytes.
+    /// Dynamic shared memory per block, requested by the launch, in bytes.
     pub dynamic_shared_bytes: i32,
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: u32,
-    /// Blocks that a multiprocessor holds at once, by the driver.
+    /// Concurrent blocks per multiprocessor, according to the driver.
     pub blocks_per_multiprocessor: u32,
 }
 
 const LIVE_VALUES: [u32; 8] = [4, 16, 28, 40, 60, 90, 120, 200];
 const STATIC_SHARED_BYTES: [u32; 3] = [0, 5000, 40_000];
-/// Above 48 KiB a kernel has to be allowed it first; that is where the profiler says 0%.
+/// Above 48 KiB a kernel needs an opt-in, and the profiler reports 0%.
 const DYNAMIC_SHARED_BYTES: [i32; 7] = [0, 1024, 20_000, 49_152, 66_000, 100_000, 200_000];
 const THREADS: [u32; 10] = [32, 64, 96, 128, 192, 256, 384, 512, 768, 1024];
 
-/// Asks about kernels that use few and many registers, without and with shared memory, in small and large
-/// blocks. It takes about a second.
+/// Queries kernels with few and many registers, with and without shared memory, in small and large
+/// blocks. Takes about a second.
 ///
 /// # Errors
-/// Where the driver refuses.
+/// If the driver returns an error.
 pub(crate) fn cases(index: usize) -> Result<Vec<OccupancyCase>, DriverError> {
     let context = CudaContext::new(index)?;
     let capability = context.compute_capability()?;
@@ -44,27 +44,27 @@ pub(crate) fn cases(index: usize) -> Result<Vec<OccupancyCase>, DriverError> {
         for shared in STATIC_SHARED_BYTES {
             let source = kernel(values, shared, capability);
             let module = context.load_module(Ptx::from_src(source))?;
-            ask(&module.load_function("holder")?, capability, &mut cases)?;
+            query_cases(&module.load_function("holder")?, capability, &mut cases)?;
         }
     }
     Ok(cases)
 }
 
-fn ask(
+fn query_cases(
     kernel: &CudaFunction,
     capability: (i32, i32),
     cases: &mut Vec<OccupancyCase>,
 ) -> Result<(), DriverError> {
     let registers = kernel.num_regs()?;
     let static_shared_bytes = kernel.shared_size_bytes()?;
-    let most_threads = u32::try_from(kernel.max_threads_per_block()?).unwrap_or(0);
+    let max_threads = u32::try_from(kernel.max_threads_per_block()?).unwrap_or(0);
     for dynamic_shared_bytes in DYNAMIC_SHARED_BYTES {
         let attribute = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // More than the device has is refused, and is then no case.
+        // The driver rejects more than the device has. Skip those.
         if kernel.set_attribute(attribute, dynamic_shared_bytes).is_err() {
             continue;
         }
-        for threads in THREADS.into_iter().filter(|threads| *threads <= most_threads) {
+        for threads in THREADS.into_iter().filter(|threads| *threads <= max_threads) {
             let bytes = usize::try_from(dynamic_shared_bytes).unwrap_or(0);
             let blocks_per_multiprocessor =
                 kernel.occupancy_max_active_blocks_per_multiprocessor(threads, bytes, None)?;
@@ -81,9 +81,9 @@ fn ask(
     Ok(())
 }
 
-/// PTX of a kernel that holds `values` numbers at once: it loads all of them, waits, and stores them
-/// in the opposite order, so that the compiler cannot let go of any. The driver is asked how many
-/// registers that took.
+/// Returns the PTX of a kernel that keeps `values` numbers live at once: it loads all of them,
+/// waits, and stores them in reverse order, so the compiler cannot release any. The driver reports
+/// how many registers that takes.
 fn kernel(values: u32, shared_bytes: u32, capability: (i32, i32)) -> String {
     let (version, target) = if capability >= (7, 5) { ("6.3", "sm_75") } else { ("5.0", "sm_60") };
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! One agent process: its start, its messages, its last words and its end.
+//! One agent process: startup, messages, captured output, and shutdown.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -16,30 +16,30 @@ use super::{AgentError, AgentOptions, embedded};
 use crate::interpreter::neutral_folder;
 use crate::process::{self, ProcessTree, WhenThisDies};
 
-/// The longest line that is read. The longest honest message is a traceback's summary.
+/// The longest line that is read. The longest legitimate message is a traceback summary.
 const LINE_LIMIT: usize = 1024 * 1024;
-/// Messages that wait to be taken; while it is full, the agent waits.
-const MESSAGES_WAITING: usize = 64;
-/// Messages in a second, beyond which the agent is made to wait for the next second.
+/// Capacity of the message queue. While it is full, the agent blocks.
+const MESSAGE_QUEUE: usize = 64;
+/// Messages per second; beyond that, the agent waits for the next second.
 const MESSAGES_PER_SECOND: u32 = 2000;
-/// The same for what imports print, which may be much.
+/// Lines per second on stderr, where imports may print a lot.
 const PRINTED_LINES_PER_SECOND: u32 = 100_000;
-/// Lines that are no message, beyond which the agent is given up.
-const NOISE_LIMIT: u32 = 1000;
-/// How long the agent may take to read a message.
-const WRITE_LIMIT: Duration = Duration::from_secs(10);
-/// What is kept of the agent's own output.
-const LAST_WORDS_LINES: usize = 20;
-const LAST_WORDS_LINE_BYTES: usize = 1000;
+/// Invalid lines on stdout after which the agent is abandoned.
+const INVALID_LINE_LIMIT: u32 = 1000;
+/// Time limit for writing one message to the agent.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of the agent's own output is kept.
+const RECENT_OUTPUT_LINES: usize = 20;
+const RECENT_OUTPUT_LINE_BYTES: usize = 1000;
 
-/// A running agent. Dropping it ends the agent and everything that it started.
+/// A running agent. Dropping it kills the agent and every process that it started.
 #[derive(Debug)]
 pub(super) struct Connection {
     tree: ProcessTree,
     input: Option<ChildStdin>,
     messages: mpsc::Receiver<FromAgent>,
-    last_words: Arc<Mutex<LastWords>>,
-    /// What the agent said of itself last: a worker that it had to start again may be another.
+    recent_output: Arc<Mutex<RecentOutput>>,
+    /// From the latest `ready`. A restarted worker may report other facts.
     facts: Option<AgentFacts>,
 }
 
@@ -68,16 +68,16 @@ impl Connection {
             process::spawn(command, WhenThisDies::EndsItself).await.map_err(|source| {
                 AgentError::Spawn { interpreter: options.interpreter.clone(), source }
             })?;
-        let (sender, messages) = mpsc::channel(MESSAGES_WAITING);
-        let last_words = Arc::new(Mutex::new(LastWords::default()));
+        let (sender, messages) = mpsc::channel(MESSAGE_QUEUE);
+        let recent_output = Arc::new(Mutex::new(RecentOutput::default()));
         if let Some(output) = tree.child.stdout.take() {
-            tokio::spawn(read_messages(BufReader::new(output), sender, last_words.clone()));
+            tokio::spawn(read_messages(BufReader::new(output), sender, recent_output.clone()));
         }
         if let Some(errors) = tree.child.stderr.take() {
-            tokio::spawn(read_last_words(BufReader::new(errors), last_words.clone()));
+            tokio::spawn(read_recent_output(BufReader::new(errors), recent_output.clone()));
         }
         let input = tree.child.stdin.take();
-        let mut connection = Connection { tree, input, messages, last_words, facts: None };
+        let mut connection = Connection { tree, input, messages, recent_output, facts: None };
         let facts = connection.wait_until_ready(options.patience.startup).await?;
         Ok((connection, facts))
     }
@@ -85,9 +85,9 @@ impl Connection {
     /// Waits for the agent's next `ready`.
     pub(super) async fn wait_until_ready(
         &mut self,
-        patience: Duration,
+        time_limit: Duration,
     ) -> Result<AgentFacts, AgentError> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + time_limit;
         let reason = loop {
             match timeout_at(deadline, self.next()).await {
                 Ok(Some(FromAgent::Ready(facts))) if facts.protocol == PROTOCOL_VERSION => {
@@ -96,16 +96,16 @@ impl Connection {
                 Ok(Some(FromAgent::Ready(facts))) => {
                     break format!("it uses protocol {}, not {PROTOCOL_VERSION}", facts.protocol);
                 }
-                Ok(Some(FromAgent::Unusable { message })) => break short(message),
+                Ok(Some(FromAgent::Unusable { message })) => break truncated(message),
                 Ok(Some(_)) => {}
-                Ok(None) => break self.why_it_ended().await,
-                Err(_) => break format!("it was not ready after {} seconds", patience.as_secs()),
+                Ok(None) => break self.describe_exit().await,
+                Err(_) => break format!("it was not ready after {} seconds", time_limit.as_secs()),
             }
         };
-        Err(AgentError::NotReady { reason, output: self.last_words() })
+        Err(AgentError::NotReady { reason, output: self.recent_output() })
     }
 
-    /// The next message; `None` where the agent has ended or is given up.
+    /// Returns the next message, or `None` if the agent has exited or was abandoned.
     pub(super) async fn next(&mut self) -> Option<FromAgent> {
         let message = self.messages.recv().await;
         self.remember(message.as_ref());
@@ -118,13 +118,14 @@ impl Connection {
         }
     }
 
-    /// What the agent said of itself when it was last ready.
+    /// What the agent reported when it was last ready.
     pub(super) fn facts(&self) -> Option<&AgentFacts> {
         self.facts.as_ref()
     }
 
-    /// Throws away what came while nobody listened. False where the agent has ended.
-    pub(super) fn catch_up(&mut self) -> bool {
+    /// Drains messages that arrived while the agent was idle. Returns false if the agent has
+    /// exited.
+    pub(super) fn drain(&mut self) -> bool {
         loop {
             match self.messages.try_recv() {
                 Ok(message) => self.remember(Some(&message)),
@@ -138,20 +139,20 @@ impl Connection {
     /// Sends one message.
     ///
     /// # Errors
-    /// In a person's words: where it cannot be written as JSON (a path that is not Unicode), or the
-    /// agent does not take it.
+    /// If it cannot be serialized as JSON (a path that is not Unicode), or the agent does not read
+    /// it.
     pub(super) async fn send(&mut self, message: &ToAgent<'_>) -> Result<(), SendError> {
         let mut line = serde_json::to_vec(message).map_err(SendError::NotJson)?;
         line.push(b'\n');
-        let input = self.input.as_mut().ok_or(SendError::NotTaken)?;
-        match timeout(WRITE_LIMIT, input.write_all(&line)).await {
+        let input = self.input.as_mut().ok_or(SendError::NotAccepted)?;
+        match timeout(WRITE_TIMEOUT, input.write_all(&line)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(SendError::NotTaken),
+            Ok(Err(_)) | Err(_) => Err(SendError::NotAccepted),
         }
     }
 
-    /// How the agent ended, in a person's words. Kills it where it only stopped talking.
-    pub(super) async fn why_it_ended(&mut self) -> String {
+    /// Describes how the agent ended, for the user. Kills it if it only closed its output.
+    pub(super) async fn describe_exit(&mut self) -> String {
         match timeout(Duration::from_secs(1), self.tree.child.wait()).await {
             Ok(Ok(status)) => format!("its process exited: {status}"),
             Ok(Err(error)) => format!("its process cannot be checked: {error}"),
@@ -162,28 +163,28 @@ impl Connection {
         }
     }
 
-    /// The last lines that the agent wrote beside the protocol.
-    pub(super) fn last_words(&self) -> String {
-        self.last_words.lock().unwrap_or_else(PoisonError::into_inner).text()
+    /// The last lines that the agent printed outside the protocol.
+    pub(super) fn recent_output(&self) -> String {
+        self.recent_output.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
 
-    /// Ends processes that a run left behind and that were handed to this process.
-    pub(super) fn end_orphans(&self) {
+    /// Kills orphans of a run that were reparented to this process.
+    pub(super) fn kill_orphans(&self) {
         self.tree.kill_orphans();
     }
 
-    /// Asks the agent to end, waits for at most `patience`, then ends it.
-    pub(super) async fn close(mut self, patience: Duration) {
+    /// Asks the agent to exit, waits at most `time_limit`, then kills it.
+    pub(super) async fn close(mut self, time_limit: Duration) {
         let _ = self.send(&ToAgent::Exit).await;
         self.input = None;
-        let _ = timeout(patience, self.tree.child.wait()).await;
+        let _ = timeout(time_limit, self.tree.child.wait()).await;
     }
 }
 
-/// A text of the agent, at a length that a person reads.
-pub(super) fn short(text: String) -> String {
-    const LONGEST: usize = 4000;
-    text.chars().take(LONGEST).collect()
+/// Truncates a text from the agent to a readable length.
+pub(super) fn truncated(text: String) -> String {
+    const MAX_CHARS: usize = 4000;
+    text.chars().take(MAX_CHARS).collect()
 }
 
 /// Why a message was not sent.
@@ -192,26 +193,26 @@ pub(super) enum SendError {
     #[error("the request cannot be serialized as JSON: {0}")]
     NotJson(serde_json::Error),
     #[error("the agent no longer accepts messages")]
-    NotTaken,
+    NotAccepted,
 }
 
-/// Reads until the end of the output, or until it is clear that no agent speaks there.
+/// Reads until the end of the output, or until it is clear that this is not an agent.
 async fn read_messages(
     mut source: impl AsyncBufRead + Unpin,
     sender: mpsc::Sender<FromAgent>,
-    last_words: Arc<Mutex<LastWords>>,
+    recent_output: Arc<Mutex<RecentOutput>>,
 ) {
-    let mut noise = 0;
-    let mut pace = Pace::new(MESSAGES_PER_SECOND);
+    let mut invalid_lines = 0;
+    let mut rate_limit = RateLimit::new(MESSAGES_PER_SECOND);
     loop {
-        pace.wait().await;
+        rate_limit.wait().await;
         let message = match next_line(&mut source, LINE_LIMIT).await {
             Line::End => return,
             Line::TooLong => None,
             Line::Text(line) => {
                 let message = serde_json::from_slice(&line).ok();
                 if message.is_none() {
-                    keep(&last_words, &line);
+                    keep(&recent_output, &line);
                 }
                 message
             }
@@ -224,8 +225,8 @@ async fn read_messages(
                 }
             }
             None => {
-                noise += 1;
-                if noise > NOISE_LIMIT {
+                invalid_lines += 1;
+                if invalid_lines > INVALID_LINE_LIMIT {
                     return;
                 }
             }
@@ -233,32 +234,35 @@ async fn read_messages(
     }
 }
 
-async fn read_last_words(mut source: impl AsyncBufRead + Unpin, last_words: Arc<Mutex<LastWords>>) {
-    let mut pace = Pace::new(PRINTED_LINES_PER_SECOND);
+async fn read_recent_output(
+    mut source: impl AsyncBufRead + Unpin,
+    recent_output: Arc<Mutex<RecentOutput>>,
+) {
+    let mut rate_limit = RateLimit::new(PRINTED_LINES_PER_SECOND);
     loop {
-        pace.wait().await;
+        rate_limit.wait().await;
         match next_line(&mut source, LINE_LIMIT).await {
             Line::End => return,
             Line::TooLong => {}
-            Line::Text(line) => keep(&last_words, &line),
+            Line::Text(line) => keep(&recent_output, &line),
         }
     }
 }
 
-fn keep(last_words: &Mutex<LastWords>, line: &[u8]) {
-    last_words.lock().unwrap_or_else(PoisonError::into_inner).add(line);
+fn keep(recent_output: &Mutex<RecentOutput>, line: &[u8]) {
+    recent_output.lock().unwrap_or_else(PoisonError::into_inner).add(line);
 }
 
-/// Lets through so many lines a second and no more; the writer waits, since its pipe fills.
-struct Pace {
+/// Limits the rate of lines. The writer blocks when its pipe fills.
+struct RateLimit {
     lines_per_second: u32,
     until: Instant,
     lines: u32,
 }
 
-impl Pace {
+impl RateLimit {
     fn new(lines_per_second: u32) -> Self {
-        Pace { lines_per_second, until: Instant::now() + Duration::from_secs(1), lines: 0 }
+        RateLimit { lines_per_second, until: Instant::now() + Duration::from_secs(1), lines: 0 }
     }
 
     async fn wait(&mut self) {
@@ -267,25 +271,25 @@ impl Pace {
             return;
         }
         sleep_until(self.until).await;
-        *self = Pace::new(self.lines_per_second);
+        *self = RateLimit::new(self.lines_per_second);
     }
 }
 
 /// The last lines of an output.
 #[derive(Debug, Default)]
-struct LastWords {
+struct RecentOutput {
     lines: VecDeque<String>,
 }
 
-impl LastWords {
+impl RecentOutput {
     fn add(&mut self, line: &[u8]) {
-        let line = line.get(..LAST_WORDS_LINE_BYTES).unwrap_or(line);
+        let line = line.get(..RECENT_OUTPUT_LINE_BYTES).unwrap_or(line);
         let text = String::from_utf8_lossy(line);
         let text: String = text.trim_end().chars().filter(|c| !c.is_control()).collect();
         if text.is_empty() {
             return;
         }
-        if self.lines.len() == LAST_WORDS_LINES {
+        if self.lines.len() == RECENT_OUTPUT_LINES {
             self.lines.pop_front();
         }
         self.lines.push_back(text);

@@ -1,19 +1,18 @@
-//! Lines of bounded length from a stream that may hold anything.
+//! Reads lines of limited length from an arbitrary stream.
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 
-/// What came.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Without its end.
+    /// Without the line ending.
     Text(Vec<u8>),
-    /// Longer than the limit; it was thrown away.
+    /// Longer than the limit, and discarded.
     TooLong,
-    /// The stream is at its end, or broken.
+    /// End of the stream, or a read error.
     End,
 }
 
-/// The next line, holding at most `limit` bytes in memory. A last line without an end counts.
+/// Reads the next line with at most `limit` bytes in memory. A last line without a newline counts.
 pub(super) async fn next_line(source: &mut (impl AsyncBufRead + Unpin), limit: usize) -> Line {
     let mut line = Vec::new();
     let mut too_long = false;
@@ -47,7 +46,7 @@ mod tests {
     #[track_caller]
     fn check(input: &[u8], expected: &[Line]) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        // A small buffer, so that lines come in several pieces.
+        // A small buffer, so lines arrive in several pieces.
         let mut source = tokio::io::BufReader::with_capacity(3, input);
         for line in expected {
             assert_eq!(runtime.block_on(next_line(&mut source, 8)), *line);
@@ -59,23 +58,23 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_in_order() {
+    fn lines_are_read_in_order() {
         check(b"one\n\ntwo\n", &[text("one"), text(""), text("two"), Line::End]);
     }
 
     #[test]
-    fn a_line_of_the_limit_is_kept_and_one_byte_more_is_not() {
+    fn only_lines_up_to_the_limit_are_returned() {
         check(b"12345678\n123456789\nnext\n", &[text("12345678"), Line::TooLong, text("next")]);
     }
 
     #[test]
-    fn a_last_line_without_an_end_counts() {
+    fn a_last_line_without_a_newline_counts() {
         check(b"one\ntwo", &[text("one"), text("two"), Line::End]);
         check(b"far too long", &[Line::TooLong, Line::End]);
     }
 
     #[test]
-    fn nul_bytes_are_bytes() {
+    fn nul_bytes_are_preserved() {
         check(b"a\0b\n", &[text("a\0b"), Line::End]);
     }
 }

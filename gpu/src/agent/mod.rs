@@ -1,8 +1,8 @@
 //! The agent: a Python process with torch imported that runs the user's training loop on demand.
 //!
-//! [`Agent`] is a handle that survives the process behind it: where the process died, the next run
-//! starts another. Whatever the process does, each run has exactly one [`RunOutcome`], and when the
-//! handle is dropped, nothing that it started is left.
+//! [`Agent`] is a handle that outlives the process behind it: if the process dies, the next run
+//! starts another one. Each run has exactly one [`RunOutcome`], whatever the process does. Dropping
+//! the handle ends every process that it started.
 
 mod connection;
 mod embedded;
@@ -37,31 +37,30 @@ pub struct AgentOptions {
     pub interpreter: PathBuf,
     /// The user's cache folder for Ridgeline: the agent's files are unpacked below it.
     pub cache: PathBuf,
-    /// The configuration's variables, on top of this process's own environment. Libraries read
-    /// theirs when they are loaded, so where these change, start another agent.
+    /// Variables from the configuration, added to this process's environment. Libraries read theirs
+    /// when they are loaded, so start another agent when these change.
     pub env: BTreeMap<String, String>,
-    /// Never fork.
+    /// Never fork: use standby processes.
     pub standby: bool,
-    /// Keep a CUDA context ready for the next run; it holds memory on the device.
+    /// Keep a CUDA context ready for the next run. It occupies device memory.
     pub cuda: bool,
-    /// Serve runs that have a launcher, and those alone: nothing is imported ahead of them.
+    /// Serve only runs that have a launcher. Nothing is imported before them.
     pub launch: bool,
-    /// How long to wait for what.
     pub patience: Patience,
 }
 
-/// How long the agent may take for what, before it counts as wedged and is killed.
+/// Time limits for the agent. Beyond them it is considered stuck and is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// From the start to `ready`: importing torch.
+    /// From the start to `ready`, which includes importing torch.
     pub startup: Duration,
-    /// From `prepare` to `ready`: the project's imports. More than the two minutes after which the
-    /// agent itself gives an import up and starts its worker again.
+    /// From `prepare` to `ready`, which includes the project's imports. Longer than the two minutes
+    /// after which the agent itself gives up on an import and restarts its worker.
     pub prepare: Duration,
-    /// On top of a run's own limit, and from a cancel to the end of the run.
+    /// Added to a run's own limit; also the time from a cancellation to the end of the run.
     pub grace: Duration,
-    /// From the request to end until it is killed.
-    pub farewell: Duration,
+    /// From the request to exit until the agent is killed.
+    pub shutdown: Duration,
 }
 
 impl Default for Patience {
@@ -70,36 +69,33 @@ impl Default for Patience {
             startup: Duration::from_secs(120),
             prepare: Duration::from_secs(180),
             grace: Duration::from_secs(10),
-            farewell: Duration::from_secs(3),
+            shutdown: Duration::from_secs(3),
         }
     }
 }
 
-/// Why there is no agent.
+/// Why the agent could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Its files could not be written into the cache.
+    /// The agent's files could not be written to the cache.
     #[error("the agent could not be unpacked to {path}: {source}")]
     Unpack {
-        /// Where to.
+        /// The target path.
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
-    /// There is no such program, or it may not be run.
+    /// The program does not exist or is not executable.
     #[error("{interpreter} could not be started: {source}")]
     Spawn {
-        /// The Python.
+        /// The Python that was to run it.
         interpreter: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
-    /// It ended, or said nothing in time, before it was ready.
+    /// It exited or did not respond in time, before it was ready.
     #[error("the agent could not start ({reason}){}", with_output(.output))]
     NotReady {
-        /// What happened.
         reason: String,
-        /// The last lines that it wrote.
+        /// The last lines that it printed.
         output: String,
     },
 }
@@ -108,40 +104,41 @@ fn with_output(output: &str) -> String {
     if output.is_empty() { String::new() } else { format!(". Last output: {output}") }
 }
 
-/// A handle to the agent. See the module's page.
+/// A handle to the agent, see the [module documentation](self).
 #[derive(Debug)]
 pub struct Agent {
     shared: Arc<Shared>,
 }
 
-/// What the handle shares with the task that starts a process in the background.
+/// State shared with the task that starts a process in the background.
 #[derive(Debug)]
 struct Shared {
     options: AgentOptions,
-    /// Set when the handle is dropped: nothing is started any more.
+    /// Cancelled when the handle is dropped. Nothing is started after that.
     closing: CancellationToken,
     facts: Mutex<Option<AgentFacts>>,
     prepared: Mutex<Option<Prepare>>,
     next_run: AtomicU64,
-    /// The process, where one is running. Who holds the lock speaks with it.
+    /// The running process, if any. Only the holder of the lock talks to it.
     connection: Arc<tokio::sync::Mutex<Option<Connection>>>,
 }
 
-/// The lock on a process; `Some` while it is held after [`Agent::ready_connection`].
-type Held = OwnedMutexGuard<Option<Connection>>;
+/// The lock on a process. It contains `Some` after [`Agent::ready_connection`].
+type ConnectionGuard = OwnedMutexGuard<Option<Connection>>;
 
 impl Agent {
     /// Unpacks the agent, starts it and waits until it is ready.
     ///
     /// # Errors
-    /// Where it cannot be unpacked or started, with the last lines that it wrote.
+    /// If it cannot be unpacked or started, with the last lines that it printed.
     pub async fn start(options: AgentOptions) -> Result<Agent, AgentError> {
         let agent = Agent::deferred(options);
         agent.ready_connection().await?;
         Ok(agent)
     }
 
-    /// A handle without a process yet: the first [`Agent::prepare`] or [`Agent::run`] starts it.
+    /// Returns a handle without a process. The first [`Agent::prepare`] or [`Agent::run`] starts
+    /// one.
     pub fn deferred(options: AgentOptions) -> Agent {
         Agent {
             shared: Arc::new(Shared {
@@ -155,38 +152,38 @@ impl Agent {
         }
     }
 
-    /// What the agent said of itself when it was last ready.
+    /// What the agent reported when it was last ready.
     pub fn facts(&self) -> Option<AgentFacts> {
         lock(&self.shared.facts).clone()
     }
 
-    /// Has the agent import what the project imports. It is remembered, so that an agent that had to
-    /// be started again is prepared again. Waits for a run that goes on.
+    /// Has the agent import the project's third-party modules. The request is stored, so a
+    /// restarted agent is prepared again. Waits for a run in progress.
     ///
     /// # Errors
-    /// Where the agent could not be started, or did not become ready again. A project whose imports
-    /// end the agent is prepared without them.
+    /// If the agent could not be started, or did not become ready again. If the project's imports
+    /// end the agent, it is restarted without them and that is not an error.
     pub async fn prepare(&self, prepare: Prepare) -> Result<AgentFacts, AgentError> {
         *lock(&self.shared.prepared) = Some(prepare);
-        let mut held = self.ready_connection().await?;
-        if let Some(connection) = held.as_mut()
+        let mut guard = self.ready_connection().await?;
+        if let Some(connection) = guard.as_mut()
             && let Err(error) = self.shared.prepare(connection).await
         {
             tracing::info!(%error, "the agent exited while importing the project");
-            *held = None;
-            drop(held);
-            // The fresh process is prepared while it starts.
+            *guard = None;
+            drop(guard);
+            // The new process is prepared while it starts.
             lock(&self.shared.prepared).iter_mut().for_each(|prepare| prepare.preimport = false);
             self.ready_connection().await?;
         }
         self.facts().ok_or_else(closed)
     }
 
-    /// Runs `request` and returns its one outcome. Waits for its turn where another run goes on.
+    /// Runs `request` and returns its outcome. Waits for a run in progress.
     ///
-    /// News go to `events`; where nobody takes them they are dropped, never waited for. A request
-    /// that never began, because the agent died before, is sent once more to a fresh agent. A future that
-    /// is dropped ends the agent with the run: `cancel` is the way that keeps it.
+    /// Progress is sent to `events` and dropped if the channel is full. If the agent dies before
+    /// the run begins, the request is sent once more, to a new agent. Dropping the future ends the
+    /// run and the agent with it; `cancel` ends only the run.
     pub async fn run(
         &self,
         request: RunRequest,
@@ -196,10 +193,9 @@ impl Agent {
         self.serve(Work::Run(&request), &events, &cancel).await
     }
 
-    /// Has the program run on tensors that hold nothing, and returns the one outcome, as
-    /// [`Agent::run`] does. An estimate waits for a run that goes on: beside it, it would take a
-    /// processor from what is being timed. One that is not wanted any more is cancelled by its
-    /// token, while it waits too.
+    /// Estimates the program on fake tensors and returns the outcome, as [`Agent::run`] does. Waits
+    /// for a run in progress, because a concurrent estimate would take CPU time from what is being
+    /// timed. Its token also cancels it while it waits.
     pub async fn estimate(
         &self,
         request: EstimateRequest,
@@ -209,9 +205,9 @@ impl Agent {
         self.serve(Work::Estimate(&request), &events, &cancel).await
     }
 
-    /// Runs single operators by themselves, and returns the one outcome. `probes.json` is there
-    /// where the outcome is complete, and holds what was measured until then where it is another one
-    /// and the file is there: an operator may have crashed. It waits for a run that goes on.
+    /// Times single operators and returns the outcome. `probes.json` exists if the outcome is
+    /// complete. After other outcomes it may exist with what was measured until then, for example
+    /// if an operator crashed. Waits for a run in progress.
     pub async fn probe(
         &self,
         request: ProbeRequest,
@@ -229,26 +225,26 @@ impl Agent {
     ) -> RunOutcome {
         match self.attempt(work, events, cancel).await {
             Attempt::Ended(outcome) => *outcome,
-            Attempt::NeverBegan(_) => match self.attempt(work, events, cancel).await {
+            Attempt::NeverStarted(_) => match self.attempt(work, events, cancel).await {
                 Attempt::Ended(outcome) => *outcome,
-                Attempt::NeverBegan(reason) => RunOutcome::new(Outcome::AgentLost, reason),
+                Attempt::NeverStarted(reason) => RunOutcome::new(Outcome::AgentLost, reason),
             },
         }
     }
 
-    /// Ends the agent in good order. Dropping the handle ends it too, without the good order.
+    /// Shuts the agent down gracefully. Dropping the handle kills it.
     pub async fn stop(self) {
         self.shared.closing.cancel();
         let connection = self.shared.connection.lock().await.take();
         if let Some(connection) = connection {
-            connection.close(self.shared.options.patience.farewell).await;
+            connection.close(self.shared.options.patience.shutdown).await;
         }
     }
 
-    /// The lock on a process that is ready. The start is a task of its own, which goes on when the
-    /// caller is cancelled: otherwise a series of saves, each cancelling the one before, would kill
-    /// the starting process each time and never get one.
-    async fn ready_connection(&self) -> Result<Held, AgentError> {
+    /// Returns the lock on a process that is ready. The process starts in a separate task, which
+    /// continues when the caller is cancelled. Otherwise a series of saves, each cancelling the
+    /// previous one, would kill the starting process every time.
+    async fn ready_connection(&self) -> Result<ConnectionGuard, AgentError> {
         tokio::spawn(self.shared.clone().ensure_ready()).await.unwrap_or_else(|error| {
             Err(AgentError::NotReady { reason: error.to_string(), output: String::new() })
         })
@@ -270,8 +266,8 @@ impl Agent {
             () = cancel.cancelled() => return cancelled(),
             ready = self.ready_connection() => ready,
         };
-        let held = match ready {
-            Ok(held) => held,
+        let guard = match ready {
+            Ok(guard) => guard,
             Err(error) => {
                 return Attempt::Ended(Box::new(RunOutcome::new(
                     Outcome::AgentLost,
@@ -282,7 +278,7 @@ impl Agent {
         let id = self.shared.next_run.fetch_add(1, Ordering::Relaxed);
         let patience = self.shared.options.patience;
         let run = Run { id, work, events, cancel, patience };
-        let mut busy = Busy { held: Some(held) };
+        let mut busy = Busy { guard: Some(guard) };
         let Some(connection) = busy.connection() else {
             return Attempt::Ended(Box::new(RunOutcome::new(
                 Outcome::AgentLost,
@@ -290,7 +286,7 @@ impl Agent {
             )));
         };
         let (attempt, state) = run.drive(connection).await;
-        connection.end_orphans();
+        connection.kill_orphans();
         if let Some(facts) = connection.facts() {
             *lock(&self.shared.facts) = Some(facts.clone());
         }
@@ -301,26 +297,26 @@ impl Agent {
     }
 }
 
-/// The lock on a process that is at work. Whoever drops it before the work is over (a run that nobody
-/// waits for any more, or a process that does not answer) ends the process with everything below it.
+/// The lock on a busy process. Dropping it before the work is done (the caller's future was
+/// dropped, or the process does not respond) kills the process and its children.
 struct Busy {
-    held: Option<Held>,
+    guard: Option<ConnectionGuard>,
 }
 
 impl Busy {
     fn connection(&mut self) -> Option<&mut Connection> {
-        self.held.as_mut()?.as_mut()
+        self.guard.as_mut()?.as_mut()
     }
 
     fn finish(mut self) {
-        self.held = None;
+        self.guard = None;
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if let Some(held) = &mut self.held {
-            **held = None;
+        if let Some(guard) = &mut self.guard {
+            **guard = None;
         }
     }
 }
@@ -328,7 +324,7 @@ impl Drop for Busy {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.shared.closing.cancel();
-        // Where a start holds the lock, it sees `closing` and drops the process itself.
+        // If a start holds the lock, it notices `closing` and drops the process itself.
         if let Ok(mut connection) = self.shared.connection.try_lock() {
             *connection = None;
         }
@@ -336,14 +332,14 @@ impl Drop for Agent {
 }
 
 impl Shared {
-    async fn ensure_ready(self: Arc<Self>) -> Result<Held, AgentError> {
+    async fn ensure_ready(self: Arc<Self>) -> Result<ConnectionGuard, AgentError> {
         let work = async {
-            let mut held = self.connection.clone().lock_owned().await;
-            if !held.as_mut().is_some_and(Connection::catch_up) {
-                *held = None;
-                *held = Some(self.open_prepared().await?);
+            let mut guard = self.connection.clone().lock_owned().await;
+            if !guard.as_mut().is_some_and(Connection::drain) {
+                *guard = None;
+                *guard = Some(self.open_prepared().await?);
             }
-            Ok(held)
+            Ok(guard)
         };
         tokio::select! {
             biased;
@@ -352,7 +348,7 @@ impl Shared {
         }
     }
 
-    /// Starts a process and prepares it as the one before was.
+    /// Starts a process and prepares it like the previous one.
     async fn open_prepared(&self) -> Result<Connection, AgentError> {
         let mut connection = self.open().await?;
         if lock(&self.prepared).is_none() {
@@ -378,7 +374,7 @@ impl Shared {
     async fn prepare(&self, connection: &mut Connection) -> Result<(), AgentError> {
         let Some(prepare) = lock(&self.prepared).clone() else { return Ok(()) };
         connection.send(&ToAgent::Prepare { prepare: &prepare }).await.map_err(|error| {
-            AgentError::NotReady { reason: error.to_string(), output: connection.last_words() }
+            AgentError::NotReady { reason: error.to_string(), output: connection.recent_output() }
         })?;
         let facts = connection.wait_until_ready(self.options.patience.prepare).await?;
         *lock(&self.facts) = Some(facts);
@@ -390,7 +386,8 @@ fn closed() -> AgentError {
     AgentError::NotReady { reason: "it was stopped".to_owned(), output: String::new() }
 }
 
-/// Nothing panics while it holds one of these locks, and each value in them is whole at any time.
+/// Recovers from poisoning: nothing panics while it holds one of these locks, and their values are
+/// always consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
 //! The process that lists the operators of models for `ridgeline evaluate`: `models/list_models.py`
-//! in the user's Python, which needs torch, and `timm` for the models of that package.
+//! in the user's Python. It needs torch, and `timm` for the models of that package.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -15,43 +15,42 @@ use super::lines::{Line, next_line};
 use crate::interpreter::neutral_folder;
 use crate::process::{self, ProcessTree, WhenThisDies};
 
-/// How long torch and timm may take to be imported.
-const STARTUP: Duration = Duration::from_secs(180);
-/// What is waited for beyond the limit that the process itself keeps.
+/// Time limit for importing torch and timm.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(180);
+/// Added to the time limit that the process itself enforces.
 const GRACE: Duration = Duration::from_secs(20);
 const LINE_LIMIT: usize = 64 * 1024;
 
-/// A running lister. Dropping it ends it and everything that it started.
+/// A running lister. Dropping it kills the process and its children.
 #[derive(Debug)]
 pub struct ModelLister {
     _tree: ProcessTree,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    asked: u64,
+    last_id: u64,
 }
 
-/// What is installed where it runs.
+/// Installed versions in the lister's Python.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Versions {
-    /// Of torch.
     pub torch: String,
-    /// Of timm; `None` where it is not installed.
+    /// `None` if timm is not installed.
     pub timm: Option<String>,
 }
 
-/// Why there is no list.
+/// Why a model was not listed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
     /// The lister could not be started.
     #[error("the model lister could not be started: {0}")]
     Start(String),
-    /// It ended or does not answer any more; another has to be started.
+    /// It exited or stopped responding, and must be restarted.
     #[error("the model lister has exited")]
     Ended,
     /// This model cannot be listed.
     #[error("{0}")]
     Model(String),
-    /// This model took too long, which another time it may not.
+    /// This model took too long. A retry may succeed.
     #[error("{0}")]
     TooSlow(String),
 }
@@ -68,7 +67,7 @@ struct Answer {
 
 impl ModelLister {
     /// Unpacks the agent's files below `cache`, starts the lister in `interpreter` and waits until
-    /// it has said what is installed.
+    /// it has reported the installed versions.
     ///
     /// # Errors
     /// [`ListError::Start`].
@@ -98,8 +97,8 @@ impl ModelLister {
             return Err(start(&"it has no stdin or stdout"));
         };
         let mut lister =
-            ModelLister { _tree: tree, input, output: BufReader::new(output), asked: 0 };
-        let first = lister.line(STARTUP).await.map_err(|_| {
+            ModelLister { _tree: tree, input, output: BufReader::new(output), last_id: 0 };
+        let first = lister.line(STARTUP_TIMEOUT).await.map_err(|_| {
             start(
                 &"it exited or did not respond while importing torch; check that `import torch` \
                 works",
@@ -109,12 +108,12 @@ impl ModelLister {
         Ok((lister, versions))
     }
 
-    /// Writes the list of one model to `out`. `request` is what `models/list_models.py` takes; it
-    /// gets `limit` and `memory_bytes`.
+    /// Writes the operator list of one model to `out`. `request` is a request of
+    /// `models/list_models.py`, to which `limit` and `memory_bytes` are added.
     ///
     /// # Errors
-    /// [`ListError::Model`] where this one cannot be listed, and the next may be; after
-    /// [`ListError::Ended`] no other can.
+    /// [`ListError::Model`] if this model cannot be listed; others may still work. After
+    /// [`ListError::Ended`] this lister is unusable.
     pub async fn list(
         &mut self,
         request: &serde_json::Value,
@@ -122,12 +121,12 @@ impl ModelLister {
         limit: Duration,
         memory_bytes: u64,
     ) -> Result<(), ListError> {
-        self.asked += 1;
+        self.last_id += 1;
         let mut message = request.clone();
         let (Some(fields), Some(out)) = (message.as_object_mut(), out.to_str()) else {
             return Err(ListError::Model("it cannot be serialized as JSON".to_owned()));
         };
-        fields.insert("id".to_owned(), self.asked.into());
+        fields.insert("id".to_owned(), self.last_id.into());
         fields.insert("out".to_owned(), out.into());
         fields.insert("seconds".to_owned(), limit.as_secs().into());
         fields.insert("memory_bytes".to_owned(), memory_bytes.into());
@@ -142,7 +141,7 @@ impl ModelLister {
             .map_err(|_| ListError::Ended)?;
         let answer = self.line(limit + GRACE).await?;
         let answer: Answer = serde_json::from_slice(&answer).map_err(|_| ListError::Ended)?;
-        if answer.id != self.asked {
+        if answer.id != self.last_id {
             return Err(ListError::Ended);
         }
         match (answer.ok, answer.too_slow) {

@@ -1,4 +1,4 @@
-//! The messages of `docs/agent-protocol.md`, as they travel: one JSON object a line.
+//! The messages of `docs/agent-protocol.md`: one JSON object per line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use ridgeline_profile::side_effects::SideEffects;
 use serde::{Deserialize, Serialize};
 
-/// The version of the protocol that this crate speaks.
 pub const PROTOCOL_VERSION: u64 = 1;
 
 /// What to run.
@@ -15,45 +14,46 @@ pub const PROTOCOL_VERSION: u64 = 1;
 pub enum Entry {
     /// A script, as `python train.py` would run it.
     Script {
-        /// Absolute.
+        /// Absolute path.
         path: PathBuf,
     },
     /// A module, as `python -m pkg.train` would run it.
     Module {
-        /// Dotted.
+        /// The dotted name.
         name: String,
     },
     /// A Skyline or DeepView provider file.
     Provider {
-        /// Absolute.
+        /// Absolute path.
         path: PathBuf,
     },
 }
 
-/// How many iterations to run, by purpose.
+/// The number of iterations for each purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Iterations {
-    /// Run first and thrown away.
+    /// Run first and discarded.
     pub warmup: u32,
-    /// Timed without a profiler: the true wall time.
+    /// Timed without a profiler, for the real wall time.
     pub timed: u32,
-    /// More are timed, up to so many, while they are quick or unequal; `None`: no more.
+    /// Upper limit for additional timed iterations, which run while iterations are short or vary.
+    /// `None`: no additional ones.
     pub timed_at_most: Option<u32>,
-    /// Recorded, for the shares.
+    /// Profiled, for the shares of lines.
     pub profiled: u32,
-    /// What marks an iteration: `optimizer`, `backward` or `module`; found out where `None`.
+    /// What marks an iteration: `optimizer`, `backward` or `module`. `None` means detect it.
     pub found_by: Option<String>,
-    /// What an earlier run of the program told of it.
+    /// The grouping of signals that an earlier run of the program found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signals: Option<Signals>,
 }
 
-/// How many of the signals that mark iterations make them.
+/// How many of the signals that mark iterations (such as optimizer steps) form one iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Signals {
-    /// Before the first repetition; these count as one iteration.
+    /// Signals before the first repetition. They count as one iteration.
     pub first: u32,
-    /// In each iteration.
+    /// Signals in each iteration after that.
     pub every: u32,
 }
 
@@ -64,120 +64,118 @@ impl Default for Iterations {
     }
 }
 
-/// What a run may use at most. `crate::limits` has the defaults for this machine.
+/// Limits of a run. `crate::limits` has the defaults for this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RunLimits {
     /// Wall time, in seconds.
     pub seconds: u64,
-    /// Memory of the run's processes together, in bytes.
+    /// Total memory of the run's processes, in bytes.
     pub memory_bytes: u64,
-    /// What is kept of the program's output, in bytes.
+    /// The amount of the program's output that is kept, in bytes.
     pub log_bytes: u64,
-    /// Events in the line log.
+    /// The maximum number of events in the line log.
     pub line_events: u64,
 }
 
-/// What starts the processes of a run with many ranks (`docs/ranks.md`).
+/// The command that starts the processes of a run with several ranks (`docs/ranks.md`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Launcher {
-    /// The program and its words, without those of the training script: `torchrun`,
+    /// The launcher and its arguments, without those of the training script: `torchrun`,
     /// `--nproc-per-node`, `2`.
     pub command: Vec<String>,
-    /// The words that carry a command to another machine with which no folder is shared: `ssh`,
-    /// `host`. Empty where the launcher runs here.
+    /// The command that runs another one on a machine without a shared folder: `ssh`, `host`. Empty
+    /// if the launcher runs here.
     pub remote: Vec<String>,
-    /// The Python to start there.
+    /// The Python to start on that machine.
     pub python: String,
-    /// Folders of this machine (absolute) by what the ranks call them (absolute).
+    /// Absolute folders of this machine, and their absolute paths as the ranks see them.
     pub paths: BTreeMap<PathBuf, String>,
 }
 
-/// What becomes of what a run's program creates, changes and removes.
+/// What happens to files that a run's program creates, changes or removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SideEffectsMode {
-    /// It is on the disk.
+    /// Changes reach the disk.
     Allow,
-    /// It is thrown away at the end of the run, which reads back what it wrote.
+    /// Changes are discarded at the end of the run. Until then the run reads its own writes.
     #[default]
     Redirect,
-    /// It fails.
+    /// Writes fail.
     Deny,
 }
 
-/// What one of several versions of a program has of its own.
+/// What differs between versions of a program that are compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Version {
-    /// The folder that its recording is written into. Absolute.
+    /// The folder for its recording. Absolute.
     pub out: PathBuf,
-    /// As [`RunRequest::overlay`].
+    /// See [`RunRequest::overlay`].
     pub overlay: BTreeMap<String, String>,
-    /// As [`RunRequest::batch_size`].
+    /// See [`RunRequest::batch_size`].
     pub batch_size: Option<u64>,
 }
 
-/// One profiling run. The agent's run number is given by [`super::Agent::run`].
+/// A profiling run. [`super::Agent::run`] assigns the run number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunRequest {
-    /// The folder that the recording is written into. Absolute; it must exist.
+    /// The folder for the recording. Absolute; it must exist.
     pub out: PathBuf,
     /// The project's root. Absolute.
     pub root: PathBuf,
-    /// What to run.
     pub entry: Entry,
     /// The program's arguments, without its name.
     pub args: Vec<String>,
-    /// Variables from the configuration, on top of the user's own environment.
+    /// Variables from the configuration, added to the user's environment.
     pub env: BTreeMap<String, String>,
     /// The working directory. Absolute.
     pub cwd: PathBuf,
-    /// Files below these prefixes are the user's code.
+    /// Prefixes of the user's code.
     pub user_code: Vec<PathBuf>,
-    /// Except below these.
+    /// Exceptions below those prefixes.
     pub not_user_code: Vec<PathBuf>,
     /// Installed packages that count as the user's code.
     pub user_packages: Vec<String>,
     /// `auto`, `cpu`, `cuda` or `cuda:1`.
     pub device: String,
-    /// How many iterations.
     pub iterations: Iterations,
-    /// Recordings of earlier runs of the same program, whose timed iterations count in this one's.
+    /// Recordings of earlier runs of the same program, whose timed iterations are included in this
+    /// recording.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<PathBuf>,
-    /// The batch size to ask a provider for.
+    /// The batch size that a provider is called with.
     pub batch_size: Option<u64>,
-    /// Run with `torch.compile` off: a pass for the shares of compiled regions.
+    /// Run with `torch.compile` disabled, for the line shares of compiled regions.
     pub eager: bool,
-    /// Texts that the program finds in the places of files, by paths relative to the root. The files
-    /// are not touched.
+    /// File contents that the program sees in place of those on disk, by path relative to the root.
+    /// The files themselves are not changed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub overlay: BTreeMap<String, String>,
-    /// What starts its processes, for an agent that was started for launched runs.
+    /// The launcher. Requires an agent that was started for launched runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
-    /// Versions that run in the place of the program itself and take turns, so that what slows the
-    /// machine slows them all: each has a recording of its own, and `out` has none. Only an agent that
-    /// forks can, and only without a GPU.
+    /// Versions that run instead of the program itself. They take turns, so a slow moment of the
+    /// machine slows all of them. Each version has its own recording, and `out` has none. Requires
+    /// an agent that forks, and no GPU.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<Version>,
-    /// How many iterations a turn of theirs has.
+    /// Iterations in one turn of a version.
     #[serde(skip_serializing_if = "is_one")]
     pub turn: u32,
-    /// What becomes of what it writes.
+    /// What happens to the program's writes.
     pub side_effects: SideEffectsMode,
-    /// Folders that it may write to all the same: relative to the root, from the home folder (`~/…`)
-    /// or absolute.
+    /// Folders whose writes always reach the disk: relative to the root, starting at the home
+    /// folder (`~/…`), or absolute.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep_writes: Vec<String>,
-    /// An estimate of it may go on where the system cannot confine it. Runs are not confined.
+    /// Allow an estimate even where the system cannot sandbox it. Runs are never sandboxed.
     #[serde(skip_serializing_if = "is_false")]
     pub without_sandbox: bool,
-    /// What it may use.
     pub limits: RunLimits,
 }
 
 impl RunRequest {
-    /// The same, but with nothing on the disk afterwards: for a run that repeats another one.
+    /// Returns the same request with its writes discarded, for a run that repeats another one.
     pub fn redirected(mut self) -> RunRequest {
         if self.side_effects == SideEffectsMode::Allow {
             self.side_effects = SideEffectsMode::Redirect;
@@ -194,100 +192,98 @@ fn is_one(turn: &u32) -> bool {
     *turn == 1
 }
 
-/// The device that the tensors of an estimate say they are on.
+/// The device that the tensors of an estimate claim to be on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Claim {
     /// The program finds no GPU.
     Cpu,
-    /// The program finds one CUDA device, whether or not there is one.
+    /// The program finds one CUDA device, whether or not one exists.
     Cuda,
 }
 
-/// One estimate: the program runs on tensors that hold nothing, and `ops.json` (docs/op-list.md) is
-/// written into `run.out`.
+/// An estimate: the program runs on fake tensors, and `ops.json` (docs/op-list.md) is written to
+/// `run.out`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EstimateRequest {
-    /// What to run. Of `iterations` only `found_by` counts, and `device` and `eager` count for
-    /// nothing.
+    /// What to run. Of `iterations` only `found_by` is used; `device` and `eager` are ignored.
     #[serde(flatten)]
     pub run: RunRequest,
-    /// Where its tensors say that they are.
+    /// The device of its tensors.
     pub claim: Claim,
-    /// `batch.json` of a recording (docs/recording.md): the batches that a run took from its
-    /// loaders, which spare the loading of data. Absolute.
+    /// `batch.json` of a recording (docs/recording.md): the batches that a run took from its data
+    /// loaders. With it, no data has to be loaded. Absolute.
     pub batches: Option<PathBuf>,
-    /// Nobody waits for it: it gets what others leave of processors and disks.
+    /// Run at low CPU and I/O priority, because nobody is waiting for the result.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub low_priority: bool,
 }
 
-/// One probe: single operators run by themselves and nothing of the workspace (docs/whatif.md), and
-/// `probes.json` is written into `out`.
+/// A probe: single operators are timed without any code of the workspace (docs/whatif.md), and
+/// `probes.json` is written to `out`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProbeRequest {
-    /// The folder that the answer is written into. Absolute; it must exist.
+    /// The folder for the result. Absolute; it must exist.
     pub out: PathBuf,
-    /// The project's root, where the process works. Absolute.
+    /// The project's root, which is the working directory. Absolute.
     pub root: PathBuf,
     /// Variables from the configuration, as for a run.
     pub env: BTreeMap<String, String>,
-    /// `auto`, `cpu`, `cuda` or `cuda:1`: where the recording's iterations ran.
+    /// `auto`, `cpu`, `cuda` or `cuda:1`: the device of the recorded iterations.
     pub device: String,
-    /// The file that says what to measure. Absolute.
+    /// The file that lists what to measure. Absolute.
     pub request: PathBuf,
-    /// It may go on where the system cannot confine it.
+    /// Allow it even where the system cannot sandbox it.
     #[serde(skip_serializing_if = "is_false")]
     pub without_sandbox: bool,
-    /// What it may use. The request's own `seconds` should be a few less than those here.
+    /// The request's own `seconds` should be a few less than these.
     pub limits: RunLimits,
-    /// Nobody waits for it: it gets what others leave of processors and disks.
+    /// Run at low CPU and I/O priority, because nobody is waiting for the result.
     #[serde(skip_serializing_if = "is_false")]
     pub low_priority: bool,
 }
 
-/// What a run is doing, in the order in which the stages come.
+/// The stages of a run, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// Imports and whatever the program does before its loop.
+    /// Imports, and everything else before the training loop.
     Starting,
-    /// The one stage of an estimate after that.
+    /// The only other stage of an estimate.
     Estimating,
-    /// The one stage of a probe after that.
+    /// The only other stage of a probe.
     Probing,
-    /// Iterations that are thrown away.
+    /// Warm-up iterations, which are discarded.
     WarmUp,
-    /// Iterations that are timed without a profiler.
+    /// Iterations timed without a profiler.
     Timing,
-    /// Iterations that are recorded.
+    /// Profiled iterations.
     Profiling,
     /// The recording is being written.
     Saving,
 }
 
-/// News of a run that goes on.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEvent {
-    /// The agent has to be started first; this can take seconds.
+    /// The agent must be started first, which can take seconds.
     AgentStarting,
-    /// The run has a process.
+    /// The program's process was started.
     Started {
-        /// Of the process that runs the program.
+        /// Process ID of the program.
         pid: u32,
     },
-    /// It gets on.
+    /// The run advanced.
     Progress {
-        /// What it is doing.
         stage: Stage,
-        /// Steps of this stage that are done.
+        /// Completed steps of this stage.
         done: u64,
-        /// Steps that this stage has; 0 where unknown.
+        /// All steps of this stage; 0 if unknown.
         total: u64,
     },
 }
 
-/// What to import ahead of a run, so that the run starts at once.
+/// What to import before a run, so the run starts faster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Prepare {
     /// The project's root. Absolute.
@@ -302,76 +298,77 @@ pub struct Prepare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// A whole recording.
+    /// The recording is complete.
     Complete,
-    /// The program raised; the manifest has `failure`.
+    /// The program raised an exception; the manifest has `failure`.
     Failed,
-    /// The program ended before enough iterations; the manifest says how many there were.
+    /// The program ended before enough iterations; the manifest has their number.
     Short,
-    /// The person or a newer save stopped it.
+    /// Cancelled by the user or by a newer save.
     Cancelled,
-    /// Over the time limit.
+    /// Exceeded the time limit.
     Timeout,
-    /// Over the memory limit, or killed for memory by the kernel.
+    /// Exceeded the memory limit, or was killed by the kernel's OOM killer.
     Memory,
-    /// Ended by a signal, such as a segmentation fault.
+    /// Killed by a signal, such as a segmentation fault.
     Crashed,
-    /// Ended without a manifest.
+    /// Exited without a manifest.
     Exited,
-    /// The agent runs something else.
+    /// The agent is running something else.
     Busy,
-    /// The agent itself could not be started, died, or stopped answering.
+    /// The agent could not be started, died, or stopped responding.
     #[serde(skip)]
     AgentLost,
 }
 
 impl Outcome {
-    /// Whether the recording's folder has a manifest to read; of an estimate, `ops.json`; of a probe,
-    /// `probes.json`.
+    /// Whether the folder has a manifest to read (of an estimate, `ops.json`; of a probe,
+    /// `probes.json`).
     pub fn has_manifest(self) -> bool {
         matches!(self, Outcome::Complete | Outcome::Failed | Outcome::Short)
     }
 }
 
-/// The one end of a run.
+/// The outcome of a run, with details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOutcome {
-    /// How it ended.
     pub outcome: Outcome,
-    /// For the person, where there is more to say.
+    /// A message for the user.
     pub message: Option<String>,
-    /// The signal that ended it.
+    /// The signal that killed the process.
     pub signal: Option<i32>,
-    /// Its exit code.
+    /// The process's exit code.
     pub code: Option<i32>,
-    /// Where a crashed or timed-out program stood, outermost first: the user's frames alone.
+    /// The stack of a crashed or timed-out program, outermost frame first. Only the user's frames.
     pub frames: Vec<Frame>,
-    /// What a library did there for the innermost of them: `import transformers`, `data`, `network`.
+    /// What a library was doing, called by the innermost frame: `import transformers`, `data`,
+    /// `network`.
     pub activity: Option<String>,
-    /// The stage that it was in at the end, where it began.
+    /// The last stage, if the run began.
     pub stage: Option<Stage>,
-    /// Steps of that stage that were done.
+    /// Completed steps of that stage.
     pub done: u64,
-    /// The last lines of what it printed, without escape sequences; empty where it was measured.
+    /// The last lines of the program's output, without escape sequences. Empty after a successful
+    /// measurement.
     pub output: Vec<String>,
-    /// What it wrote that was kept from the disk; nothing where it was allowed to write.
+    /// The program's writes that were discarded. `None` if it was allowed to write.
     pub side_effects: Option<SideEffects>,
 }
 
-/// A frame of the user's program.
+/// A stack frame of the user's program.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Frame {
-    /// Relative to the root.
+    /// Path relative to the root.
     pub path: String,
-    /// Counted from 1.
+    /// Line number, starting at 1.
     pub line: u32,
-    /// Of the function.
+    /// Name of the function.
     #[serde(default)]
     pub name: String,
 }
 
 impl RunOutcome {
-    /// An end that the agent did not tell of.
+    /// An outcome that the agent did not report itself.
     pub(super) fn new(outcome: Outcome, message: impl Into<String>) -> Self {
         Self {
             outcome,
@@ -394,42 +391,42 @@ impl RunOutcome {
 pub enum Mode {
     /// A zygote that forks a child for each run.
     Fork,
-    /// A process that serves one run itself; the agent keeps the next one warm.
+    /// A process that serves one run itself. The agent keeps the next one ready.
     Standby,
 }
 
-/// What the agent said of itself when it was ready.
+/// What the agent reported when it became ready.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct AgentFacts {
     /// The protocol's version.
     pub protocol: u64,
-    /// Of Python: `3.12.1`.
+    /// Python's version: `3.12.1`.
     pub python: String,
-    /// Of torch: `2.15.0`.
+    /// Torch's version: `2.15.0`.
     pub torch: String,
     /// Whether torch sees a CUDA (or ROCm) device.
     #[serde(default)]
     pub cuda: bool,
-    /// How it runs programs.
     pub mode: Mode,
-    /// Why it does not fork, or another thing worth showing.
+    /// Why it does not fork, or another fact for the user.
     #[serde(default)]
     pub why: Option<String>,
-    /// Imports of the project that could not be made ahead, because they made the zygote unsafe.
+    /// Imports of the project that are left to each run, because they made the zygote unsafe to
+    /// fork.
     #[serde(default)]
     pub dropped_imports: Vec<DroppedImport>,
-    /// What confines estimates; nothing where it said nothing of it.
+    /// The sandbox for estimates. `None` if the agent did not report it.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,
 }
 
-/// What the system offers to confine estimates and probes with.
+/// What the system offers to sandbox estimates and probes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Sandbox {
-    /// The version of Landlock's interface; 0 where there is none.
+    /// Landlock's ABI version; 0 if not available.
     #[serde(default)]
     pub landlock: u32,
-    /// Why estimates cannot be confined; nothing where they can.
+    /// Why estimates cannot be sandboxed. `None` if they can.
     #[serde(default)]
     pub why: Option<String>,
 }
@@ -439,12 +436,12 @@ pub struct Sandbox {
 pub struct DroppedImport {
     /// The module's name.
     pub module: String,
-    /// What it did: `after importing it there are 3 threads`.
+    /// The reason: `after importing it there are 3 threads`.
     #[serde(default)]
     pub why: String,
 }
 
-/// What the server says.
+/// Messages to the agent.
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub(super) enum ToAgent<'a> {
@@ -473,7 +470,7 @@ pub(super) enum ToAgent<'a> {
     Exit,
 }
 
-/// What the agent says. Everything else that comes is noise.
+/// Messages from the agent. Anything else is ignored.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(super) enum FromAgent {
@@ -515,7 +512,7 @@ pub(super) enum FromAgent {
         #[serde(default)]
         side_effects: Option<SideEffects>,
     },
-    /// From a newer agent.
+    /// A message of a newer agent.
     #[serde(other)]
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! One run, from the request to its one outcome.
+//! A single run, from the request to its outcome.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Patience;
-use super::connection::{Connection, SendError, short};
+use super::connection::{Connection, SendError, truncated};
 use super::protocol::{
     EstimateRequest, FromAgent, Outcome, ProbeRequest, RunEvent, RunOutcome, RunRequest, ToAgent,
 };
@@ -16,8 +16,8 @@ use super::protocol::{
 pub(super) enum Attempt {
     /// With the run's outcome.
     Ended(Box<RunOutcome>),
-    /// The agent died before the run began, so that trying again does nothing twice.
-    NeverBegan(String),
+    /// The agent died before the run began, so a retry repeats nothing.
+    NeverStarted(String),
 }
 
 /// Whether the process can serve another run.
@@ -27,7 +27,7 @@ pub(super) enum State {
     Lost,
 }
 
-/// What is asked of the agent.
+/// The request to the agent.
 #[derive(Clone, Copy)]
 pub(super) enum Work<'a> {
     Run(&'a RunRequest),
@@ -53,7 +53,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// A run, an estimate or a probe, and what it needs.
+/// A run, an estimate or a probe.
 pub(super) struct Run<'a> {
     pub(super) id: u64,
     pub(super) work: Work<'a>,
@@ -63,8 +63,8 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Sends the request and listens until the run is over, one way or another. The agent watches
-    /// the limits itself; the deadline here is for an agent that does not.
+    /// Sends the request and waits for its end. The agent enforces the limits itself; the deadline
+    /// here is for an agent that does not.
     pub(super) async fn drive(&self, connection: &mut Connection) -> (Attempt, State) {
         match connection.send(&self.work.message(self.id)).await {
             Ok(()) => {}
@@ -72,13 +72,13 @@ impl Run<'_> {
                 let outcome = RunOutcome::new(Outcome::Exited, error.to_string());
                 return (Attempt::Ended(Box::new(outcome)), State::Usable);
             }
-            Err(error @ SendError::NotTaken) => {
-                return (Attempt::NeverBegan(error.to_string()), State::Lost);
+            Err(error @ SendError::NotAccepted) => {
+                return (Attempt::NeverStarted(error.to_string()), State::Lost);
             }
         }
-        let mut begun = false;
+        let mut started = false;
         let mut cancelling = false;
-        let limit = Duration::from_secs(self.work.limit_seconds()).min(LONGEST_RUN);
+        let limit = Duration::from_secs(self.work.limit_seconds()).min(MAX_TIME_LIMIT);
         let mut deadline = Instant::now() + limit + self.patience.grace;
         loop {
             let message = tokio::select! {
@@ -92,20 +92,20 @@ impl Run<'_> {
                     }
                     continue;
                 }
-                () = sleep_until(deadline) => return (self.given_up(cancelling), State::Lost),
+                () = sleep_until(deadline) => return (self.timed_out(cancelling), State::Lost),
             };
-            // A flood of messages must not keep the deadline from being seen.
+            // A flood of messages must not hide the deadline.
             if Instant::now() >= deadline {
-                return (self.given_up(cancelling), State::Lost);
+                return (self.timed_out(cancelling), State::Lost);
             }
             match message {
                 Some(FromAgent::Started { id, pid }) if id == self.id => {
-                    begun = true;
-                    self.tell(RunEvent::Started { pid });
+                    started = true;
+                    self.send_event(RunEvent::Started { pid });
                 }
                 Some(FromAgent::Progress { id, stage, done, total }) if id == self.id => {
-                    begun = true;
-                    self.tell(RunEvent::Progress { stage, done, total });
+                    started = true;
+                    self.send_event(RunEvent::Progress { stage, done, total });
                 }
                 Some(FromAgent::Finished {
                     id,
@@ -120,14 +120,14 @@ impl Run<'_> {
                     mut output,
                     mut side_effects,
                 }) if id == self.id => {
-                    frames.truncate(MOST_FRAMES);
+                    frames.truncate(MAX_FRAMES);
                     if let Some(effects) = &mut side_effects {
-                        effects.changes.truncate(MOST_CHANGES);
+                        effects.changes.truncate(MAX_CHANGES);
                     }
-                    let message = message.map(short);
-                    let activity = activity.map(short);
-                    output.truncate(MOST_OUTPUT_LINES);
-                    let output = output.into_iter().map(short).collect();
+                    let message = message.map(truncated);
+                    let activity = activity.map(truncated);
+                    output.truncate(MAX_OUTPUT_LINES);
+                    let output = output.into_iter().map(truncated).collect();
                     let outcome = RunOutcome {
                         outcome,
                         message,
@@ -143,24 +143,24 @@ impl Run<'_> {
                     return (Attempt::Ended(Box::new(outcome)), State::Usable);
                 }
                 Some(FromAgent::Unusable { message }) => {
-                    return (Attempt::NeverBegan(short(message)), State::Lost);
+                    return (Attempt::NeverStarted(truncated(message)), State::Lost);
                 }
-                // What an older run has still to say, and what has no meaning here.
+                // Messages of an earlier run, or without meaning here.
                 Some(_) => {}
                 None if cancelling => {
                     return (ended(Outcome::Cancelled, "cancelled"), State::Lost);
                 }
-                None => return (self.lost(connection, begun).await, State::Lost),
+                None => return (self.lost(connection, started).await, State::Lost),
             }
         }
     }
 
-    /// News that nobody takes in time are dropped: a slow reader must not slow the run.
-    fn tell(&self, event: RunEvent) {
+    /// Drops the event if the channel is full: a slow reader must not slow the run.
+    fn send_event(&self, event: RunEvent) {
         let _ = self.events.try_send(event);
     }
 
-    fn given_up(&self, cancelling: bool) -> Attempt {
+    fn timed_out(&self, cancelling: bool) -> Attempt {
         if cancelling {
             return ended(
                 Outcome::Cancelled,
@@ -175,27 +175,27 @@ impl Run<'_> {
         ended(Outcome::Timeout, message)
     }
 
-    async fn lost(&self, connection: &mut Connection, begun: bool) -> Attempt {
+    async fn lost(&self, connection: &mut Connection, started: bool) -> Attempt {
         let mut reason =
-            format!("lost the connection to the agent: {}", connection.why_it_ended().await);
-        let last_words = connection.last_words();
-        if !last_words.is_empty() {
-            reason = format!("{reason}. Last output: {last_words}");
+            format!("lost the connection to the agent: {}", connection.describe_exit().await);
+        let recent_output = connection.recent_output();
+        if !recent_output.is_empty() {
+            reason = format!("{reason}. Last output: {recent_output}");
         }
-        if begun { ended(Outcome::AgentLost, reason) } else { Attempt::NeverBegan(reason) }
+        if started { ended(Outcome::AgentLost, reason) } else { Attempt::NeverStarted(reason) }
     }
 }
 
-/// Frames that are passed on.
-const MOST_FRAMES: usize = 100;
-/// Lines of its output that are taken.
-const MOST_OUTPUT_LINES: usize = 60;
-/// The same of what the program wrote.
-const MOST_CHANGES: usize = 500;
+/// The maximum number of stack frames in an outcome.
+const MAX_FRAMES: usize = 100;
+/// The maximum number of output lines in an outcome.
+const MAX_OUTPUT_LINES: usize = 60;
+/// The maximum number of file changes in an outcome.
+const MAX_CHANGES: usize = 500;
 
 fn ended(outcome: Outcome, message: impl Into<String>) -> Attempt {
     Attempt::Ended(Box::new(RunOutcome::new(outcome, message)))
 }
 
-/// A limit of more than a month is none; it keeps the arithmetic of the clock from overflowing.
-const LONGEST_RUN: Duration = Duration::from_secs(31 * 24 * 3600);
+/// The maximum time limit. Keeps clock arithmetic from overflowing.
+const MAX_TIME_LIMIT: Duration = Duration::from_secs(31 * 24 * 3600);

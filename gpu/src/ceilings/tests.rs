@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_median_is_the_middle_and_the_rest_are_tenths() {
+fn statistics_are_the_median_and_deciles() {
     let samples: Vec<f64> = (0..=10).rev().map(f64::from).collect();
     let measured = Measured::of(&samples).unwrap();
     assert_eq!((measured.low, measured.median, measured.high), (1.0, 5.0, 9.0));
@@ -9,14 +9,14 @@ fn the_median_is_the_middle_and_the_rest_are_tenths() {
 }
 
 #[test]
-fn nothing_measured_is_nothing_and_absurd_samples_do_not_count() {
+fn only_finite_samples_count() {
     assert_eq!(Measured::of(&[]), None);
     assert_eq!(Measured::of(&[f64::NAN, f64::INFINITY]), None);
     assert_eq!(Measured::of(&[f64::NAN, 3.0]).unwrap().median, 3.0);
 }
 
 #[test]
-fn a_copy_leaves_the_cache_behind_and_fits_the_memory() {
+fn copies_exceed_the_cache_and_fit_into_memory() {
     assert_eq!(copy_bytes(140 << 30, 60 << 20), 960 << 20);
     assert_eq!(copy_bytes(8 << 30, 4 << 20), 256 << 20);
     assert_eq!(copy_bytes(800 << 20, 60 << 20), 100 << 20);
@@ -24,20 +24,20 @@ fn a_copy_leaves_the_cache_behind_and_fits_the_memory() {
 }
 
 #[test]
-fn a_product_fits_a_quarter_of_the_memory() {
+fn matrices_fit_into_a_quarter_of_the_memory() {
     assert_eq!(matmul_size(140 << 30, 2), 8192);
     assert_eq!(matmul_size(1 << 30, 4), 4096);
     assert_eq!(matmul_size(0, 4), 256);
 }
 
 #[test]
-fn the_kernel_is_no_newer_than_the_device() {
+fn the_kernel_targets_no_newer_architecture_than_the_device() {
     assert!(empty_kernel(9, 0).contains("sm_75"));
     assert!(empty_kernel(7, 0).contains("sm_60"));
 }
 
 #[test]
-fn random_numbers_fill_their_range_evenly() {
+fn random_numbers_are_uniform() {
     let mut random = Random::new();
     let numbers: Vec<f32> = (0..10_000).map(|_| random.next_f32()).collect();
     assert!(numbers.iter().all(|number| (-1.0..1.0).contains(number)));
@@ -47,8 +47,8 @@ fn random_numbers_fill_their_range_evenly() {
 }
 
 #[test]
-fn without_a_driver_it_says_so() {
-    // SAFETY: as above.
+fn a_missing_driver_is_reported() {
+    // SAFETY: as in `measure`.
     if unsafe { sys::is_culib_present() } {
         eprintln!("skipped: this machine has a driver");
         return;
@@ -58,7 +58,7 @@ fn without_a_driver_it_says_so() {
 }
 
 #[test]
-fn torchs_libraries_come_before_the_others() {
+fn torchs_libraries_come_first() {
     let own = [PathBuf::from("/env/nvidia/cu13/lib")];
     let path = |before: &str| library_path(&own, Some(before.into()));
     let joined = std::env::join_paths(["/env/nvidia/cu13/lib", "/usr/lib"]).unwrap();
@@ -68,7 +68,7 @@ fn torchs_libraries_come_before_the_others() {
 }
 
 #[tokio::test]
-async fn a_child_that_measures_nothing_gives_its_reason() {
+async fn a_failed_child_process_is_reported() {
     let failed = measure_in_child(Path::new("/no/such/ridgeline"), 0, &[]).await;
     assert!(matches!(failed, Err(CeilingsError::Process(_))), "{failed:?}");
 }

@@ -1,3 +1,3 @@
-"""Runs under fake tensors, which compute nothing and leave an operator list. Nothing here measures
-time, and nothing here runs on a GPU.
+"""Runs on fake tensors, which compute nothing and produce an operator list. Nothing here measures
+time or runs on a GPU.
 """

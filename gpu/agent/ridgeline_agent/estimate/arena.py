@@ -1,11 +1,11 @@
-"""Addresses for tensors that hold nothing.
+"""Addresses for tensors without data.
 
-A hollow tensor is a plain CPU tensor over memory that nobody has written to. Such memory takes no
-room: the system gives a page when it is first written, and operators on hollow tensors are not
-computed. So a program that runs on hollow tensors has true shapes, types, strides, views and
-autograd graphs, and reads zeros where it insists on reading.
+A hollow tensor is a plain CPU tensor over memory that was never written. Such memory takes no
+space, because the system allocates a page when it is first written, and operators on hollow tensors
+are not computed. So a program on hollow tensors has real shapes, types, strides, views and autograd
+graphs, and gets zeros where it insists on reading values.
 
-Addresses are never used twice, so that an address names a storage for as long as the program runs.
+Addresses are never reused, so an address identifies a storage for the lifetime of the program.
 """
 
 from __future__ import annotations
@@ -18,39 +18,40 @@ from typing import Any
 
 import torch
 
-# Small enough for the 47 bits of an address space, and more than any model takes in an iteration.
+# Small enough for a 47-bit address space, and more than any model needs in an iteration.
 _SIZES = tuple(1 << bits for bits in (44, 42, 40, 38, 36, 34))
-# What torch's CPU allocator aligns to, and the blocks that CUDA's caching allocator gives out.
+# The alignment of torch's CPU allocator, and the block size of CUDA's caching allocator.
 _ALIGNMENT = 512
 
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
 
 
 class ArenaFull(MemoryError):
-    """The addresses ran out."""
+    """The address space is exhausted."""
 
 
 class StorageRef(weakref.ref):  # type: ignore[type-arg]
-    """Tells of the end of a storage."""
+    """A weak reference that reports when a storage is freed."""
 
     __slots__ = ("address",)
     address: int
 
 
 class Arena:
-    """Two ranges of addresses: one for tensors on the CPU, one for those on the claimed device."""
+    """Two address ranges: one for tensors on the CPU, one for those on the claimed device."""
 
     def __init__(self) -> None:
         self._memory, size = _reserve()
         self.low = int(torch.frombuffer(self._memory, dtype=torch.uint8, count=1).data_ptr())
         self.high = self.low + size
         self.middle = self.low + size // 2
-        # Not 0, which would be the address of the arena's own first byte.
+        # Not 0, which would be the address of the arena's first byte.
         self._next = {False: _ALIGNMENT, True: size // 2 + _ALIGNMENT}
         self._end = {False: size // 2, True: size}
-        # Every storage that is alive, by address: its size, and what tells of its end.
+        # All live storages by address: size, and the reference that reports its end.
         self.alive: dict[int, tuple[int, StorageRef]] = {}
-        # Told of each storage's birth and end: address and bytes, negative at its end.
+        # Called when a storage is allocated or freed, with address and bytes, which are negative at
+        # its end.
         self.listener: Callable[[int, int], None] | None = None
 
     def tensor(
@@ -60,7 +61,7 @@ class Arena:
         dtype: torch.dtype,
         on_device: bool = False,
     ) -> torch.Tensor:
-        """A new hollow tensor."""
+        """Returns a new hollow tensor."""
         count = 1
         for size, step in zip(shape, stride):
             if size == 0:
@@ -86,7 +87,7 @@ class Arena:
         return self.middle <= address_of(tensor) < self.high
 
     def watch(self, tensor: torch.Tensor) -> None:
-        """Keeps account of a tensor that has memory of its own."""
+        """Starts tracking a tensor with real memory."""
         if tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
             if storage.nbytes() and storage.data_ptr() not in self.alive:
@@ -106,9 +107,9 @@ class Arena:
 
 
 def address_of(tensor: torch.Tensor) -> int:
-    """Where the tensor's data is; 0 where it has no memory of its own."""
+    """Returns the address of the tensor's data; 0 if it has no memory."""
     if type(tensor).__torch_dispatch__ is not _PLAIN:
-        # One that wraps others, or FakeTensorMode's.
+        # A wrapper subclass, or a tensor of FakeTensorMode.
         return 0
     try:
         return int(tensor.data_ptr())
@@ -117,7 +118,7 @@ def address_of(tensor: torch.Tensor) -> int:
 
 
 def _reserve() -> tuple[mmap.mmap, int]:
-    # Linux would otherwise refuse what is larger than the machine's memory.
+    # Otherwise Linux rejects sizes larger than the machine's memory.
     no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)
     for size in _SIZES:
         try:

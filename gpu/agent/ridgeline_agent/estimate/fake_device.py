@@ -1,9 +1,9 @@
-"""Fake tensors that say they are on a CUDA device, on a machine that may have none.
+"""Fake tensors that claim to be on a CUDA device, on a machine that may have none.
 
-FakeTensorMode runs most of the forward pass so. What stands in its way is answered here (and the
-backward pass in `models/fake_backward.py`):
-- Fused attention asks the driver which of its kernels the device has.
-- Autocast switches itself off where there is no device.
+FakeTensorMode can run most of the forward pass that way. This module handles the exceptions
+(`models/fake_backward.py` handles the backward pass):
+- Fused attention queries the driver for the device's kernels.
+- Autocast disables itself without a device.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 
 
 class FusedAttention(TorchFunctionMode):
-    """Chooses the kernel of `scaled_dot_product_attention` as torch does on CUDA devices from
-    Ampere on: flash attention for half precision without a mask, else the memory-efficient one
+    """Selects the kernel of `scaled_dot_product_attention` as torch does on CUDA devices since
+    Ampere: flash attention for half precision without a mask, else the memory-efficient one
     (torch/nn/attention, sdp_utils.cpp). Before Ampere, `flash` is False.
     """
 
@@ -38,8 +38,8 @@ class FusedAttention(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.nn.functional.scaled_dot_product_attention:
             query = args[0] if args else kwargs["query"]
-            # The fused kernels want batch, heads, sequence and width; torch computes others in
-            # steps.
+            # The fused kernels require batch, heads, sequence and width. Otherwise torch computes
+            # attention step by step.
             if query.dim() == 4:
                 return self._attention(*args, **kwargs)
         return func(*args, **kwargs)
@@ -69,7 +69,8 @@ class FusedAttention(TorchFunctionMode):
         half_precision = query.dtype in (torch.float16, torch.bfloat16)
         same_width = value.size(-1) == width
         if self._flash and half_precision and attn_mask is None and width <= 256 and same_width:
-            # Flash attention takes widths in eights; torch pads, and cuts afterwards.
+            # Flash attention requires multiples of eight; torch pads the width and slices the
+            # result.
             pad = -width % 8
             if pad:
                 query, key, value = (
@@ -92,8 +93,8 @@ class FusedAttention(TorchFunctionMode):
 
 @contextlib.contextmanager
 def cuda_autocast(dtype: torch.dtype) -> Iterator[None]:
-    """Autocast for CUDA tensors, also where there is no device."""
-    # Newer names of these exist, which the older versions of torch lack.
+    """Autocast for CUDA tensors, even without a device."""
+    # These functions have newer names, which older versions of torch lack.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         before = torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
@@ -115,7 +116,7 @@ def _set_autocast(enabled: bool, dtype: torch.dtype) -> None:
 
 
 def _bias(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """A boolean mask becomes numbers to be added, as torch does before it calls the kernel."""
+    """Converts a boolean mask to an additive bias, as torch does before it calls the kernel."""
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(
             mask.logical_not(), float("-inf")

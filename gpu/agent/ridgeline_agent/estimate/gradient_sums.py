@@ -1,8 +1,9 @@
-"""Sums of gradients that autograd's engine would make in place.
+"""Gradient sums that autograd's engine would compute in place.
 
-Where a tensor was used twice, the engine adds the second gradient into the first if nobody else
-holds that (`InputBuffer::accumulate` in torch/csrc/autograd/input_buffer.cpp). Under a dispatch
-mode it never does, and would seem to hold more memory than it does.
+If a tensor was used twice, the engine adds the second gradient to the first one in place, unless
+the first one is referenced elsewhere (`InputBuffer::accumulate` in
+torch/csrc/autograd/input_buffer.cpp). Under a dispatch mode it never does, and would appear to use
+more memory than it does.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ _use_count_of_storage: Any = getattr(torch._C, "_storage_Use_Count", None)
 
 
 class InPlaceSums:
-    """Tells whether nobody else holds a gradient, by its reference counts."""
+    """Detects whether only the engine references a gradient, by its reference counts."""
 
     def __init__(self) -> None:
-        # The counts of a gradient that the engine alone holds while it is added.
-        self._alone: tuple[int, int] | None = None
+        # Reference counts of a gradient that only the engine holds during the addition.
+        self._exclusive_counts: tuple[int, int] | None = None
 
     def measure(self) -> None:
-        """Learns the counts from a sum whose gradients nobody else can hold."""
+        """Measures the counts in a sum whose gradients are certainly not referenced elsewhere."""
         seen: list[tuple[int, int]] = []
 
-        class Look(TorchDispatchMode):  # type: ignore[misc]
+        class CountReferences(TorchDispatchMode):  # type: ignore[misc]
             def __torch_dispatch__(
                 self, func: Any, types: Any, args: Any = (), kwargs: Any = None
             ) -> Any:
@@ -38,20 +39,20 @@ class InPlaceSums:
             return
         twice = torch.ones(2, requires_grad=True) * 2
         loss = torch.cat([twice * 3, twice * 4]).sum()
-        with Look():
+        with CountReferences():
             loss.backward()
         if len(seen) == 1:
-            self._alone = seen[0]
+            self._exclusive_counts = seen[0]
 
     def of(self, args: tuple[Any, ...]) -> Any:
-        """The gradient that the sum goes into; None where it needs memory of its own."""
-        if self._alone is None or len(args) != 2:
+        """Returns the gradient that receives the sum, or None if the sum needs new memory."""
+        if self._exclusive_counts is None or len(args) != 2:
             return None
         old, new = args
         if not isinstance(new, torch.Tensor) or old.shape != new.shape or old.dtype != new.dtype:
             return None
-        # Into the one that came first alone, whatever the other is.
-        return old if _counts(old) == self._alone and _is_dense(old) else None
+        # Only the first gradient can receive the sum, whatever the other is.
+        return old if _counts(old) == self._exclusive_counts and _is_dense(old) else None
 
 
 def _counts(tensor: Any) -> tuple[int, int]:
@@ -60,5 +61,5 @@ def _counts(tensor: Any) -> tuple[int, int]:
 
 
 def _is_dense(tensor: Any) -> bool:
-    """Whether its elements fill its storage, each once."""
+    """Whether its elements fill its storage without overlap."""
     return bool(tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size())

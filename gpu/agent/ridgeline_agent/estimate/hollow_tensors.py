@@ -1,8 +1,8 @@
-"""Runs a program's operators without computing them: on hollow tensors (arena.py).
+"""Runs a program's operators without computing them, on hollow tensors (arena.py).
 
-Views are real views, autograd is torch's own, and each operator that would compute makes hollow
-results of the shapes that it would have had. Small tensors whose values are known are computed all
-the same: lengths, masks and indices decide what a program does next.
+Views are real views, autograd is torch's own, and each operator that would compute returns hollow
+results with the right shapes. Small tensors with known values are computed anyway: lengths, masks
+and indices control what a program does next.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from .operator_recorder import is_free, operator_name
 from .operator_results import Argument, NewTensor, OperatorResults, Unsupported, Value
 from .patches.guesses import Guesses
 
-# Elements up to which known values are computed, and with how many where nobody looks at them.
-_MOST_COMPUTED = 4096
-_MOST_COMPUTED_IN_PASSING = 1
-_MOST_ELEMENTS = 1 << 62
+# The maximum number of elements for which known values are computed; the second limit applies where
+# values are not read.
+_MAX_COMPUTED = 4096
+_MAX_COMPUTED_UNREAD = 1
+_MAX_ELEMENTS = 1 << 62
 
-# They take long even on small tensors, for the library behind them has to be set up.
+# Slow even on small tensors, because a library must be initialized.
 _HEAVY = ("conv", "mm", "addmm", "bmm", "rnn", "lstm", "gru", "linalg", "attention", "fft")
 
-# They change what a tensor is, not what it holds.
+# These change a tensor's metadata, not its contents.
 _NATIVE = frozenset(
     {
         "set_",
@@ -37,7 +38,7 @@ _NATIVE = frozenset(
         "resize_as_",
         "_resize_output_",
         "record_stream",
-        # A sparse tensor is made of others, and computes nothing yet.
+        # A sparse tensor consists of other tensors and computes nothing yet.
         "_sparse_coo_tensor_with_dims_and_tensors",
         "_sparse_coo_tensor_with_dims",
     }
@@ -46,38 +47,39 @@ _NATIVE = frozenset(
 _ADD: Any = torch.ops.aten.add.Tensor
 _PACK = "aten::_pack_padded_sequence"
 _READ = "aten::_local_scalar_dense"
-# Of these questions the answer is mostly yes: whether all numbers are finite, for one.
+# Operators whose result is usually true, for example whether all numbers are finite.
 _LIKELY = frozenset({"aten::all", "aten::isfinite", "aten::ne.Scalar", "aten::mul.Tensor"})
 
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
 
 
 class OutOfReach(BaseException):
-    """The program cannot go on after an operator that nobody knows. No `except Exception` of the
-    user's is to catch it.
+    """The program cannot continue after an unknown operator.
+
+    A BaseException, so that no `except Exception` of the user catches it.
     """
 
 
 class _NotStridedError(RuntimeError):
-    """An argument is a sparse tensor, or of another layout without strides."""
+    """An argument is sparse, or has another layout without strides."""
 
 
 class _Plan(NamedTuple):
-    """What to do with an operator, by its schema alone."""
+    """How to handle an operator, according to its schema."""
 
     name: str
     is_native: bool  # moves no data, or must change the tensor itself
-    written: tuple[int, ...] | None  # which arguments it returns, where it makes nothing new
+    written: tuple[int, ...] | None  # indices of the returned arguments, if it allocates nothing
     is_heavy: bool
     has_results: bool
-    by_value: bool  # what it returns depends on values
+    by_value: bool  # its result depends on values
 
 
 Observer = Callable[[Any, Any, Any, Any, Any], None]
 
 
 class HollowMode(TorchDispatchMode):  # type: ignore[misc]
-    """While it is entered, operators are answered and not computed."""
+    """Replaces operators with hollow results while it is entered."""
 
     def __init__(self, claim: torch.device, arena: Arena, guesses: Guesses) -> None:
         super().__init__()
@@ -87,23 +89,23 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
         self._results = OperatorResults()
         self._plans: dict[Any, _Plan] = {}
         self._known: dict[Any, _Known] = {}
-        # Storages of real tensors that an operator should have written to.
+        # Storages of real tensors with outdated contents, because a write was skipped.
         self._stale: set[int] = set()
-        # Hollow answers that are more likely true than false, by address.
+        # Addresses of hollow booleans that are probably true.
         self._likely: set[int] = set()
-        # In backward passes and optimizers' steps nobody looks at values.
-        self.in_passing = False
-        # Told of each operator that computes, with its key, and of each that is free.
+        # Set in backward passes and optimizer steps, where values are not read.
+        self.ignores_values = False
+        # Called for each operator that computes, with its key, and for each that is free.
         self.observer: Observer | None = None
         self.on_free: Callable[[], None] | None = None
-        # Whether autograd's engine itself adds now, and not an operator's formula.
+        # Whether autograd's engine itself adds now, rather than a backward formula.
         self.accumulates: Callable[[], bool] | None = None
         self._in_place = InPlaceSums()
         self.unsupported: Callable[[str, str], None] = lambda name, message: None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # torch would wrap the method below, at every operator's cost; here nothing is compiled.
+        # torch would wrap the method below, at a cost for every operator. Nothing is compiled here.
         return False
 
     def __torch_dispatch__(
@@ -124,13 +126,13 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
             return func(*args, **kwargs)
         for kind in types:
             if kind.__torch_dispatch__ is not _PLAIN:
-                # A subclass takes its operators apart; the parts come back here.
+                # A subclass decomposes its operators; the parts are dispatched here again.
                 return NotImplemented
         try:
             key = (func, *map(self._key, args), *kwargs, *map(self._key, kwargs.values()))
         except RuntimeError:
-            # What is done to a sparse tensor is done: it takes its parts, which are few. And a
-            # parameter of a lazy module has no shape yet.
+            # Operators on a sparse tensor are computed; its parts are few. A parameter of a lazy
+            # module has no shape yet.
             return func(*args, **kwargs)
         if func is _ADD and self.accumulates is not None and self.accumulates():
             sum_ = self._in_place.of(args)
@@ -142,26 +144,26 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
         if plan.written is not None:
             result = self._write(func, plan, args, kwargs)
         else:
-            result = self._make(func, plan, key, args, kwargs)
+            result = self._create(func, plan, key, args, kwargs)
         if self.observer is not None:
             self.observer(func, key, args, kwargs, result)
         return result
 
     def measure_sums(self) -> None:
-        """Gets to know sums of gradients. Call it before the mode is entered."""
+        """Calibrates in-place gradient sums. Call it before the mode is entered."""
         self._in_place.measure()
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """A hollow tensor on the CPU, for those who stand outside of the mode."""
+        """Returns a hollow CPU tensor, for callers outside of the mode."""
         with no_dispatch():
             return self._arena.tensor(shape, torch.empty(shape, device="meta").stride(), dtype)
 
     def knows(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor's values are what the program would find."""
-        return self._all_known((tensor,), _MOST_ELEMENTS)
+        """Whether the tensor has the values that the program would compute."""
+        return self._all_known((tensor,), _MAX_ELEMENTS)
 
     def _key(self, value: Any) -> Any:
-        """What of an argument decides about results."""
+        """Returns the properties of an argument that determine results."""
         kind = type(value)
         if kind is torch.Tensor or kind is torch.nn.Parameter or isinstance(value, torch.Tensor):
             if value.layout is not torch.strided:
@@ -173,14 +175,14 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
             return tuple(map(self._key, value))
         if kind is torch.Generator:
             return None
-        # 1, 1.0 and True are equal, and promote types differently.
+        # 1, 1.0 and True are equal, but promote types differently.
         return kind, value
 
     def _write(self, func: Any, plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operator that writes to its arguments and makes nothing."""
+        """Handles an operator that writes to its arguments and allocates nothing."""
         if self._may_compute(plan, args, kwargs):
             return func(*args, **kwargs)
-        self._taint(args)
+        self._mark_stale(args)
         if not plan.has_results:
             return None
         arguments = func._schema.arguments
@@ -190,18 +192,18 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
             written.append(value)
         return written[0] if len(written) == 1 else tuple(written)
 
-    def _taint(self, values: Any) -> None:
+    def _mark_stale(self, values: Any) -> None:
         for value in values:
             if isinstance(value, torch.Tensor):
                 if not self._arena.holds(value):
                     self._stale.add(_storage_address(value))
             elif isinstance(value, (list, tuple)):
-                self._taint(value)
+                self._mark_stale(value)
 
-    def _make(
+    def _create(
         self, func: Any, plan: _Plan, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """An operator that makes something new."""
+        """Handles an operator that returns a new value."""
         if plan.name == _READ:
             if self._may_compute(plan, args, kwargs):
                 return func(*args, **kwargs)
@@ -213,38 +215,38 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
         if known is None:
             if (plan.by_value or _has_mask(args)) and self._may_compute(plan, args, kwargs):
                 return self._computed(func, args, kwargs)
-            known = self._known[key] = self._learn(func, plan, args, kwargs)
+            known = self._known[key] = self._infer(func, plan, args, kwargs)
         if (
-            known.elements <= _MOST_COMPUTED
+            known.elements <= _MAX_COMPUTED
             and not known.on_device
             and self._may_compute(plan, args, kwargs)
         ):
             return self._computed(func, args, kwargs)
         result = known.result
         if type(result) is not NewTensor:
-            return self._made(result, args)
+            return self._instantiate(result, args)
         tensor = self._arena.tensor(*result)
         if result.dtype is torch.bool and plan.name in _LIKELY:
             self._likely.add(tensor.data_ptr())
         return tensor
 
     def _packed(self, x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:
-        """The batch sizes of packed sequences are read by C++, and so have to be real."""
+        """C++ reads the batch sizes of packed sequences, so they must be real."""
         sizes = self._guesses.batch_sizes(x, lengths, batch_first)
         shape = (sum(sizes), *x.shape[2:])
         packed = torch.empty(shape, dtype=x.dtype, device="meta")
         tensor = self._arena.tensor(shape, packed.stride(), x.dtype, self._arena.on_device(x))
         return tensor, torch.tensor(sizes, dtype=torch.int64)
 
-    def _made(self, result: Any, args: tuple[Any, ...]) -> Any:
+    def _instantiate(self, result: Any, args: tuple[Any, ...]) -> Any:
         if type(result) is NewTensor:
             return self._arena.tensor(*result)
         if type(result) is Argument:
-            # Not the argument itself: autograd would take its own input for a result.
+            # Not the argument itself, because autograd would treat its own input as a result.
             return torch.ops.aten.alias.default(args[result.number])
         if type(result) is Value:
             return result.value
-        return tuple(self._made(part, args) for part in result)
+        return tuple(self._instantiate(part, args) for part in result)
 
     def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
@@ -254,10 +256,10 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def _may_compute(self, plan: _Plan, args: Any, kwargs: dict[str, Any]) -> bool:
-        """Whether all values are known, and so few that it takes no time."""
+        """Whether all values are known, and few enough to compute them quickly."""
         if plan.is_heavy:
             return False
-        most = _MOST_COMPUTED_IN_PASSING if self.in_passing else _MOST_COMPUTED
+        most = _MAX_COMPUTED_UNREAD if self.ignores_values else _MAX_COMPUTED
         return self._all_known(args, most) and self._all_known(kwargs.values(), most)
 
     def _all_known(self, values: Any, most: int) -> bool:
@@ -274,10 +276,10 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
                 return False
         return True
 
-    def _learn(
+    def _infer(
         self, func: Any, plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _Known:
-        on_device = self._claims_device and self._lands_on_device(args, kwargs)
+        on_device = self._claims_device and self._is_result_on_device(args, kwargs)
         guess = self._guesses.result(plan.name, args, kwargs)
         if guess is not None:
             return _known(_placed(guess, on_device), on_device)
@@ -290,7 +292,7 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
             return _known(_placed(_like_first(func, args), on_device), on_device)
 
     def _without_masks(self, value: Any) -> Any:
-        """Indices in the place of masks: one for each dimension that a mask has."""
+        """Replaces masks by indices, one for each dimension of a mask."""
         if not isinstance(value, (list, tuple)):
             return value
         plain: list[Any] = []
@@ -303,7 +305,7 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
                 plain.append(item)
         return plain
 
-    def _lands_on_device(self, args: Any, kwargs: dict[str, Any]) -> bool:
+    def _is_result_on_device(self, args: Any, kwargs: dict[str, Any]) -> bool:
         wanted = kwargs.get("device")
         if wanted is not None:
             return bool(wanted.type != "cpu")
@@ -322,7 +324,7 @@ class HollowMode(TorchDispatchMode):  # type: ignore[misc]
 def _plan(func: Any) -> _Plan:
     schema = func._schema
     name = operator_name(func)
-    short = schema.name.partition("::")[2]
+    short_name = schema.name.partition("::")[2]
     written: tuple[int, ...] | None = None
     aliases = {
         alias: index
@@ -337,16 +339,16 @@ def _plan(func: Any) -> _Plan:
     tags = {str(tag).rpartition(".")[2] for tag in func.tags}
     return _Plan(
         name,
-        is_native=is_free(func) or "inplace_view" in tags or short in _NATIVE,
+        is_native=is_free(func) or "inplace_view" in tags or short_name in _NATIVE,
         written=written,
-        is_heavy=any(part in short for part in _HEAVY),
+        is_heavy=any(part in short_name for part in _HEAVY),
         has_results=bool(schema.returns),
         by_value=bool(tags & {"dynamic_output_shape", "data_dependent_output"}),
     )
 
 
 class _Known(NamedTuple):
-    """What an operator returns for arguments of one kind."""
+    """An operator's result for one kind of arguments."""
 
     result: Any
     elements: int
@@ -384,7 +386,7 @@ def _has_mask(args: tuple[Any, ...]) -> bool:
 
 
 def _like_first(func: Any, args: tuple[Any, ...]) -> Any:
-    """For want of anything better: each result is as the first tensor that was given."""
+    """Fallback: assumes that each result is like the first tensor argument."""
     for value in args:
         if isinstance(value, torch.Tensor):
             like = NewTensor(tuple(value.shape), value.stride(), value.dtype, False)

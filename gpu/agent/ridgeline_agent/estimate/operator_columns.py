@@ -1,4 +1,4 @@
-"""The operators of one iteration, in columns (docs/op-list.md, `signatures` and `ops`)."""
+"""The operators of an iteration, as columns (docs/op-list.md, `signatures` and `ops`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from .operator_recorder import (
-    MOST_OPERATORS,
-    MOST_SIGNATURES,
+    MAX_OPERATORS,
+    MAX_SIGNATURES,
     PLACEMENT,
     computes,
     described,
@@ -26,7 +26,7 @@ _current_node: Callable[[], Any] = getattr(
 
 
 class OperatorColumns:
-    """Collects operators, and knows which forward operator a backward one belongs to."""
+    """Collects operators, and maps backward operators to their forward operators."""
 
     def __init__(self) -> None:
         self.full = False
@@ -36,7 +36,7 @@ class OperatorColumns:
         self._phase: list[int] = []
         self._stack: list[int] = []
         self._module: list[int] = []
-        # The stack and the module of the operator that made a backward node, by its number.
+        # Stack and module of the operator that created a backward node, by sequence number.
         self._forward: dict[int, tuple[int, int]] = {}
         self._last_link = _sequence_number()
         self._last_backward = (-1, -1)
@@ -45,12 +45,12 @@ class OperatorColumns:
         return len(self._signature)
 
     def is_linked(self) -> bool:
-        """Whether no backward node was made since the last operator."""
+        """Whether no backward node was created since the last operator."""
         return _sequence_number() == self._last_link
 
     def link(self, stack: int, module: int) -> bool:
-        """Takes the backward nodes that were made for the operator that runs; whether there are
-        any. Autograd makes a node, and gives it the next number, before it runs the operator.
+        """Links new backward nodes to the running operator. Returns whether there are any. Autograd
+        creates a node with the next sequence number before it runs the operator.
         """
         number = _sequence_number()
         if number == self._last_link:
@@ -61,13 +61,14 @@ class OperatorColumns:
         return True
 
     def in_backward(self, stack: int, module: int, at_call: int) -> tuple[int, int]:
-        """Stack and module of an operator of the backward pass that was called at `at_call`."""
+        """Returns stack and module of an operator in a backward pass called at `at_call`."""
         if stack not in (at_call, -1):
             # The user's own code runs within the backward pass.
             return stack, module
         node = _current_node()
         if node is not None:
-            # What adds a gradient to its leaf has no number, and belongs to the node before it.
+            # The node that accumulates a leaf's gradient has no number, and belongs to the previous
+            # node.
             found = self._forward.get(node._sequence_nr(), self._last_backward)
             self._last_backward = found
             return found if found[0] >= 0 else (stack, module)
@@ -82,13 +83,13 @@ class OperatorColumns:
         result: Any,
         place: tuple[int, int, int],
     ) -> None:
-        """Adds an operator; `place` is its phase, stack and module."""
+        """Adds an operator. `place` is its phase, stack and module."""
         signature = self._by_key.get(key)
         if signature is None:
             signature = self._by_key[key] = self._describe(func, args, kwargs, result)
         if signature == _NO_SIGNATURE:
             return
-        if len(self._signature) >= MOST_OPERATORS or len(self._signatures) > MOST_SIGNATURES:
+        if len(self._signature) >= MAX_OPERATORS or len(self._signatures) > MAX_SIGNATURES:
             self.full = True
             return
         self._signature.append(signature)
@@ -114,16 +115,16 @@ class OperatorColumns:
         return len(self._signatures) - 1
 
     def place(self, operator: int) -> tuple[int, int, int]:
-        """Phase, stack and module; of what comes after the last operator, those of the last."""
+        """Returns phase, stack and module of an operator; after the last one, those of the last."""
         at = min(operator, len(self._signature) - 1)
         return (4, -1, -1) if at < 0 else (self._phase[at], self._stack[at], self._module[at])
 
     def stacks(self) -> set[int]:
-        """Every stack of the iteration."""
+        """Returns all stacks of the iteration."""
         return set(self._stack)
 
     def json(self) -> dict[str, Any]:
-        """`signatures` and `ops` of docs/op-list.md."""
+        """Returns `signatures` and `ops` of docs/op-list.md."""
         return {
             "signatures": self._signatures,
             "ops": {

@@ -1,4 +1,6 @@
-"""What an estimate collects of one iteration, and the file that it writes (docs/op-list.md)."""
+"""The data that an estimate collects of one iteration, and the file that it writes
+(docs/op-list.md).
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ from .peak_memory import MemoryEvents
 VERSION = 1
 NAME = "ops.json"
 
-# As it is before the program finds another (estimate/patches/no_side_effects.py).
+# The original function, before it is patched (estimate/patches/no_side_effects.py).
 _replace = os.replace
 
 
 class Iteration(NamedTuple):
-    """What is collected of one iteration."""
+    """The collected data of one iteration."""
 
     columns: OperatorColumns
     table: ModuleTable
@@ -39,8 +41,8 @@ class Iteration(NamedTuple):
         optimizers: list[torch.optim.Optimizer],
         frame: types.FrameType | None,
     ) -> dict[str, Any]:
-        """Everything about it. Call it once it is over: to read the variables of a frame may keep
-        what they hold.
+        """Returns the content of the list. Call it after the iteration, because reading a frame's
+        variables may keep their values alive.
         """
         modules = self.table.json(sources, optimizers, frame)
         return {
@@ -53,7 +55,7 @@ class Iteration(NamedTuple):
 
 
 def write(folder: str, content: dict[str, Any]) -> None:
-    """Writes the list so that it is there whole or not at all."""
+    """Writes the list atomically."""
     path = os.path.join(folder, NAME)
     with open(path + ".part", "w", encoding="utf-8", opener=private) as file:
         file.write(json.dumps(content, ensure_ascii=True, allow_nan=False))

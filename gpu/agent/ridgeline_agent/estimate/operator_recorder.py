@@ -1,5 +1,5 @@
-"""Writes down the operators that run under fake tensors: the `signatures` and the columns of
-docs/op-list.md. What ran where in the person's program is told by whoever owns the recorder.
+"""Records the operators that run on fake tensors: `signatures` and columns of docs/op-list.md. The
+owner of the recorder provides their locations in the user's program.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ BACKWARD = 2
 OPTIMIZER = 3
 OTHER = 4
 
-MOST_OPERATORS = 200_000
-MOST_SIGNATURES = 20_000
+MAX_OPERATORS = 200_000
+MAX_SIGNATURES = 20_000
 
-# A list of tensors (foreach) or numbers beyond this says nothing new about what the operator costs.
-_MOST_ITEMS = 4_096
+# Longer lists of tensors (foreach) or numbers do not change the estimated cost.
+_MAX_ITEMS = 4_096
 
-# Arguments that say where a result is to be put, not what is computed.
+# Arguments for the placement of a result, rather than its computation.
 PLACEMENT = frozenset({"device", "layout", "pin_memory", "non_blocking"})
 
-# They make no kernel, though the schema calls them no view.
+# These launch no kernel, although their schema does not mark them as views.
 _FREE = frozenset({"aten::_unsafe_view", "aten::lift_fresh", "aten::lift", "aten::is_pinned"})
 
 
 class OperatorRecorder(TorchDispatchMode):
-    """Records each operator that reaches the device while it is entered.
+    """Records each operator that would run on the device while it is entered.
 
-    It is to be entered after the fake tensors' mode, so that it sees an operator first.
-    `place` answers (stack, module) of the operator that is about to run, -1 for none.
+    Enter it after the fake tensor mode, so that it is dispatched first. `place` returns (stack,
+    module) of the operator that is about to run, -1 for none.
     """
 
     def __init__(self, place: Callable[[], tuple[int, int]] | None = None) -> None:
@@ -60,7 +60,7 @@ class OperatorRecorder(TorchDispatchMode):
             free = self._free[func] = is_free(func)
         if free:
             return func(*args, **kwargs)
-        # Before it runs: in-place operators may change the shape of what they were given.
+        # Before it runs, because in-place operators may change their arguments' shapes.
         given = [described(value) for value in args]
         named = {
             name: described(value)
@@ -74,7 +74,7 @@ class OperatorRecorder(TorchDispatchMode):
         return result
 
     def columns(self) -> dict[str, Any]:
-        """`signatures` and `ops` of docs/op-list.md."""
+        """Returns `signatures` and `ops` of docs/op-list.md."""
         return {
             "signatures": [json.loads(signature) for signature in self._signatures],
             "ops": self._columns,
@@ -90,7 +90,7 @@ class OperatorRecorder(TorchDispatchMode):
         signature["out"] = outputs
         key = json.dumps(signature, separators=(",", ":"))
         index = self._signatures.get(key, len(self._signatures))
-        if len(self) >= MOST_OPERATORS or index >= MOST_SIGNATURES:
+        if len(self) >= MAX_OPERATORS or index >= MAX_SIGNATURES:
             self.full = True
             return
         self._signatures[key] = index
@@ -102,17 +102,17 @@ class OperatorRecorder(TorchDispatchMode):
 
 
 def operator_name(func: Any) -> str:
-    """`aten::add.Tensor`; without the overload where it is the default."""
+    """Returns the name, such as `aten::add.Tensor`, without a default overload."""
     name: str = func._schema.name
     overload: str = func._overloadname
     return name if overload in ("", "default") else f"{name}.{overload}"
 
 
 def is_free(func: Any) -> bool:
-    """Whether it moves no data: views, questions about a tensor, the profiler's own marks."""
+    """Whether it moves no data: views, queries of a tensor, and profiler marks."""
     schema = func._schema
     if not schema.name.startswith("aten::"):
-        # Operators of libraries compute; these namespaces do not.
+        # Operators of libraries compute; those of these namespaces do not.
         return schema.name.split("::")[0] in ("prim", "profiler")
     if schema.name in _FREE:
         return True
@@ -124,15 +124,15 @@ def is_free(func: Any) -> bool:
 
 
 def described(value: Any) -> Any:
-    """An argument as docs/op-list.md writes it."""
+    """Returns an argument in the format of docs/op-list.md."""
     if isinstance(value, torch.Tensor):
         return described_tensor(value)
     if isinstance(value, (list, tuple)):
-        return [described(item) for item in value[:_MOST_ITEMS]]
+        return [described(item) for item in value[:_MAX_ITEMS]]
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
-        # JSON knows neither infinity nor NaN.
+        # JSON has no infinity or NaN.
         return value if value - value == 0 else str(value)
     if isinstance(value, torch.dtype):
         return type_name(value)
@@ -140,7 +140,7 @@ def described(value: Any) -> Any:
 
 
 def described_tensor(tensor: torch.Tensor) -> dict[str, Any]:
-    """Type, shape, and strides where it is not contiguous."""
+    """Returns type, shape, and strides if it is not contiguous."""
     described_as: dict[str, Any] = {"t": type_name(tensor.dtype), "s": list(tensor.shape)}
     if tensor.layout == torch.strided and not tensor.is_contiguous():
         described_as["d"] = list(tensor.stride())
@@ -148,16 +148,16 @@ def described_tensor(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def tensors_of(result: Any) -> list[Any]:
-    """The tensors of an operator's result, lists flattened."""
+    """Returns the tensors of an operator's result, with lists flattened."""
     if isinstance(result, torch.Tensor):
         return [described_tensor(result)]
     if isinstance(result, (list, tuple)):
-        return [tensor for item in result[:_MOST_ITEMS] for tensor in tensors_of(item)]
+        return [tensor for item in result[:_MAX_ITEMS] for tensor in tensors_of(item)]
     return []
 
 
 def computes(value: Any) -> bool:
-    """Whether there is an element in it to be read or written: without any, no kernel starts."""
+    """Whether it contains an element. Without any, no kernel is launched."""
     if isinstance(value, torch.Tensor):
         return bool(value.numel() > 0)
     if isinstance(value, (list, tuple)):
@@ -166,5 +166,5 @@ def computes(value: Any) -> bool:
 
 
 def type_name(dtype: torch.dtype) -> str:
-    """`float16`"""
+    """Returns the type's name, such as `float16`."""
     return str(dtype).rpartition(".")[2]

@@ -1,7 +1,7 @@
-"""What an operator returns, without running it: shapes, strides and types.
+"""Infers an operator's result without running it: shapes, strides and types.
 
-torch's own meta kernels tell. Where an operator has none, FakeTensorMode does, which knows
-decompositions and more operators, and is ten times slower. What was once learned is kept.
+Uses torch's meta kernels. If an operator has none, FakeTensorMode is used, which has decompositions
+and more operators, and is ten times slower. Callers cache results.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from typing import Any, NamedTuple
 
 import torch
 
-# cuDNN and oneDNN give channels last where either the input or the weight is (`ConvUtils.h`:
-# `cudnn_conv_suggest_memory_format`, `mkldnn_conv_use_channels_last`). A meta kernel cannot know.
+# cuDNN and oneDNN return channels last if either the input or the weight has it (`ConvUtils.h`:
+# `cudnn_conv_suggest_memory_format`, `mkldnn_conv_use_channels_last`). Meta kernels cannot know
+# that.
 _CONVOLUTIONS = {"aten::convolution": slice(0, 2), "aten::convolution_backward": slice(1, 3)}
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 class Unsupported(Exception):
-    """Nobody knows what the operator returns."""
+    """The operator's result cannot be inferred."""
 
 
 class NewTensor(NamedTuple):
-    """A result that is a tensor of its own."""
+    """A result that is a new tensor."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -36,33 +37,33 @@ class Argument(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A result that is no tensor."""
+    """A result that is not a tensor."""
 
     value: Any
 
 
 class OperatorResults:
-    """Learns results."""
+    """Infers results."""
 
     def __init__(self) -> None:
         self._fake_mode: Any = None
 
     def of(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], on_device: bool) -> Any:
-        """NewTensor, Argument or Value, nested as the operator nests them.
+        """Returns NewTensor, Argument or Value, nested like the operator's result.
 
-        Raises Unsupported, and what the operator itself raises for arguments that do not fit.
+        Raises Unsupported, and the operator's own exception for invalid arguments.
         """
         try:
             result = _run(func, args, kwargs, torch.device("meta"), on_device)
         except (NotImplementedError, RuntimeError):
-            # The meta device may lack the operator. Shapes that do not fit are found again.
+            # The meta device may lack the operator. Invalid shapes fail again below.
             pass
         else:
             which = _CONVOLUTIONS.get(func._schema.name)
             return result if which is None else _in_layout_of(args[which], result)
         if func.namespace == "c10d":
-            # Older versions of torch (2.8 for one) have none of them for that device. The process
-            # group of an estimate touches no tensor, so real ones cost nothing.
+            # Older versions of torch (such as 2.8) have none of them for the meta device. An
+            # estimate's process group touches no tensor, so real tensors cost nothing.
             return _run(func, args, kwargs, torch.device("cpu"), on_device)
         fake = self._fake_tensors()
         unknown = (
@@ -73,7 +74,8 @@ class OperatorResults:
         )
         try:
             with self._fake_mode:
-                # On no other device: FakeTensorMode may run an operator on zeros where it is told.
+                # Only on the CPU, because FakeTensorMode may run an operator on zeros on other
+                # devices.
                 return _run(func, args, kwargs, torch.device("cpu"), on_device)
         except unknown as error:
             raise Unsupported(str(error).split("\n")[0]) from None
@@ -88,7 +90,7 @@ class OperatorResults:
 
 
 def _in_layout_of(given: tuple[Any, ...], result: Any) -> Any:
-    """The result of a convolution with channels last, where an image or a weight has them so."""
+    """Applies channels last to a convolution's result if its image or weight has it."""
     if not any(map(_has_channels_last, given)):
         return result
     if type(result) is NewTensor:
@@ -141,7 +143,7 @@ def _run(
 
 
 def _place_on(named: dict[str, Any], device: torch.device) -> None:
-    """Where a result is to be put decides nothing else; a generator belongs to a device."""
+    """Placement arguments decide nothing else, and a generator belongs to a device."""
     if named.get("device") is not None:
         named["device"] = device
     if named.get("pin_memory"):

@@ -6,13 +6,14 @@ import types
 
 from ..program.sources import Sources
 
-# Frames that are looked at. A recursion of a thousand frames would make each operator slow.
-_DEEPEST = 400
-_MOST_NODES = 100_000
+# The maximum number of frames per stack. A recursion of a thousand frames would make each operator
+# slow.
+_MAX_DEPTH = 400
+_MAX_NODES = 100_000
 
 
 class OperatorStacks:
-    """Gives the stacks numbers."""
+    """Numbers the stacks."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -20,24 +21,24 @@ class OperatorStacks:
         self._nodes: list[tuple[int, int, int, str]] = []
         self._codes: list[int] = []
         self._index: dict[tuple[int, int, int, str], int] = {}
-        # By where each frame stood: a lookup costs less than asking a frame for its line.
+        # By each frame's position, because a lookup is cheaper than querying a frame for its line.
         self._known: dict[tuple[int, ...], int] = {}
         self._is_user: dict[int, bool] = {}
-        self._kept: list[types.CodeType] = []
+        self._keep_alive: list[types.CodeType] = []
 
     def at(self, frame: types.FrameType | None) -> int:
-        """The stack from this frame outwards; -1 where none of it is the user's."""
+        """Returns the stack from this frame outwards; -1 if it has no user code."""
         is_user = self._is_user
         place: list[int] = []
         frames: list[types.FrameType] = []
         depth = 0
-        while frame is not None and depth < _DEEPEST:
+        while frame is not None and depth < _MAX_DEPTH:
             code = frame.f_code
             identity = id(code)
             user = is_user.get(identity)
             if user is None:
                 user = is_user[identity] = self._sources.code(code) is not None
-                self._kept.append(code)
+                self._keep_alive.append(code)
             if user:
                 place += (identity, frame.f_lasti)
                 frames.append(frame)
@@ -50,11 +51,11 @@ class OperatorStacks:
         return found
 
     def place(self, node: int) -> tuple[int, int] | None:
-        """File and line of the innermost frame."""
+        """Returns file and line of the innermost frame."""
         return None if node < 0 else self._nodes[node][1:3]
 
     def lines(self, nodes: set[int]) -> dict[int, set[int]]:
-        """The lines of these stacks, by index of their code."""
+        """Returns the lines of these stacks, by code index."""
         lines: dict[int, set[int]] = {}
         seen: set[int] = set()
         for node in nodes:
@@ -65,7 +66,7 @@ class OperatorStacks:
         return lines
 
     def json(self) -> list[list[object]]:
-        """`stacks` of docs/op-list.md."""
+        """Returns `stacks` of docs/op-list.md."""
         return [list(node) for node in self._nodes]
 
     def _add(self, frames: list[types.FrameType]) -> int:
@@ -80,7 +81,7 @@ class OperatorStacks:
             entry = (node, file, frame.f_lineno or 0, name)
             found = self._index.get(entry)
             if found is None:
-                if len(self._nodes) >= _MOST_NODES:
+                if len(self._nodes) >= _MAX_NODES:
                     return node
                 found = self._index[entry] = len(self._nodes)
                 self._nodes.append(entry)

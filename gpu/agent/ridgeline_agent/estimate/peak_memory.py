@@ -1,4 +1,4 @@
-"""How much memory is held at most in an iteration, and by what (docs/op-list.md, `memory`)."""
+"""Peak memory of an iteration, and what holds it (docs/op-list.md, `memory`)."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from typing import Any
 from ..patches.hooks import BACKWARD, DATA, OPTIMIZER
 from ..program.memory import MemoryWatch
 
-# CUDA's caching allocator gives out multiples of this (`kMinBlockSize`).
+# Block sizes of CUDA's caching allocator are multiples of this (`kMinBlockSize`).
 _CUDA_BLOCK = 512
 
-# Stands for the address of what an operator holds in passing.
-_NOWHERE = -1
+# The address of an operator's transient memory.
+_TRANSIENT_ADDRESS = -1
 
-# What is known of an operator: phase, stack and module.
+# Phase, stack and module of an operator.
 Place = tuple[int, int, int]
 
 
 class MemoryEvents:
-    """What is taken and given back during one iteration, on top of what was there before."""
+    """Allocations and frees during one iteration, and the memory that existed before it."""
 
-    def __init__(self, counts: Callable[[int], bool], on_cuda: bool) -> None:
-        self._counts = counts
+    def __init__(self, is_counted: Callable[[int], bool], on_cuda: bool) -> None:
+        self._is_counted = is_counted
         self._round = _CUDA_BLOCK if on_cuda else 1
         self._baseline: dict[int, dict[str, Any]] = {}
-        # Address, bytes (negative where they are given back), and the operator that was next.
+        # Address, bytes (negative for a free), and the next operator.
         self._events: list[tuple[int, int, int]] = []
 
     def begin(self, watch: MemoryWatch, alive: dict[int, tuple[int, Any]]) -> None:
-        """The iteration begins. What is alive and named by nobody is held by a graph or a list."""
+        """Begins the iteration. Unnamed live memory belongs to a graph or a list."""
         for entry in watch.baseline:
             self._baseline[entry["ptr"]] = entry
-        # A copy: a collection of garbage ends storages meanwhile.
+        # A copy, because a garbage collection may free storages meanwhile.
         for address, (size, _) in alive.copy().items():
-            if self._counts(address) and address not in self._baseline:
+            if self._is_counted(address) and address not in self._baseline:
                 self._baseline[address] = {"bytes": size, "kind": "other", "module": None}
 
     def add(self, address: int, size: int, operator: int) -> None:
-        """A storage was made or has ended."""
-        if self._counts(address):
+        """A storage was allocated or freed."""
+        if self._is_counted(address):
             self._events.append((address, size, operator))
 
-    def in_passing(self, size: int, operator: int) -> None:
-        """An operator holds so many bytes until it ends."""
+    def transient(self, size: int, operator: int) -> None:
+        """An operator uses this many bytes until it ends."""
         if size > 0:
-            self._events.append((_NOWHERE, size, operator))
-            self._events.append((_NOWHERE, -size, operator))
+            self._events.append((_TRANSIENT_ADDRESS, size, operator))
+            self._events.append((_TRANSIENT_ADDRESS, -size, operator))
 
     def json(self, watch: MemoryWatch, places: Callable[[int], Place]) -> dict[str, Any]:
-        """`memory` of docs/op-list.md."""
+        """Returns `memory` of docs/op-list.md."""
         alive = {
             address: (self._rounded(entry["bytes"]), -1)
             for address, entry in self._baseline.items()
@@ -70,7 +70,7 @@ class MemoryEvents:
                     peak, peak_operator, peak_event = now, operator, index
             elif address in alive:
                 now -= alive.pop(address)[0]
-        # Replayed once more up to the peak: to copy at every new height would take the square.
+        # Replayed up to the peak, because copying at every new maximum would take quadratic time.
         if peak_event >= 0:
             at_peak = self._alive_after(peak_event)
         freed_in = self._freed_in(places)
@@ -101,7 +101,7 @@ class MemoryEvents:
         return alive
 
     def _freed_in(self, places: Callable[[int], Place]) -> dict[int, int]:
-        """The phase in which each storage was given back."""
+        """Returns the phase in which each storage was freed."""
         return {
             address: places(operator)[0] for address, size, operator in self._events if size < 0
         }
@@ -114,13 +114,13 @@ class MemoryEvents:
         places: Callable[[int], Place],
         freed_in: dict[int, int],
     ) -> tuple[str, int, int]:
-        """Kind, stack and module."""
+        """Returns kind, stack and module of a storage."""
         entry = self._baseline.get(address)
         if operator < 0 and entry is not None:
             module = entry["module"]
             return entry["kind"], -1, -1 if module is None else module
         phase, stack, module = places(operator)
-        if address == _NOWHERE:
+        if address == _TRANSIENT_ADDRESS:
             return "temporary", stack, module
         freed = freed_in.get(address)
         if address in watch.gradients:

@@ -1,4 +1,4 @@
-"""One estimate, in the process of the user's program: it runs on hollow tensors, which takes
+"""An estimate in the process of the user's program: it runs on hollow tensors, which takes
 milliseconds and computes nothing.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-# The meta kernels that are written in Python; the zygote has them imported before it forks.
+# Meta kernels written in Python. The zygote imports them before it forks.
 import torch._meta_registrations
 import torch._subclasses.fake_tensor
 
@@ -21,21 +21,21 @@ from .estimator import Estimator
 from .patches import claimed_cuda, no_side_effects, unknown_values
 from .patches.hollow_loaders import HollowLoaders
 
-# What is left of the time limit to write the list in, before the supervisor ends the process.
+# The part of the time limit reserved for writing the list, before the supervisor ends the process.
 _SECONDS_TO_WRITE = 1.0
 
 
 def estimator_of(spec: RunSpec, host: Host, confined: bool) -> Estimator:
-    """Makes this process one in which the program only seems to run, and what watches it there.
-    `confined`: the kernel keeps it from having effects (sandbox/confinement.py).
+    """Prepares this process so that the program's operators and effects are only simulated, and
+    returns the estimator. `confined`: the kernel prevents effects (sandbox/confinement.py).
     """
-    # Operators on small tensors are computed, and threads would only wait for each other.
+    # Operators on small tensors are computed, and more threads would only wait for each other.
     torch.set_num_threads(1)
-    # Compiled functions run as they are written: nothing would be gained by compiling them here.
+    # Compiled functions run eagerly, because compiling them has no benefit here.
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
     torch._dynamo.config.disable = True
     unknown_values.install()
-    # Whether a distribution's parameters make sense cannot be seen in values that nobody knows.
+    # The validity of a distribution's parameters cannot be checked without values.
     torch.distributions.Distribution.set_default_validate_args(False)
     overlay = Overlay(spec.root, spec.overlay)
     estimator = Estimator(spec, host, overlay)
@@ -48,14 +48,14 @@ def estimator_of(spec: RunSpec, host: Host, confined: bool) -> Estimator:
     overlay.install()
     no_side_effects.install(spec.out, confined)
     _watch_time(spec, estimator)
-    # Never left: the process ends with the program.
+    # Never exited: the process ends with the program.
     estimator.mode.__enter__()
     return estimator
 
 
 def _watch_time(spec: RunSpec, estimator: Estimator) -> None:
-    """Writes what ran when the time is nearly over: a loop that an edit made endless still has
-    operators. One that runs none, and holds Python up in C, is ended by the supervisor.
+    """Writes what ran when the time limit is almost reached: a loop that an edit made endless still
+    has operators. The supervisor ends a program that runs none and blocks Python in C.
     """
     seconds = spec.limits.seconds
     if seconds is None or not hasattr(signal, "setitimer"):

@@ -1,9 +1,9 @@
-"""Memory that operators take for themselves on a CPU, and that no shape tells.
+"""Memory that CPU operators allocate internally, which no shape shows.
 
-oneDNN computes in layouts of its own: a convolution copies its input and its weight into blocks,
-writes its result in blocks, and copies that back (mkldnn/Conv.cpp in torch). What is held at once
-was read from the allocations of torch 2.15 on x86. Workspaces of cuDNN and cuBLAS depend on what
-those choose on the device, and are left out.
+oneDNN computes in its own layouts: a convolution copies its input and weight into blocks, writes
+its result in blocks, and copies it back (mkldnn/Conv.cpp in torch). The simultaneous sizes were
+read from the allocations of torch 2.15 on x86. Workspaces of cuDNN and cuBLAS depend on the
+algorithms that they choose on the device, and are not included.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import torch
 
 from .operator_results import NewTensor
 
-# oneDNN reads an image of up to four channels as it is.
-_CHANNELS_THAT_ARE_BLOCKED = 4
+# oneDNN reads an image with up to four channels without blocking.
+_MIN_BLOCKED_CHANNELS = 4
 _FLOAT = 4
 
 
-def in_passing(name: str, args: tuple[Any, ...]) -> int:
-    """Bytes that an operator on the CPU holds at most while it runs, its results among them; 0
-    where that is no more than the results.
+def transient_bytes(name: str, args: tuple[Any, ...]) -> int:
+    """Returns the peak bytes of an operator on the CPU while it runs, including its results; 0 if
+    that is no more than the results.
     """
-    count = _IN_PASSING.get(name)
+    count = _TRANSIENT_BYTES.get(name)
     if count is None or not torch.backends.mkldnn.is_available():
         return 0
     return count(*args)
@@ -64,7 +64,7 @@ def _lstm_backward(x: Any, *weights_and_rest: Any) -> int:
     return _FLOAT * (3 * weights + gates + 2 * int(x.numel()))
 
 
-_IN_PASSING: dict[str, Callable[..., int]] = {
+_TRANSIENT_BYTES: dict[str, Callable[..., int]] = {
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
     "aten::mkldnn_rnn_layer": _lstm,
@@ -73,7 +73,7 @@ _IN_PASSING: dict[str, Callable[..., int]] = {
 
 
 def with_workspace(name: str, args: tuple[Any, ...], result: Any) -> Any:
-    """The result of an operator whose meta kernel leaves its workspace out."""
+    """Adds the workspace to a result whose meta kernel leaves it out."""
     if name == "aten::mkldnn_rnn_layer" and len(result) == 4:
         size = lstm_workspace(args[0], args[2])
         workspace = NewTensor((size,), (1,), torch.uint8, False)
@@ -82,20 +82,20 @@ def with_workspace(name: str, args: tuple[Any, ...], result: Any) -> Any:
 
 
 def lstm_workspace(x: Any, hidden_weight: Any) -> int:
-    """Bytes that one layer of an LSTM keeps for its backward pass: states of the wider of input
-    and hidden layer, and gates. Fitted to what oneDNN asked for over 30 shapes, within 2%.
+    """Returns the bytes that an LSTM layer stores for its backward pass: states of the wider of
+    input and hidden layer, and gates. Fitted to oneDNN's requests for over 30 shapes, within 2%.
     """
     length, batch, width = x.shape
     hidden = hidden_weight.shape[1]
     states = 6 * max(width, hidden) + 4 * hidden
-    # oneDNN lengthens rows whose ends would fall on the same line of the cache.
-    lengthened = 128 if hidden % 256 == 0 else 16 if hidden % 64 == 0 else 0
-    steps = length * (5 * hidden + lengthened)
+    # oneDNN pads rows whose ends would map to the same cache line.
+    padding_bytes = 128 if hidden % 256 == 0 else 16 if hidden % 64 == 0 else 0
+    steps = length * (5 * hidden + padding_bytes)
     return int(_FLOAT * batch * ((length + 1) * states + steps))
 
 
 def _blocked(x: Any) -> int:
-    return int(x.numel()) if x.shape[1] >= _CHANNELS_THAT_ARE_BLOCKED else 0
+    return int(x.numel()) if x.shape[1] >= _MIN_BLOCKED_CHANNELS else 0
 
 
 def _is_channels_last(x: Any) -> bool:

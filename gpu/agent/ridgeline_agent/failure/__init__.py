@@ -1,3 +1,3 @@
-"""Why a run ended: exceptions, crashes, memory that ran out, and the last lines of the output.
-Which process watches for the end is in `process` and `launch`.
+"""Why a run ended: exceptions, crashes, out of memory, and the last lines of output. `process` and
+`launch` watch for the end.
 """

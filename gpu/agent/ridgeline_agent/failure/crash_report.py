@@ -1,7 +1,7 @@
-"""Where the program stood when a signal ended it, or when its time was over.
+"""The program's stack at a crash or timeout.
 
-Python's faulthandler writes the stack from inside the signal handler; no Python code could run
-there.
+Python's faulthandler writes the stack from inside the signal handler, where no Python code could
+run.
 """
 
 from __future__ import annotations
@@ -20,64 +20,64 @@ from ..protocol.channel import take_descriptor
 from ..protocol.spec import RunSpec
 
 _FILE_NAME = "stack.txt"
-_LARGEST = 2**20
-_LONGEST_ANSWER_SECONDS = 0.3
-# The last but two of the real-time signals: nobody has been seen to use it.
+_MAX_BYTES = 2**20
+_MAX_WAIT_SECONDS = 0.3
+# The third last real-time signal, which no known library uses.
 _PLACE_SIGNAL: int | None = signal.SIGRTMAX - 2 if sys.platform.startswith("linux") else None
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
 def install(out: str) -> int | None:
-    """From here on, a crash of this process leaves its stack in the folder of the run. The
-    descriptor that it is written to.
+    """From now on, a crash of this process writes its stack to the run's folder. Returns the file
+    descriptor.
     """
     try:
         small = os.open(os.path.join(out, _FILE_NAME), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         descriptor = take_descriptor(small)
         os.close(small)
     except OSError:
-        return None  # A full disk: then a crash is told without its place.
+        return None  # The disk is full: the crash is reported without its location.
     faulthandler.enable(descriptor, all_threads=False)
     if _PLACE_SIGNAL is not None:
         faulthandler.register(_PLACE_SIGNAL, descriptor, all_threads=False)
     return descriptor
 
 
-def ask_for_place(process: int | None, out: str) -> None:
-    """Has a running process write its stack, and waits a moment for it."""
+def request_stack(process: int | None, out: str) -> None:
+    """Makes a running process write its stack, and waits a moment for it."""
     if process is None or _PLACE_SIGNAL is None:
         return
     path = os.path.join(out, _FILE_NAME)
     with contextlib.suppress(OSError):
         os.kill(process, _PLACE_SIGNAL)
-        end = time.monotonic() + _LONGEST_ANSWER_SECONDS
+        end = time.monotonic() + _MAX_WAIT_SECONDS
         while os.path.getsize(path) == 0 and time.monotonic() < end:
             time.sleep(0.01)
         time.sleep(0.01)  # The stack is written piece by piece.
 
 
 def take(spec: RunSpec) -> tuple[list[dict[str, Any]], str | None]:
-    """What a crash or `ask_for_place` left. Removes the file. See take_from."""
+    """Returns the stack of a crash or of `request_stack`, and removes the file. See take_from."""
     return take_from(spec.out, spec)
 
 
 def take_from(out: str, spec: RunSpec) -> tuple[list[dict[str, Any]], str | None]:
-    """The same of the process that had the folder `out`, such as a rank's: the user's frames,
-    outermost first, and what the libraries below them were doing, where that is known.
+    """Like `take`, for the process with the folder `out`, such as a rank. Returns the user's
+    frames, outermost first, and what the libraries below them were doing, if known.
     """
     path = os.path.join(out, _FILE_NAME)
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read(_LARGEST)
+            text = file.read(_MAX_BYTES)
         os.unlink(path)
     except OSError:
         return [], None
     user_code = UserCode(spec.root, spec.user_code, spec.not_user_code, spec.user_packages)
     frames: list[dict[str, Any]] = []
-    # What stood below the user's innermost frame, and what called that.
+    # Library frames below the user's innermost frame, and the frames that called it.
     below: list[tuple[str, str]] = []
     callers: list[tuple[str, str]] = []
-    # One stack alone: where a program crashes in its own crash handler, more follow.
+    # Only the first stack. If a program crashes in its own crash handler, more follow.
     for line in (
         text.partition("\n\n")[0].splitlines()
         if not text.startswith("Fatal")
@@ -93,29 +93,29 @@ def take_from(out: str, spec: RunSpec) -> tuple[list[dict[str, Any]], str | None
             one = (found.group(1).replace("\\", "/"), found.group(3))
             (callers if frames else below).append(one)
     frames.reverse()
-    doing = activity(below)
-    if doing is None and activity(callers) == "data":
-        doing = "data"  # A data set of the user's own.
-    return frames, doing if frames else None
+    current_activity = activity(below)
+    if current_activity is None and activity(callers) == "data":
+        current_activity = "data"  # A data set of the user.
+    return frames, current_activity if frames else None
 
 
 def activity(frames: list[tuple[str, str]]) -> str | None:
-    """What a library does for the user's line, by its frames (file, function), innermost first:
-    "import NAME", or one of the words below.
+    """Returns what a library does for the user's line, based on its frames (file, function),
+    innermost first: "import NAME", or one of the words below.
     """
     importing = [at for at, (path, _) in enumerate(frames) if path.startswith(_IMPORTER)]
     if importing:
-        # The module whose body runs is the file next to the outermost of the importer's frames.
+        # The module being imported is the file next to the importer's outermost frame.
         files = [path for path, _ in frames[: importing[-1]] if not path.startswith("<")]
         return f"import {_package(files[-1])}" if files else "import"
     for path, name in reversed(frames):
-        for part, function, doing in _ACTIVITIES:
+        for part, function, current_activity in _ACTIVITIES:
             if part in path and name.startswith(function):
-                return doing
+                return current_activity
     return None
 
 
-# (a part of the file's path, how the function's name begins) -> what it is for.
+# (part of the file's path, prefix of the function's name) -> activity.
 _ACTIVITIES = (
     ("/torch/utils/data/dataloader.py", "", "data"),
     ("/torch/_dynamo/", "", "compile"),

@@ -1,6 +1,4 @@
-"""How an exception of the user's program is written into the manifest (docs/recording.md,
-`failure`).
-"""
+"""Describes an exception of the user's program for the manifest (docs/recording.md, `failure`)."""
 
 from __future__ import annotations
 
@@ -11,20 +9,19 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable
 
-from .facts import behind, causes, facts, raised_elsewhere, walk
+from .facts import cause_of, causes, facts, raised_elsewhere, walk
 
-# The recording's format says so.
-LONGEST_MESSAGE = 2000
-# A RecursionError has a thousand frames, nearly all of them alike.
-MOST_FRAMES = 200
+# Defined by the recording's format.
+MAX_MESSAGE_CHARS = 2000
+# A RecursionError has a thousand frames, nearly all of them the same.
+MAX_FRAMES = 200
 
-# (absolute file name of code) -> index into the manifest's `files`, or None where it is not user
-# code.
+# (absolute file name of code) -> index into the manifest's `files`, or None if it is not user code.
 FileIndex = Callable[[str], "int | None"]
 
 
 class EntryError(Exception):
-    """The program cannot be begun. `path` and `line` say where the mistake stands, if anywhere."""
+    """The program cannot be started. `path` and `line` locate the mistake, if known."""
 
     def __init__(self, message: str, path: str | None = None, line: int = 1) -> None:
         super().__init__(message)
@@ -33,16 +30,16 @@ class EntryError(Exception):
 
 
 def describe_failure(error: BaseException, root: str, file_index: FileIndex) -> dict[str, object]:
-    """The manifest's `failure` for what the program raised.
+    """Returns the manifest's `failure` for an exception of the program.
 
-    `frames` are the user's frames, outermost first; `message` names no absolute path of this
+    `frames` are the user's frames, outermost first. `message` contains no absolute path of this
     machine.
     """
-    message, requested = _memory_asked(error)
+    message, requested = _requested_bytes(error)
     frames = _user_frames(error, file_index)
     kind = "exception"
     if (elsewhere := raised_elsewhere(message)) is not None:
-        # Where it was raised, and not where a batch was asked for.
+        # The location where it was raised, not where the batch was requested.
         message = elsewhere[0]
         frames += _in_project(elsewhere[1], file_index)
     if isinstance(error, SyntaxError):
@@ -60,7 +57,7 @@ def describe_failure(error: BaseException, root: str, file_index: FileIndex) -> 
         "type": _type_name(error),
         "message": shorten(without_absolute_paths(without_escapes(message + _cause(error)), root)),
         "kind": kind,
-        "frames": frames[:MOST_FRAMES] if len(frames) <= MOST_FRAMES else _ends(frames),
+        "frames": frames[:MAX_FRAMES] if len(frames) <= MAX_FRAMES else _ends(frames),
         "facts": facts(error, lambda text: shorten(without_absolute_paths(text, root), 300)),
         "requested_bytes": requested,
         # See out_of_memory.
@@ -69,20 +66,21 @@ def describe_failure(error: BaseException, root: str, file_index: FileIndex) -> 
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on the CPU or on a GPU."""
+    """Whether an allocation failed, on the CPU or a GPU."""
     if isinstance(error, MemoryError):
         return True
-    # torch.OutOfMemoryError and torch.cuda.OutOfMemoryError, by name, so that this file needs no
-    # torch.
+    # torch.OutOfMemoryError and torch.cuda.OutOfMemoryError, by name, so that this file does not
+    # need torch.
     if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
         return True
     return isinstance(error, RuntimeError) and any(text in _text(error) for text in _NO_MEMORY)
 
 
 def out_of_memory_in(error: BaseException) -> BaseException | None:
-    """The failed allocation among an exception and what it was raised from.
+    """Returns the failed allocation in an exception's chain of explicit causes.
 
-    What failed while one was handled is another failure: the program had caught the first.
+    An exception that was raised while handling another is a different failure, because the program
+    had caught the first.
     """
     seen: set[int] = set()
     current: BaseException | None = error
@@ -95,24 +93,24 @@ def out_of_memory_in(error: BaseException) -> BaseException | None:
 
 
 def cuda_request(message: str) -> int | None:
-    """How many bytes the message of CUDA's allocator says were asked for.
+    """Returns the requested bytes from the message of CUDA's allocator.
 
-    It rounds to two places, so this is what was asked for to within half a percent.
+    The message is rounded to two decimals, so the result is accurate to half a percent.
     """
     return bytes_in(_CUDA_REQUEST, message)
 
 
 def bytes_in(pattern: re.Pattern[str], text: str) -> int | None:
-    """The bytes that the groups of the pattern, a number and a unit, find in the text."""
+    """Returns the bytes in the text; the pattern's groups are a number and a unit."""
     found = pattern.search(text)
     return None if found is None else round(float(found.group(1)) * _UNITS[found.group(2)])
 
 
 def without_absolute_paths(text: str, root: str) -> str:
-    """The text with the project's paths relative to its root, and other absolute paths shortened
-    to their end.
+    """Makes the project's paths relative to its root, and shortens other absolute paths to their
+    last part.
 
-    A recording may be shown to others, and must not tell them about the machine.
+    A recording may be shared and must not contain information about the machine.
     """
     for prefix in _path_prefixes(root):
         text = text.replace(prefix, "")
@@ -120,24 +118,24 @@ def without_absolute_paths(text: str, root: str) -> str:
 
 
 def without_escapes(text: str) -> str:
-    """The text without what colours it in a terminal."""
+    """Removes terminal escape sequences."""
     return _ESCAPES.sub("", text)
 
 
-def shorten(text: str, most: int = LONGEST_MESSAGE) -> str:
-    """At most `most` characters of the text, and none that JSON could not carry."""
+def shorten(text: str, most: int = MAX_MESSAGE_CHARS) -> str:
+    """Truncates the text to `most` characters, and replaces what JSON cannot represent."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-# Escape sequences of terminals: CSI, OSC, and those of two characters.
+# Terminal escape sequences: CSI, OSC, and those of two characters.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 
-# An absolute path of at least two parts: a lone "/" or "and/or" is prose.
+# An absolute path with at least two parts: a single "/" or "and/or" is prose.
 _ABSOLUTE_PATH = re.compile(r"(?<![\w./\\…:-])(?:[A-Za-z]:[\\/]|/)(?:[\w.@+~-]+[\\/])+[\w.@+~-]+")
 
-# What is no OutOfMemoryError although memory ran out: the CPU's allocator, and those of CUDA's
-# libraries and of page-locked memory.
+# Messages of out-of-memory errors that are not OutOfMemoryError: of the CPU's allocator, CUDA's
+# libraries, and pinned memory.
 _NO_MEMORY = (
     "DefaultCPUAllocator",
     "CUDA error: out of memory",
@@ -146,14 +144,14 @@ _NO_MEMORY = (
 )
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _CPU_REQUEST = re.compile(r"you tried to allocate (\d+) bytes")
-# The second is cudaMallocAsync's.
+# The second is the message of cudaMallocAsync.
 _CUDA_REQUEST = re.compile(
     r"(?:Tried to allocate|Requested +:) (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB|TiB)"
 )
 
 
-def _memory_asked(error: BaseException) -> tuple[str, int | None]:
-    """The exception's own text, and how many bytes could not be allocated."""
+def _requested_bytes(error: BaseException) -> tuple[str, int | None]:
+    """Returns the exception's text, and the bytes that could not be allocated."""
     text, cause = _text(error), out_of_memory_in(error)
     if cause is None:
         return text, None
@@ -165,7 +163,7 @@ def _memory_asked(error: BaseException) -> tuple[str, int | None]:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # The user's own __str__ may fail, and then the type has to be enough.
+    except Exception:  # The user's own __str__ may fail. Then only the type is reported.
         return ""
 
 
@@ -183,20 +181,19 @@ def _exit_message(error: SystemExit) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The exceptions behind this one, in the order in which a traceback would name them."""
+    """Returns the exception's causes, in the order of a traceback."""
     return "".join(f"\ncaused by {_type_name(one)}: {_text(one)}" for one in causes(error))
 
 
 def _user_frames(error: BaseException, file_index: FileIndex) -> list[dict[str, object]]:
-    """The user's frames of the exception, or of the nearest one behind it that has any.
+    """Returns the user's frames of the exception, or of the nearest cause that has any.
 
-    A library may raise in a thread or a worker of its own, and then only the cause stood on a
-    user's line.
+    A library may raise in its own thread or worker, and then only the cause has a user's line.
     """
     frames = _in_project(walk(error), file_index)
-    if isinstance(error, SystemExit) and (cause := behind(error)) is not None:
-        # A framework that says what went wrong and exits (Hydra): the exception went through the
-        # frames below. Where the program itself exits, that line is the place.
+    if isinstance(error, SystemExit) and (cause := cause_of(error)) is not None:
+        # A framework that reports an error and exits (Hydra): the exception passed through the
+        # frames below. If the program itself exits, that line is the location.
         raised_in = [path for path, _, _ in walk(error)][-1:]
         if not any(file_index(path) is not None for path in raised_in):
             return frames + _in_project(walk(cause), file_index)
@@ -219,9 +216,7 @@ def _in_project(
 
 
 def _syntax_frame(error: SyntaxError, file_index: FileIndex) -> list[dict[str, object]]:
-    """The line that could not be parsed: no frame stands there, whether it is the script's or an
-    import's.
-    """
+    """Returns the line that could not be parsed, in the script or an import. No frame has it."""
     if not isinstance(error.filename, str):
         return []
     file = file_index(os.path.abspath(error.filename))
@@ -234,12 +229,12 @@ def _entry_frame(error: EntryError, file_index: FileIndex) -> list[dict[str, obj
 
 
 def _ends(frames: list[dict[str, object]]) -> list[dict[str, object]]:
-    return frames[: MOST_FRAMES // 2] + frames[-MOST_FRAMES // 2 :]
+    return frames[: MAX_FRAMES // 2] + frames[-MAX_FRAMES // 2 :]
 
 
 def _path_prefixes(root: str) -> list[str]:
-    """Folders whose names may go without a loss: the project's, the libraries', Python's. Longest
-    first.
+    """Returns folders whose names can be removed without a loss: the project's, the libraries' and
+    Python's. Longest first.
     """
     folders = {root, os.path.realpath(root), sys.prefix, sys.base_prefix}
     folders.update(path for path in sysconfig.get_paths().values() if path)

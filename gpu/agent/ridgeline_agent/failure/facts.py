@@ -1,5 +1,5 @@
-"""What else is known of an exception: the advice that a person gets is chosen by it
-(docs/recording.md, `failure.facts`).
+"""Additional facts about an exception, which determine the advice to the user (docs/recording.md,
+`failure.facts`).
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
-_LONGEST_TEXT = 300
-_MOST_CAUSES = 5
-# How torch raises in the main thread what a worker of a DataLoader or a replica raised
-# (torch._utils.ExceptionWrapper).
+_MAX_TEXT_LENGTH = 300
+_MAX_CAUSES = 5
+# Format in which torch re-raises an exception from a DataLoader worker or a replica in the main
+# thread (torch._utils.ExceptionWrapper).
 _ELSEWHERE = re.compile(r"^Caught \S+ (in .*)\.\nOriginal Traceback \(most recent call last\):\n")
 _TRACEBACK = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'^ +File "(.*)", line (\d+), in (.*)$', re.MULTILINE)
 
 
 def facts(error: BaseException, shown: Callable[[str], str]) -> dict[str, object]:
-    """Everything is None, or empty, where it is not known. `shown` takes the machine's own folders
-    from a text.
+    """Returns the facts. Unknown ones are None or empty. `shown` removes the machine's folders from
+    a text.
     """
     innermost = _innermost(error)
     if (elsewhere := raised_elsewhere(_text(error))) is not None:
         innermost = elsewhere[1][-1]
     file = error.filename if isinstance(error, OSError) else None
     return {
-        # Where it was raised, be it the user's code or a library's.
+        # Where it was raised, in user code or a library.
         "raised_in": None
         if innermost is None
         else {"path": shown(_without_frozen(innermost[0])), "name": innermost[2]},
         "errno": errno.errorcode.get(error.errno or 0) if isinstance(error, OSError) else None,
-        "file": shown(os.fsdecode(file))[:_LONGEST_TEXT]
+        "file": shown(os.fsdecode(file))[:_MAX_TEXT_LENGTH]
         if isinstance(file, (str, bytes))
         else None,
         "module": _module(error),
@@ -45,34 +45,34 @@ def facts(error: BaseException, shown: Callable[[str], str]) -> dict[str, object
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """The exceptions behind this one, the nearest first."""
+    """Returns the causes of this exception, nearest first."""
     found: list[BaseException] = []
     seen = {id(error)}
-    current = behind(error)
-    while current is not None and id(current) not in seen and len(found) < _MOST_CAUSES:
+    current = cause_of(error)
+    while current is not None and id(current) not in seen and len(found) < _MAX_CAUSES:
         seen.add(id(current))
         found.append(current)
-        current = behind(current)
+        current = cause_of(current)
     return found
 
 
-def behind(error: BaseException) -> BaseException | None:
-    """The exception that a traceback would name before this one."""
+def cause_of(error: BaseException) -> BaseException | None:
+    """Returns the exception that a traceback would print before this one."""
     if error.__cause__ is not None:
         return error.__cause__
     return None if error.__suppress_context__ else error.__context__
 
 
 def raised_elsewhere(text: str) -> tuple[str, list[tuple[str, int, str]]] | None:
-    """Of an exception that a worker of a DataLoader raised, or another thread: its own text, with
-    where that was, and its frames, outermost first.
+    """For an exception from a DataLoader worker or another thread: returns its own text with that
+    location, and its frames, outermost first.
     """
     found = _ELSEWHERE.match(text)
     if found is None:
         return None
     last = text[text.rindex(_TRACEBACK) + len(_TRACEBACK) :]
     frames = [(path, int(line), name) for path, line, name in _FRAME.findall(last)]
-    # The exception follows the frames, and is not indented.
+    # The exception follows the frames and is not indented.
     lines = last.split("\n")
     at = next((index for index, line in enumerate(lines) if line and not line[0].isspace()), None)
     if at is None or not frames:
@@ -101,16 +101,14 @@ def _innermost(error: BaseException) -> tuple[str, int, str] | None:
 
 
 def _without_frozen(path: str) -> str:
-    """Of a module that is built into Python (`<frozen os>`), the file that it was made from."""
+    """Returns the source file of a module that is frozen into Python (`<frozen os>`)."""
     if path.startswith("<frozen ") and path.endswith(">"):
         return path[len("<frozen ") : -1].replace(".", "/") + ".py"
     return path
 
 
 def _module(error: BaseException) -> dict[str, str | None] | None:
-    """The module that an import or an attribute was looked for in, and the version of its
-    package.
-    """
+    """Returns the module whose import or attribute is missing, and the version of its package."""
     name: object = None
     if isinstance(error, ImportError):
         name = error.name
@@ -119,17 +117,17 @@ def _module(error: BaseException) -> dict[str, str | None] | None:
         name = owner.__name__ if isinstance(owner, ModuleType) else None
     if not isinstance(name, str) or not name:
         return None
-    return {"name": name[:_LONGEST_TEXT], "version": _version(name.partition(".")[0])}
+    return {"name": name[:_MAX_TEXT_LENGTH], "version": _version(name.partition(".")[0])}
 
 
 def _version(package: str) -> str | None:
-    """Of the distribution that installed a top-level package, or None: the project's own have
-    none.
+    """Returns the version of the distribution that installed a package, or None, as for the
+    project's own packages.
     """
     try:
         names = importlib.metadata.packages_distributions() if sys.version_info >= (3, 10) else {}
         for name in [*names.get(package, ()), package]:
-            return importlib.metadata.version(name)[:_LONGEST_TEXT]
+            return importlib.metadata.version(name)[:_MAX_TEXT_LENGTH]
     except Exception:  # Metadata of a broken installation may be anything.
         return None
     return None
@@ -140,7 +138,7 @@ def _exit_code(error: BaseException) -> int | None:
         return None
     if error.code is None or isinstance(error.code, int):
         return int(error.code or 0)
-    return 1  # With a message, as Python does.
+    return 1  # With a message, as in Python.
 
 
 def _name(error: BaseException) -> str:
@@ -151,11 +149,11 @@ def _name(error: BaseException) -> str:
 
 
 def walk(error: BaseException) -> Iterator[tuple[str, int, str]]:
-    """The frames of an exception, outermost first."""
+    """Yields the frames of an exception, outermost first."""
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
         name = getattr(code, "co_qualname", code.co_name)  # co_qualname came with Python 3.11
-        # A frame without line numbers gives None at run time, whatever the type says.
+        # A frame without line numbers has None at run time, despite its type.
         yield code.co_filename, traceback.tb_lineno or 0, name
         traceback = traceback.tb_next

@@ -1,11 +1,11 @@
-"""What held a GPU's memory when it ran out: `failure.memory` of the manifest.
+"""The contents of a GPU's memory when an allocation failed: `failure.memory` of the manifest.
 
-The CUDA allocator calls an observer before it raises, while everything is still held. Which line
-allocated a block is known from the allocator's own history (`torch.cuda.memory`), which remembers
-the Python stack of each live block. It takes some 0.3 µs for each allocation, so it is on until
-the timing begins; most programs run out of memory in their first two iterations.
+The CUDA allocator calls an observer before it raises, while everything is still allocated. The
+allocator's history (`torch.cuda.memory`) stores the Python stack of each live block, and so the
+line that allocated it. It takes about 0.3 µs per allocation, so it is on until the timing begins.
+Most programs that run out of memory do so in their first two iterations.
 
-A program that catches the error and goes on is not disturbed: the observer keeps no tensor alive.
+A program that catches the error and continues is not affected: the observer keeps no tensor alive.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ..program.modules import ModuleTable
 from ..program.sources import Sources
 from .exception import bytes_in, cuda_request, out_of_memory_in
 
-_MOST_LINES = 20
-# Blocks that were freed, and that a kernel on another stream may still use (`record_stream`).
+_MAX_LINES = 20
+# Freed blocks that a kernel on another stream may still use (`record_stream`).
 _AWAITING = ("active_awaiting_free", "active_pending_free")
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]")
 _BACKWARD = re.compile(r"[/\\]torch[/\\](?:autograd[/\\].*|_tensor\.py):(?:_engine_run_)?backward$")
 _MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\]module\.py:_call_impl$")
-# In the messages of the caching allocator, and of cudaMallocAsync.
+# In the messages of the caching allocator and cudaMallocAsync.
 _OWN = re.compile(r"this process has (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB|TiB) memory in use")
 _DEVICE = re.compile(r"[Dd]evice (\d+)")
 _ALLOCATED = re.compile(r"Currently allocated +: (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB|TiB)")
@@ -44,7 +44,7 @@ Frames = list[dict[str, Any]]
 
 
 class _Observation:
-    """The allocator's state at the moment at which it had no memory left."""
+    """The allocator's state when it ran out of memory."""
 
     def __init__(
         self, device: int, requested: int, total: int, free: int, has_history: bool
@@ -61,7 +61,7 @@ class _Observation:
 
 
 class OutOfMemoryWatch:
-    """Listens to the CUDA allocator of this process."""
+    """Observes the CUDA allocator of this process."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -69,25 +69,25 @@ class OutOfMemoryWatch:
         self._record: Any = None
         self._wants_history = True
         self._has_history = False
-        # The allocator has one history, and the program's own comes first.
+        # There is only one history, and the program's own use of it takes precedence.
         self._is_programs = False
         self._batch_size: int | None = None
         self._has_loader = False
         self._last: _Observation | None = None
-        # Other allocators than the caching one have neither observers nor a history.
+        # Only the caching allocator has observers and a history.
         self._is_supported = True
         self._problem: Exception | None = None
 
     def install(self) -> None:
-        """Call it before any of the user's code runs. Nothing here initializes CUDA."""
+        """Call it before any user code runs. Nothing here initializes CUDA."""
         memory: Any = torch.cuda.memory
         self._record = getattr(memory, "_record_memory_history", None)
         if self._record is not None:
-            memory._record_memory_history = self._listening(self._record)
+            memory._record_memory_history = self._program_records(self._record)
         if hasattr(torch._C, "_cuda_attach_out_of_memory_observer"):
             torch.cuda._lazy_call(self._initialized)
 
-    def _listening(self, original: Any) -> Any:
+    def _program_records(self, original: Any) -> Any:
         @functools.wraps(original)
         def record(*args: Any, **kwargs: Any) -> Any:
             self.stop_history()
@@ -97,7 +97,7 @@ class OutOfMemoryWatch:
         return record
 
     def _initialized(self) -> None:
-        """CUDA was initialized. Its errors would be the program's."""
+        """CUDA was initialized. An error here would appear as the program's."""
         if os.getpid() != self._pid:
             return
         try:
@@ -108,7 +108,7 @@ class OutOfMemoryWatch:
             self._is_supported = False
 
     def start_history(self) -> None:
-        """Remembers which line allocates each block, from now on."""
+        """Starts recording the line that allocates each block."""
         self._wants_history = True
         if torch.cuda.is_initialized() and self._is_supported:
             self._start_history()
@@ -120,20 +120,20 @@ class OutOfMemoryWatch:
         self._has_history = True
 
     def stop_history(self) -> None:
-        """Stops: the timing begins. What is known of the blocks that are alive stays known."""
+        """Stops recording, because the timing begins. The lines of live blocks stay known."""
         self._wants_history = False
         if self._has_history:
             self._has_history = False
             self._record(None)
 
     def loaded(self, loader: Any, batch: object) -> None:
-        """A data loader gave a batch."""
+        """A data loader returned a batch."""
         self._has_loader = True
         samples = samples_in(loader, batch)
         self._batch_size = self._batch_size if samples is None else samples.size
 
     def given(self, inputs: object) -> None:
-        """An outermost module is called with these."""
+        """An outermost module is called with these inputs."""
         if self._has_loader:
             return
         first = next((tensor for tensor in tensors_in(inputs) if tensor.dim() > 1), None)
@@ -148,7 +148,7 @@ class OutOfMemoryWatch:
             has_history = self._has_history or self._is_programs
             self._last = _Observation(device, requested, total, free, has_history)
         except Exception as error:
-            # It must raise the program's own error, not one of ours.
+            # The program's own error must be raised, not this one.
             self._last, self._problem = None, error
 
     def json(
@@ -158,10 +158,10 @@ class OutOfMemoryWatch:
         optimizers: list[torch.optim.Optimizer],
         others_go_backward: bool,
     ) -> dict[str, Any] | None:
-        """`failure.memory`, where this error is the last that was observed.
+        """Returns `failure.memory` if this error is the last one that was observed.
 
-        Call it where the exception is caught: what it keeps alive (weights, gradients, states) has
-        the addresses that it had when memory ran out.
+        Call it where the exception is caught: live tensors (weights, gradients, states) still have
+        the addresses that they had when memory ran out.
         """
         cause = out_of_memory_in(error)
         message = "" if cause is None else str(cause)
@@ -173,7 +173,7 @@ class OutOfMemoryWatch:
         device = torch.device("cuda", seen.device)
         kinds = self._kinds(device, table, optimizers, others_go_backward)
         known = {address: kind for address, _, kind in kinds}
-        held = _Held(self._sources, known, seen.has_history)
+        held = _BlockTotals(self._sources, known, seen.has_history)
         for segment in seen.segments:
             held.add(segment)
         own = bytes_in(_OWN, message)
@@ -181,7 +181,7 @@ class OutOfMemoryWatch:
             "device": str(device),
             "requested_bytes": seen.requested,
             "capacity_bytes": torch.cuda.get_device_properties(device).total_memory,
-            # Less than the capacity where the program set a fraction of it.
+            # Less than the capacity if the program set a memory fraction.
             "limit_bytes": seen.total,
             "free_bytes": seen.free,
             "process_bytes": own,
@@ -199,8 +199,8 @@ class OutOfMemoryWatch:
         }
 
     def _unobserved(self, message: str, *about: Any) -> dict[str, Any]:
-        """What is known where no observer was called: by another allocator than the caching one, or
-        by a library of CUDA's that allocates for itself.
+        """Returns what is known without the observer: with another allocator than the caching one,
+        or if a CUDA library allocates by itself.
         """
         if self._problem is not None:
             raise self._problem
@@ -229,7 +229,7 @@ class OutOfMemoryWatch:
         optimizers: list[torch.optim.Optimizer],
         others_go_backward: bool,
     ) -> Iterator[tuple[int, int, str]]:
-        """Address, bytes and kind of each storage that is reachable from Python."""
+        """Yields address, bytes and kind of each storage that is reachable from Python."""
         watch = MemoryWatch(device)
         watch.others_go_backward = others_go_backward
         watch.begin(table, optimizers, ())
@@ -247,8 +247,8 @@ class OutOfMemoryWatch:
             yield (*storage, "activation" if tensor.grad_fn is not None else kind)
 
 
-class _Held:
-    """Blocks by what they hold and by the line that allocated them."""
+class _BlockTotals:
+    """Sums up blocks by kind and by the line that allocated them."""
 
     def __init__(self, sources: Sources, kinds: dict[int, str], has_history: bool) -> None:
         self._sources = sources
@@ -276,7 +276,7 @@ class _Held:
                 lines[line] = lines.get(line, 0) + block["size"]
 
     def _line(self, frames: Frames) -> Line | None:
-        """The user's innermost line."""
+        """Returns the user's innermost line."""
         for frame in frames:
             file = self._sources.file(frame["filename"])
             if file is not None:
@@ -284,7 +284,7 @@ class _Held:
         return None
 
     def json(self) -> list[dict[str, Any]]:
-        """The largest first."""
+        """Returns the kinds, largest first."""
         kinds = sorted(self._bytes, key=lambda kind: -self._bytes[kind])
         return [
             {"kind": kind, "bytes": self._bytes[kind], "lines": self._lines_json(kind)}
@@ -293,18 +293,18 @@ class _Held:
 
     def _lines_json(self, kind: str) -> list[dict[str, int]]:
         lines = self._lines.get(kind, {})
-        largest = sorted(lines, key=lambda line: (-lines[line], line))[:_MOST_LINES]
+        largest = sorted(lines, key=lambda line: (-lines[line], line))[:_MAX_LINES]
         return [{"file": file, "line": line, "bytes": lines[file, line]} for file, line in largest]
 
 
 def _kind_of(frames: Frames, known: str | None, has_history: bool) -> str:
-    """What a block holds, from the stack that allocated it and from what Python reaches.
+    """Returns a block's kind, from the stack that allocated it and from Python's references.
 
-    What autograd saves for the backward pass is reached by its graph only.
+    Only the graph references what autograd saves for the backward pass.
     """
     if known is not None and known != "other":
         return known
-    # The engine's own threads run no Python, so that their stacks are empty.
+    # The engine's own threads run no Python, so their stacks are empty.
     is_engine = has_history and not frames and known is None
     phase = _phase_of([f"{frame['filename']}:{frame['name']}" for frame in frames], is_engine)
     if phase in ("backward", "optimizer"):
@@ -313,7 +313,7 @@ def _kind_of(frames: Frames, known: str | None, has_history: bool) -> str:
 
 
 def _phase_of(stack: list[str], is_engine: bool) -> str | None:
-    """Which part of an iteration a stack is in; each frame as `file:function`."""
+    """Returns the phase of an iteration of a stack; each frame is `file:function`."""
     if any(_OPTIMIZER.search(frame) for frame in stack):
         return "optimizer"
     if is_engine or any(_BACKWARD.search(frame) for frame in stack):
@@ -330,7 +330,7 @@ def _stack_of(frame: types.FrameType | None) -> list[str]:
 
 
 def _is_engine_thread() -> bool:
-    """Whether this thread was not started by Python: it is one of autograd's."""
+    """Whether this is one of autograd's threads, which Python did not start."""
     return threading.get_ident() not in {
         thread.ident
         for thread in threading.enumerate()
@@ -344,6 +344,6 @@ def _is_of_graph(segment: dict[str, Any]) -> bool:
 
 
 def _is_of(message: str, requested: int) -> bool:
-    """Whether the allocator's message is about this request, which it rounds to two places."""
-    told = cuda_request(message)
-    return told is not None and abs(told - requested) <= max(requested // 100, 1)
+    """Whether the allocator's message, rounded to two decimals, is about this request."""
+    reported = cuda_request(message)
+    return reported is not None and abs(reported - requested) <= max(requested // 100, 1)

@@ -1,4 +1,4 @@
-"""The last lines of what a program printed, as they are shown to a person who asks why it ended."""
+"""The last lines of a program's output, for a user who wants to know why it ended."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ from collections.abc import Iterator
 
 from .exception import shorten, without_absolute_paths, without_escapes
 
-MOST_LINES = 60
-MOST_BYTES = 2**16
-_LONGEST_LINE = 300
-# torchrun writes the rank before each line, and a prompt leaves its line open.
+MAX_LINES = 60
+MAX_BYTES = 2**16
+_MAX_LINE_CHARS = 300
+# torchrun prefixes each line with the rank, and a prompt leaves its line open.
 _TRACEBACK = re.compile(r"^(\[\w+\]: ?)?(.*?)(?:Original )?Traceback \(most recent call last\):$")
 _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 )
-# What rich and typer draw around their messages.
-_FRAMES_OF_BOXES = "─━│┃╭╮╰╯┌┐└┘═║╔╗╚╝"
+# Box characters that rich and typer draw around messages.
+_BOX_CHARACTERS = "─━│┃╭╮╰╯┌┐└┘═║╔╗╚╝"
 
 
 def last_lines(printed: bytes, root: str) -> list[str]:
-    """At most 60 lines, none of them empty. Of tracebacks only the exceptions are left, because
-    their frames are shown otherwise.
+    """Returns at most 60 non-empty lines. Of tracebacks only the exceptions are kept, because their
+    frames are shown elsewhere.
     """
-    text = without_escapes(printed[-MOST_BYTES:].decode("utf-8", "replace"))
-    # The supervisor cuts within a line.
-    lines = text.split("\n")[1 if len(printed) > MOST_BYTES else 0 :]
-    kept = [line for line in map(_shown, _without_frames(lines)) if line]
+    text = without_escapes(printed[-MAX_BYTES:].decode("utf-8", "replace"))
+    # The supervisor may cut within a line.
+    lines = text.split("\n")[1 if len(printed) > MAX_BYTES else 0 :]
+    lines_to_show = [line for line in map(_shown, _without_frames(lines)) if line]
     return [
-        shorten(without_absolute_paths(line, root), _LONGEST_LINE) for line in kept[-MOST_LINES:]
+        shorten(without_absolute_paths(line, root), _MAX_LINE_CHARS)
+        for line in lines_to_show[-MAX_LINES:]
     ]
 
 
 def _shown(line: str) -> str:
-    # A progress bar writes over its own line: the last of it is what a person sees.
+    # A progress bar overwrites its line, so only the last part is visible.
     parts = [part for part in line.split("\r") if part.strip()]
     line = parts[-1] if parts else ""
     line = "".join(one if one.isprintable() else " " for one in line)
-    return line.strip(_FRAMES_OF_BOXES + " ") if line[:1] in _FRAMES_OF_BOXES else line.rstrip()
+    return line.strip(_BOX_CHARACTERS + " ") if line[:1] in _BOX_CHARACTERS else line.rstrip()
 
 
 def _without_frames(lines: list[str]) -> Iterator[str]:

@@ -1,3 +1,3 @@
-"""Where an iteration of the training loop begins and ends, and whether iterations have a period.
-What happens within an iteration is for `record` and `estimate`.
+"""Finds where an iteration of the training loop begins and ends, and whether iterations have a
+period. `record` and `estimate` handle what happens within an iteration.
 """

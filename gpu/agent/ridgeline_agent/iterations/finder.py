@@ -1,9 +1,9 @@
-"""Finds the iterations of a training loop that nobody has marked.
+"""Finds the iterations of a training loop without annotations.
 
-Three signals come while a program runs: the end of an optimizer's step, the end of a backward pass,
-the end of an outermost module call. The first of them that a program has tells its iterations, and
-the period of the signal's sources tells how many of them make one iteration: a GAN steps two or
-three times before it begins anew.
+A running program gives three signals: the end of an optimizer step, of a backward pass, and of an
+outermost module call. The strongest signal that a program has determines its iterations, and the
+period of the signals' sources determines how many of them form one iteration: a GAN takes two or
+three optimizer steps per iteration.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ import enum
 from collections import Counter
 from collections.abc import Hashable
 
-from .grouping import MOST_SIGNALS, Grouping, group
+from .grouping import MAX_SIGNALS, Grouping, group
 
 OPTIMIZER, BACKWARD, MODULE, PROVIDER = "optimizer", "backward", "module", "provider"
 _RANK = {PROVIDER: 3, OPTIMIZER: 2, BACKWARD: 1, MODULE: 0}
 
-# A Wasserstein GAN steps its critic five times before its generator, so an optimizer that was made
-# and has not stepped yet is waited for a little longer than that.
+# A Wasserstein GAN steps its critic five times before its generator, so wait a little longer than
+# that for an optimizer that was created but has not stepped yet.
 _STEPS_TO_WAIT = 8
-# Gradient accumulation runs backward this often, at most, before we conclude that the optimizer
-# that was made will not step.
+# The maximum number of backward passes in gradient accumulation. After that, an optimizer that was
+# created is assumed not to step.
 _BACKWARDS_TO_WAIT = 64
-# A training script may call its model before it trains, to show its shapes or to validate.
+# A training script may call its model before training, to print its shapes or to validate.
 _CALLS_TO_WAIT = 64
 _CALLS_TO_WAIT_WITHOUT_OPTIMIZER = 8
 _CALLS_TO_WAIT_IN_EVALUATION = 3
-# Longer periods are not looked for.
-_LONGEST_PERIOD = 64
-_MOST_CONTRADICTIONS = 4
+# Longer periods are not considered.
+_MAX_PERIOD = 64
+_MAX_CONTRADICTIONS = 4
 
 
 class Verdict(enum.Enum):
-    """What a signal means for the iterations."""
+    """The meaning of a signal for the iterations."""
 
     NOTHING = enum.auto()
     BOUNDARY = enum.auto()
-    # What was taken for iterations was none; this is the first boundary of a better guess.
+    # The previous iterations were wrong. This is the first boundary of a better guess.
     RESTART = enum.auto()
 
 
 class Period:
-    """The period of a sequence of symbols: the shortest that nothing has contradicted."""
+    """The period of a sequence of symbols: the shortest that nothing contradicts so far."""
 
     def __init__(self) -> None:
         self.length: int | None = None
@@ -51,7 +51,7 @@ class Period:
         self._contradictions = 0
 
     def add(self, symbol: Hashable, more_to_come: bool) -> Verdict:
-        """Adds the next symbol. With `more_to_come`, a period is not yet guessed."""
+        """Adds the next symbol. With `more_to_come`, no period is guessed yet."""
         symbols = self._symbols
         symbols.append(symbol)
         if self.length is None:
@@ -60,24 +60,24 @@ class Period:
             self.length = _shortest_period(symbols)
             self._place = len(symbols) % self.length
             return Verdict.NOTHING if self._place else Verdict.BOUNDARY
-        if self._contradictions < _MOST_CONTRADICTIONS and symbol != symbols[-1 - self.length]:
+        if self._contradictions < _MAX_CONTRADICTIONS and symbol != symbols[-1 - self.length]:
             self._contradictions += 1
-            if self._contradictions == _MOST_CONTRADICTIONS:
-                # No order to be seen (steps on conditions): each step is an iteration.
+            if self._contradictions == _MAX_CONTRADICTIONS:
+                # No visible order (conditional steps): each step is an iteration.
                 self.length = 1
             else:
-                del symbols[:-_LONGEST_PERIOD]
+                del symbols[:-_MAX_PERIOD]
                 self.length = _shortest_period(symbols)
             self._place = 0
             return Verdict.RESTART
-        del symbols[: -2 * _LONGEST_PERIOD]
+        del symbols[: -2 * _MAX_PERIOD]
         self._place = (self._place + 1) % self.length
         return Verdict.NOTHING if self._place else Verdict.BOUNDARY
 
 
 class KnownPeriod(Period):
-    """The period that an earlier run of the same program told: so many signals before the first
-    iteration, which count as one, and so many in each.
+    """The period from an earlier run of the same program: the number of signals before the first
+    iteration, which count as one, and the number in each.
     """
 
     def __init__(self, first: int, every: int) -> None:
@@ -86,7 +86,7 @@ class KnownPeriod(Period):
         self._left = first or every
 
     def add(self, symbol: Hashable, more_to_come: bool) -> Verdict:
-        """Counts the signal, whatever it is."""
+        """Counts the signal, whatever its symbol."""
         self._left -= 1
         if self._left > 0:
             return Verdict.NOTHING
@@ -103,7 +103,7 @@ def _shortest_period(symbols: list[Hashable]) -> int:
 
 
 class IterationFinder:
-    """Turns the program's signals into boundaries between iterations."""
+    """Turns the program's signals into iteration boundaries."""
 
     def __init__(self, wanted: str | None, signals: tuple[int, int] | None = None) -> None:
         self.found_by = wanted
@@ -112,38 +112,38 @@ class IterationFinder:
         self._signals = signals
         self._period = self._new_period()
         self._symbols: dict[str, list[Hashable]] = {}
-        self._optimizer_made = False
+        self._optimizer_created = False
         self._stepped: set[Hashable] = set()
         self._training = True
 
     @property
     def decided(self) -> bool:
-        """Whether it is known which signal tells the iterations."""
+        """Whether the kind of signal that determines the iterations is known."""
         return self.found_by is not None
 
     @property
     def may_be_better(self) -> bool:
-        """Whether calls of modules are the iterations only until an optimizer steps."""
+        """Whether module calls determine the iterations only until an optimizer steps."""
         is_a_guess = self.found_by == MODULE and self._wanted is None
-        return is_a_guess and self._optimizer_made
+        return is_a_guess and self._optimizer_created
 
     @property
     def signals_per_iteration(self) -> int:
-        """How many signals make an iteration."""
+        """The number of signals that form an iteration."""
         return self._period.length or 1
 
-    def optimizer_made(self) -> None:
+    def optimizer_created(self) -> None:
         """An optimizer was constructed."""
-        self._optimizer_made = True
+        self._optimizer_created = True
 
     def stepped_within(self, optimizer: Hashable) -> None:
         """An optimizer has stepped within another one's step."""
         self._stepped.add(optimizer)
 
     def stepped(self, optimizer: Hashable, place: Hashable, alive: set[Hashable]) -> Verdict:
-        """An optimizer's step has ended; `place` is the line that called it.
+        """An optimizer step has ended; `place` is the line that called it.
 
-        `alive` are the optimizers that there are: those that have not stepped yet may still.
+        `alive` are the existing optimizers: those that have not stepped yet may still do so.
         """
         self._stepped.add(optimizer)
         return self._signal(OPTIMIZER, (optimizer, place), not alive <= self._stepped)
@@ -153,26 +153,26 @@ class IterationFinder:
         return self._signal(BACKWARD, place, False)
 
     def called(self, module: Hashable, place: Hashable, training: bool) -> Verdict:
-        """An outermost module call has ended; `training` where a backward pass may follow."""
+        """An outermost module call has ended. `training` means that a backward pass may follow."""
         self._training = training
         return self._signal(MODULE, (module, place), False)
 
     def replayed(
-        self, holds: str, symbol: Hashable, optimizers: set[int], alive: set[Hashable]
+        self, strongest_signal: str, symbol: Hashable, optimizers: set[int], alive: set[Hashable]
     ) -> Verdict:
-        """A CUDA graph was replayed: the signal that `holds` says is the strongest it captured.
+        """A CUDA graph was replayed; `strongest_signal` is the strongest signal that it captured.
 
-        `optimizers` are those whose steps it captured, `alive` those that there are.
+        `optimizers` are those whose steps it captured, `alive` the existing ones.
         """
-        if holds == OPTIMIZER:
+        if strongest_signal == OPTIMIZER:
             self._stepped |= optimizers
             return self._signal(OPTIMIZER, symbol, not alive <= self._stepped)
-        if holds == BACKWARD:
+        if strongest_signal == BACKWARD:
             return self._signal(BACKWARD, symbol, False)
         return self._signal(MODULE, symbol, False)
 
-    def begin_anew(self) -> None:
-        """What gave signals so far was no training: the warm-up of a capture."""
+    def reset(self) -> None:
+        """Discards all signals so far, because they were the warm-up of a capture."""
         self.found_by = self._wanted
         self.seen.clear()
         self._stepped.clear()
@@ -180,8 +180,8 @@ class IterationFinder:
         self._period = self._new_period()
 
     def grouping_at_end(self) -> Grouping | None:
-        """What the iterations were, once the program has ended: nothing better can come any more.
-        None where it gave no signal.
+        """Returns the grouping into iterations after the program has ended, when no stronger signal
+        can come. Returns None if there was no signal.
         """
         sources = sorted(self._symbols, key=lambda source: -_RANK[source])
         if self._wanted is not None:
@@ -197,7 +197,7 @@ class IterationFinder:
     def _signal(self, source: str, symbol: Hashable, more_to_come: bool) -> Verdict:
         self.seen[source] += 1
         symbols = self._symbols.setdefault(source, [])
-        if len(symbols) < MOST_SIGNALS:
+        if len(symbols) < MAX_SIGNALS:
             symbols.append(symbol)
         if self._wanted is not None and source != self._wanted:
             return Verdict.NOTHING
@@ -212,7 +212,7 @@ class IterationFinder:
             self._period = self._new_period()
         verdict = self._period.add(symbol, more_to_come)
         if restarted:
-            # Even if no iteration is complete by this signal, the ones before were none.
+            # Even if this signal does not complete an iteration, the previous ones were wrong.
             return Verdict.RESTART
         return verdict
 
@@ -220,11 +220,11 @@ class IterationFinder:
         return Period() if self._signals is None else KnownPeriod(*self._signals)
 
     def _signals_needed(self, source: str) -> int:
-        """After how many signals of this kind, and no better ones, they are believed."""
+        """Returns how many signals of this kind, without a stronger one, are needed to trust it."""
         if source == BACKWARD:
-            return _BACKWARDS_TO_WAIT if self._optimizer_made else 1
+            return _BACKWARDS_TO_WAIT if self._optimizer_created else 1
         if source == MODULE:
-            if self._optimizer_made:
+            if self._optimizer_created:
                 return _CALLS_TO_WAIT
             if self._training:
                 return _CALLS_TO_WAIT_WITHOUT_OPTIMIZER

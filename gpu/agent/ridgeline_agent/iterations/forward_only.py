@@ -1,9 +1,8 @@
-"""Programs that only call their model: evaluation, inference, and text that is generated token by
-token.
+"""Programs that only call their model: evaluation, inference, and token-by-token text generation.
 
-That a program generates is certain only where its calls show it: one module is called without
-gradients, on whole numbers, and each call has one token more than the last one, or only the newest
-one where a cache keeps the rest.
+Generation is detected only if the calls clearly show it: one module is called without gradients on
+integers, and each call has one token more than the previous one, or only the newest token if a KV
+cache stores the rest.
 """
 
 from __future__ import annotations
@@ -16,35 +15,35 @@ from torch import nn
 
 from .finder import BACKWARD, MODULE, OPTIMIZER, IterationFinder
 
-# More calls need not be looked at: later ones may have as many tokens as the model can take.
-_MOST_CALLS = 64
-_FEWEST_STEPS = 4
-# Shorter texts are not told from inputs whose lengths vary.
+# Later calls may all have as many tokens as the model accepts.
+_MAX_CALLS = 64
+_MIN_STEPS = 4
+# Shorter texts cannot be distinguished from inputs of varying length.
 _STEPS_OF_A_TEXT = 16
 
 
 class ForwardOnly:
-    """Watches what outermost modules are given, until something better tells iterations."""
+    """Watches the inputs of outermost modules until a stronger signal determines the iterations."""
 
     def __init__(self, finder: IterationFinder) -> None:
         self._finder = finder
-        # Whether a loader gave batches: then these are what is counted.
+        # Whether a loader returned batches. If so, batches are counted instead.
         self.has_loader = False
-        # By module: sequences and tokens of each call, None where it was given something else.
+        # By module: sequences and tokens of each call, or None for other inputs.
         self._calls: dict[int, list[tuple[int, int] | None]] = {}
 
     def given(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A module is called that no other one calls."""
+        """An outermost module is called."""
         calls = self._calls.get(id(module))
         if calls is None:
-            if len(self._calls) >= _MOST_CALLS:
+            if len(self._calls) >= _MAX_CALLS:
                 return
             calls = self._calls[id(module)] = []
-        if len(calls) < _MOST_CALLS:
+        if len(calls) < _MAX_CALLS:
             calls.append(None if torch.is_grad_enabled() else _tokens((*args, *kwargs.values())))
 
     def note(self) -> str | None:
-        """What a person should know of the iterations; None of a program that trains."""
+        """Returns a note for the user about the iterations, or None if the program trains."""
         if not self._is_forward_only():
             return None
         if self._sequences() is not None:
@@ -54,7 +53,7 @@ class ForwardOnly:
         return f"forward only: the program runs no backward pass, so an iteration is {count}"
 
     def with_unit(self, batch: dict[str, object] | None) -> dict[str, object] | None:
-        """`batch` of the manifest, with its unit where that is not samples."""
+        """Returns `batch` for the manifest, with a unit if that is not samples."""
         sequences = self._sequences()
         if batch is None or batch.get("from") != "input" or sequences is None:
             return batch
@@ -65,7 +64,9 @@ class ForwardOnly:
         return self._finder.found_by == MODULE and not seen[BACKWARD] and not seen[OPTIMIZER]
 
     def _sequences(self) -> int | None:
-        """How many sequences get a token in each iteration; None where that is not what it does."""
+        """Returns how many sequences get a token in each iteration, or None if it does not generate
+        text.
+        """
         if (
             self.has_loader
             or not self._is_forward_only()
@@ -81,18 +82,18 @@ def _sequences(calls: list[tuple[int, int] | None]) -> int | None:
         if before is None or now is None or before[0] != now[0]:
             return None
         is_step = now[1] in (1, before[1] + 1)
-        # The model may take no more.
+        # The model's context may be full.
         is_full = now[1] == before[1] and steps > 0
         steps += is_step
         beginnings += not is_step and not is_full
     last = calls[-1] if calls else None
-    if last is None or steps < _FEWEST_STEPS or beginnings > steps // _STEPS_OF_A_TEXT:
+    if last is None or steps < _MIN_STEPS or beginnings > steps // _STEPS_OF_A_TEXT:
         return None
     return last[0]
 
 
 def _tokens(values: Iterable[object]) -> tuple[int, int] | None:
-    """Sequences and tokens in each, of the first argument that is a tensor."""
+    """Returns sequences and tokens per sequence of the first tensor argument."""
     for value in values:
         if isinstance(value, torch.Tensor):
             is_whole = value.dtype in (torch.int32, torch.int64) and value.dim() == 2

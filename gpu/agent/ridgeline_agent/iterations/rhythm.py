@@ -1,7 +1,7 @@
 """Periodic work: iterations that are slow at regular intervals.
 
 A loop may evaluate every hundredth step, or collect a rollout before every sixteenth update. The
-median of its iterations hides that, and a few profiled ones miss it.
+median of its iterations hides that, and a few profiled iterations miss it.
 """
 
 from __future__ import annotations
@@ -13,46 +13,47 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# The quickest of the slow iterations over the slowest of the others. Variable lengths and a busy
+# Minimum ratio of the fastest slow iteration to the slowest other one. Variable lengths and a busy
 # machine spread iterations without such a gap.
 _GAP = 1.5
-# The share of the program's time that slow iterations add; less does not change the mean.
-_LEAST_EXCESS = 0.05
-_FEWEST = 4
-# Two slow iterations make a period only where they are alike, and stand out this far.
-_ALIKE = 1.3
-_FAR = 3.0
-# After so many slow iterations without a period, there is none to wait for.
-_ENOUGH = 6
-# By ranks: so many have to be slow, at most every so many. The share of pairs of a slow and another
-# iteration in which the slow one is quicker may be larger where more of them are slow.
-_FEWEST_SLOW = 5
-_LONGEST = 64
-_MOST_BELOW = 0.15
+# Minimum share of total time that slow iterations add. Less does not change the mean.
+_MIN_EXCESS = 0.05
+_MIN_ITERATIONS = 4
+# Two slow iterations form a period only if their times are similar, and stand out this far.
+_SIMILAR_RATIO = 1.3
+_CLEAR_GAP = 3.0
+# After this many slow iterations without a period, none is expected any more.
+_ENOUGH_SLOW = 6
+# For ranks: the minimum number of slow iterations, and the longest period. The share of pairs of a
+# slow and another iteration in which the slow one is faster may be larger if there are more slow
+# ones.
+_MIN_SLOW = 5
+_MAX_PERIOD = 64
+_MAX_BELOW = 0.15
 _BELOW_FOR_EACH = 0.03
-# For so many periodic ones, one more may be slow for another reason, and one be missing that was
-# not slow enough.
+# For each this many periodic iterations, one more may be slow for another reason, and one may be
+# missing because it was not slow enough.
 _FOR_EACH_OUTLIER = 3
 
 
 @dataclass(frozen=True)
 class Rhythm:
-    """What the times of consecutive iterations show."""
+    """The pattern in the times of consecutive iterations."""
 
-    # Positions of the slow ones.
+    # Positions of the slow iterations.
     slow: tuple[int, ...]
-    # Every so many iterations one is slow; None where none is, or at unequal distances.
+    # Distance between slow iterations. None if there are none, or at irregular distances.
     period: int | None
-    # Positions that are slow because of the period have this remainder.
+    # Remainder of the positions of periodic slow iterations, modulo the period.
     place: int
-    # Whether more iterations would show nothing new.
+    # Whether more iterations would not change the result.
     is_settled: bool
 
 
 def rhythm(times_ns: Sequence[int]) -> Rhythm:
-    """Reads the times of consecutive iterations."""
-    # By ratios, slow iterations that differ among themselves stay together, and by differences a
-    # small disturbance of quick ones is left out.
+    """Analyzes the times of consecutive iterations."""
+    # On a log scale, slow iterations that differ among themselves stay together. On a linear scale,
+    # small variations of fast ones do not matter.
     found = [_read(times_ns, _slow(times_ns, scale)) for scale in (math.log, float)]
     best = max(found, key=lambda one: (one.period is not None, len(one.slow) > 0, one.is_settled))
     if best.period is None and (by_place := _by_place(times_ns)) is not None:
@@ -61,23 +62,22 @@ def rhythm(times_ns: Sequence[int]) -> Rhythm:
 
 
 def _by_place(times_ns: Sequence[int]) -> Rhythm | None:
-    """A period whose slow place stands out by ranks, where noise has closed the gap: Mann and
-    Whitney's test, "On a test of whether one of two random variables is stochastically larger than
-    the other" (1947).
+    """Finds a period by ranks, if noise has closed the gap: Mann and Whitney's test, "On a test of
+    whether one of two random variables is stochastically larger than the other" (1947).
     """
     count = len(times_ns)
-    order = sorted(range(count), key=lambda at: times_ns[at])
+    order = sorted(range(count), key=lambda index: times_ns[index])
     ranks = [0] * count
-    for rank, at in enumerate(order, 1):
-        ranks[at] = rank
-    for period in range(2, min(count // _FEWEST_SLOW, _LONGEST) + 1):
+    for rank, index in enumerate(order, 1):
+        ranks[index] = rank
+    for period in range(2, min(count // _MIN_SLOW, _MAX_PERIOD) + 1):
         for place in range(period):
             slow = len(range(place, count, period))
             above = sum(ranks[place::period]) - slow * (slow + 1) / 2
-            least = 1 - min(_MOST_BELOW, (slow - 2) * _BELOW_FOR_EACH)
-            if slow < _FEWEST_SLOW or above < least * slow * (count - slow):
+            minimum = 1 - min(_MAX_BELOW, (slow - 2) * _BELOW_FOR_EACH)
+            if slow < _MIN_SLOW or above < minimum * slow * (count - slow):
                 continue
-            others = [ns for at, ns in enumerate(times_ns) if at % period != place]
+            others = [ns for index, ns in enumerate(times_ns) if index % period != place]
             if statistics.median(times_ns[place::period]) >= _GAP * statistics.median(others):
                 return Rhythm(tuple(range(place, count, period)), period, place, True)
     return None
@@ -90,22 +90,22 @@ def _read(times_ns: Sequence[int], split: tuple[tuple[int, ...], float]) -> Rhyt
     period = next(found, None)
     place = 0 if period is None else _place(period, slow)[0]
     if period is None:
-        return Rhythm(slow, None, 0, not 0 < len(slow) < _ENOUGH)
+        return Rhythm(slow, None, 0, not 0 < len(slow) < _ENOUGH_SLOW)
     if len(slow) > 2:
-        # Three may lie at equal distances by chance.
+        # Three may be equally spaced by chance.
         return Rhythm(slow, period, place, len(slow) > 3)
-    first, second = (times_ns[at] for at in slow)
-    is_likely = gap >= _FAR and max(first, second) <= _ALIKE * min(first, second)
+    first, second = (times_ns[index] for index in slow)
+    is_likely = gap >= _CLEAR_GAP and max(first, second) <= _SIMILAR_RATIO * min(first, second)
     return Rhythm(slow, period if is_likely else None, place, False)
 
 
 def _place(period: int, slow: tuple[int, ...]) -> tuple[int, int]:
-    """The place in a period that is slow, and how often it was."""
-    return Counter(at % period for at in slow).most_common(1)[0]
+    """Returns the most frequent position of slow iterations in a period, and its count."""
+    return Counter(index % period for index in slow).most_common(1)[0]
 
 
 def _is_period(period: int, slow: tuple[int, ...], count: int) -> bool:
-    """Whether mostly every so many iterations one is slow, and hardly any other."""
+    """Whether slow iterations mostly have this distance, with few exceptions."""
     place, periodic = _place(period, slow)
     missing, others = len(range(place, count, period)) - periodic, len(slow) - periodic
     return periodic > 1 and max(missing, others) <= periodic // _FOR_EACH_OUTLIER
@@ -114,25 +114,25 @@ def _is_period(period: int, slow: tuple[int, ...], count: int) -> bool:
 def _slow(
     times_ns: Sequence[int], scale: Callable[[float], float]
 ) -> tuple[tuple[int, ...], float]:
-    """Positions of the slow iterations, at most half of them, and how far they stand out.
+    """Returns the positions of the slow iterations, at most half of all, and the gap to the others.
 
-    Where to divide follows Otsu, "A threshold selection method from gray-level histograms" (1979):
-    the means of both parts are as far apart as can be, for how many they are.
+    The division follows Otsu, "A threshold selection method from gray-level histograms" (1979): it
+    maximizes the between-class variance.
     """
     count = len(times_ns)
-    if count < _FEWEST:
+    if count < _MIN_ITERATIONS:
         return (), 1.0
     ordered = sorted(times_ns)
     sums = list(itertools.accumulate(ordered, initial=0))
     scaled = list(itertools.accumulate((scale(max(ns, 1)) for ns in ordered), initial=0.0))
 
-    def apart(at: int) -> float:
-        mean, mean_slow = scaled[at] / at, (scaled[-1] - scaled[at]) / (count - at)
-        return at * (count - at) * (mean_slow - mean) ** 2
+    def between_class_variance(index: int) -> float:
+        mean, mean_slow = scaled[index] / index, (scaled[-1] - scaled[index]) / (count - index)
+        return index * (count - index) * (mean_slow - mean) ** 2
 
-    first = max(range((count + 1) // 2, count), key=apart)
+    first = max(range((count + 1) // 2, count), key=between_class_variance)
     gap = ordered[first] / max(ordered[first - 1], 1)
     excess = sums[-1] - sums[first] - (count - first) * ordered[first // 2]
-    if gap < _GAP or excess < _LEAST_EXCESS * sums[-1]:
+    if gap < _GAP or excess < _MIN_EXCESS * sums[-1]:
         return (), 1.0
-    return tuple(at for at, ns in enumerate(times_ns) if ns >= ordered[first]), gap
+    return tuple(index for index, ns in enumerate(times_ns) if ns >= ordered[first]), gap

@@ -1,4 +1,4 @@
-"""Who gives the signals by which iterations are found, and from where."""
+"""The sources of the signals that determine iterations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..program.sources import Sources
 
 
 class Signals:
-    """The thread that trains, the optimizers that live, and the user's line of a call."""
+    """The training thread, the live optimizers, and the user's line of a call."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -21,36 +21,36 @@ class Signals:
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
 
     def on_our_thread(self) -> bool:
-        """Whether this is the thread that trains: the first that gave a signal."""
+        """Whether this is the training thread: the first one that gave a signal."""
         here = threading.get_ident()
         if self._thread is None:
             self._thread = here
         return self._thread == here
 
     def forget_thread(self) -> None:
-        """In a forked child, which has threads of its own."""
+        """Resets the thread in a forked child, which has other threads."""
         self._thread = None
 
     def may_be_our_thread(self) -> bool:
-        """The same, without deciding which it is."""
+        """Like `on_our_thread`, but does not claim this thread."""
         return self._thread in (None, threading.get_ident())
 
-    def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer's constructor was entered."""
+    def optimizer_created(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizers.append(weakref.ref(optimizer))
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """Those that live, in the order in which they were made."""
+        """Returns the live optimizers, in the order of their creation."""
         found = [reference() for reference in self._optimizers]
-        # One that wraps another may have no parameters of its own, and no constructor run.
+        # An optimizer that wraps another may have no parameters, and its constructor may not have
+        # run.
         return [item for item in found if item is not None and hasattr(item, "param_groups")]
 
     def optimizer_ids(self) -> set[Hashable]:
-        """What tells those that live apart."""
+        """Returns the object IDs of the live optimizers."""
         return {id(item) for item in self.optimizers()}
 
     def place(self, frame: types.FrameType | None) -> Hashable:
-        """The user's line that made this call."""
+        """Returns the user's line that made this call."""
         while frame is not None:
             if self._sources.code(frame.f_code) is not None:
                 return (id(frame.f_code), frame.f_lineno)

@@ -1,5 +1,5 @@
-"""Follows the program of this process from one iteration to the next: what a measured run and an
-estimate have in common.
+"""Follows the program in this process from iteration to iteration. Shared by measured runs and
+estimates.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ..protocol.spec import RunSpec
 from .finder import MODULE, IterationFinder, Verdict
 from .signals import Signals
 
-# How often the iterations begin again because something was compiled, or what had been taken for
-# iterations was none. After that they are taken as they are.
-MOST_RESTARTS = 10
+# The maximum number of restarts, because something was compiled or the iterations were wrong. After
+# that, iterations are accepted as they are.
+MAX_RESTARTS = 10
 
 
 class IterationTracker:
-    """Turns the calls of the program's thread that trains into boundaries between iterations.
+    """Turns calls of the training thread into iteration boundaries.
 
     Args:
-        measured_by: As `Notes` has it.
-        signals: The period that an earlier run of the program showed, as `IterationFinder` has it.
+        measured_by: See `Notes`.
+        signals: The period from an earlier run of the program, see `IterationFinder`.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class IterationTracker:
         self.sources = Sources(user_code, overlay)
         self.signals = Signals(self.sources)
         self.finder = IterationFinder(spec.iterations.found_by, signals)
-        self.definitions = ConstructionStacks(self.notes.error)
-        # What a provider's iterations are given, and what runs one: the first of these that is
-        # user code has the line that stands for the loop.
+        self.constructions = ConstructionStacks(self.notes.error)
+        # The inputs of a provider's iterations, and the functions that run one: the first of these
+        # that is user code provides the line that stands for the loop.
         self.inputs: object = ()
         self.iterations: tuple[Callable[..., Any], ...] = ()
         self.boundaries = 0
@@ -61,25 +61,24 @@ class IterationTracker:
 
     @property
     def is_found_by_modules(self) -> bool:
-        """Whether a call of a module may be the end of an iteration."""
+        """Whether a module call may end an iteration."""
         return self.finder.found_by in (None, MODULE)
 
     def provided(self, inputs: object, iterations: tuple[Callable[..., Any], ...]) -> None:
-        """A provider made its inputs, and what runs an iteration."""
+        """A provider returned its inputs, and the functions that run an iteration."""
         self.inputs = inputs
         self.iterations = iterations
 
-    def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer's constructor was entered."""
-        self.finder.optimizer_made()
-        self.signals.optimizer_made(optimizer)
+    def optimizer_created(self, optimizer: torch.optim.Optimizer) -> None:
+        self.finder.optimizer_created()
+        self.signals.optimizer_created(optimizer)
 
     def went_backward(self, frame: types.FrameType) -> Verdict:
         """An outermost backward pass has ended."""
         return self.finder.went_backward(self.signals.place(frame))
 
     def stepped(self, optimizer: object, frame: types.FrameType) -> Verdict:
-        """An optimizer's step has ended."""
+        """An optimizer step has ended."""
         alive = self.signals.optimizer_ids()
         return self.finder.stepped(id(optimizer), self.signals.place(frame), alive)
 
@@ -89,19 +88,19 @@ class IterationTracker:
         return self.finder.called(id(module), self.signals.place(frame), training)
 
     def may_restart(self) -> bool:
-        """Counts a restart of the iterations; returns whether there may be this one."""
+        """Counts a restart of the iterations. Returns whether it is allowed."""
         self.restarts += 1
-        return self.restarts < MOST_RESTARTS
+        return self.restarts < MAX_RESTARTS
 
-    def begin_anew(self) -> None:
-        """What gave signals so far was no training."""
-        self.finder.begin_anew()
+    def reset(self) -> None:
+        """Discards all signals so far, because they were not training."""
+        self.finder.reset()
         self.boundaries = 0
 
     def forked(self, host: Host) -> None:
-        """In a forked child of the program, which is followed from here on."""
+        """Continues in a forked child of the program."""
         self.guard.process = os.getpid()
         self.host = host
         self.began_ns = time.time_ns()
         self.signals.forget_thread()
-        self.begin_anew()
+        self.reset()

@@ -1,3 +1,3 @@
 """Runs with several ranks: their launcher, here or on another machine, the ranks themselves, and
-how the run ended. How ranks agree on iterations is in `record.alignment`.
+the outcome of the run. `record.alignment` synchronizes the ranks' iterations.
 """

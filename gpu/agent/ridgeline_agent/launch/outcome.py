@@ -1,27 +1,27 @@
-"""What is said of a launched run at its end: of all ranks together, and of each by its number."""
+"""The outcome of a launched run: for all ranks together, and for each rank."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..protocol.rank_states import RankState, how_far
+from ..protocol.rank_states import RankState, progress_key
 
-# Ranks that a message names; the others are counted.
-_MOST_NAMED = 4
-# Of what each of them said.
-_MOST_TOLD = 200
+# The maximum number of ranks that a message names. The others are counted.
+_MAX_NAMED = 4
+# The maximum length of each rank's message.
+_MAX_MESSAGE_CHARS = 200
 
 
 @dataclass
 class End:
-    """Why the watch over the ranks ended. Without an outcome, the ranks' own tell it."""
+    """Why watching the ranks ended. Without an outcome, the ranks' own outcomes decide."""
 
     outcome: str | None
     message: str | None
-    # Ranks whose process ended without saying how.
+    # Ranks whose process ended without reporting an outcome.
     gone: set[int] = field(default_factory=set)
-    # Of the launcher, where it ended.
+    # The launcher's exit status, if it ended.
     status: int | None = None
 
 
@@ -31,10 +31,10 @@ def finished(
     end: End,
     frames: list[list[dict[str, Any]]],
 ) -> dict[str, Any]:
-    """The event that ends the run. `frames` are where each rank stood, in the ranks' order."""
-    places = dict(zip(sorted(states), frames))
-    outcome, message = _outcome(states, end, places)
-    least = min(
+    """Returns the event that ends the run. `frames` are the stacks of the ranks, in rank order."""
+    stacks = dict(zip(sorted(states), frames))
+    outcome, message = _outcome(states, end, stacks)
+    slowest = min(
         states.values(), key=lambda state: (state.outcome is not None, state.rank), default=None
     )
     status = end.status
@@ -45,7 +45,9 @@ def finished(
         "message": message,
         "signal": -status if status is not None and status < 0 else None,
         "code": status if status is not None and status > 0 else None,
-        "frames": places.get(least.rank, []) if least is not None and outcome == "timeout" else [],
+        "frames": stacks.get(slowest.rank, [])
+        if slowest is not None and outcome == "timeout"
+        else [],
         "ranks": [
             {"rank": rank, "outcome": state.outcome or "lost", "message": state.message}
             for rank, state in sorted(states.items())
@@ -54,10 +56,10 @@ def finished(
 
 
 def _outcome(
-    states: dict[int, RankState], end: End, places: dict[int, list[dict[str, Any]]]
+    states: dict[int, RankState], end: End, stacks: dict[int, list[dict[str, Any]]]
 ) -> tuple[str, str | None]:
     if end.outcome == "timeout":
-        return "timeout", f"{end.message}: {_standing(states, places)}"
+        return "timeout", f"{end.message}: {_positions(states, stacks)}"
     if end.outcome is not None:
         return end.outcome, end.message
     if not states:
@@ -69,25 +71,25 @@ def _outcome(
         return "complete", None
     for outcome in ("failed", "exited"):
         if end.gone:
-            break  # What the others raised is mostly that their connection to it was closed.
+            break  # The others' errors are usually that their connection to it was closed.
         told = [state for state in states.values() if state.outcome == outcome]
         if told:
             text = "; ".join(f"rank {one.rank}: {one.message}" for one in told[:1])
             return outcome, text + _and_others(told, outcome)
     if not missing and outcomes == {"short"}:
         return "short", None
-    parts = [f"rank {rank} did not start" for rank in missing[:_MOST_NAMED]]
-    # Of those that are gone, the others lost their connection to the one that was gone first, most
-    # likely the one that was least far.
+    parts = [f"rank {rank} did not start" for rank in missing[:_MAX_NAMED]]
+    # The first rank that was gone, most likely the one with the least progress, made the others
+    # lose their connections.
     first = sorted(
-        states.values(), key=lambda one: (one.rank not in end.gone, how_far(one), one.rank)
+        states.values(), key=lambda one: (one.rank not in end.gone, progress_key(one), one.rank)
     )
-    parts += [_fate(state, end, places) for state in first]
-    more = len(parts) - _MOST_NAMED
-    text = "; ".join(parts[:_MOST_NAMED]) + (f"; and {more} more ranks" if more > 0 else "")
+    parts += [_describe(state, end, stacks) for state in first]
+    more = len(parts) - _MAX_NAMED
+    text = "; ".join(parts[:_MAX_NAMED]) + (f"; and {more} more ranks" if more > 0 else "")
     text = text if end.message is None else f"{text}; {end.message}"
     if not missing and not end.gone and "short" in outcomes <= {"complete", "short", None}:
-        # The others went on, or wait for it: with fewer iterations all of them come to their end.
+        # The other ranks continue or wait for it: with fewer iterations, all of them would finish.
         return "short", text
     return "exited", text
 
@@ -100,36 +102,36 @@ def _and_others(told: list[RankState], outcome: str) -> str:
     return f" ({others} more {'rank' if others == 1 else 'ranks'} {what}, too)"
 
 
-def _fate(state: RankState, end: End, places: dict[int, list[dict[str, Any]]]) -> str:
+def _describe(state: RankState, end: End, stacks: dict[int, list[dict[str, Any]]]) -> str:
     rank = f"rank {state.rank}"
     if state.outcome == "complete":
         return f"{rank} was measured"
     if state.outcome == "short":
         return f"{rank} finished before enough iterations ran"
     if state.outcome is not None:
-        told = "" if state.message is None else f": {state.message[:_MOST_TOLD]}"
+        told = "" if state.message is None else f": {state.message[:_MAX_MESSAGE_CHARS]}"
         return f"{rank} {state.outcome}{told}"
     if state.rank in end.gone:
-        return f"{rank} was stopped in stage '{state.stage}'{_at(places.get(state.rank, []))}"
+        return f"{rank} was stopped in stage '{state.stage}'{_at(stacks.get(state.rank, []))}"
     return f"{rank} was waiting in stage '{state.stage}'"
 
 
-def _standing(states: dict[int, RankState], places: dict[int, list[dict[str, Any]]]) -> str:
-    """Where each rank that had not ended stood, those that were least far first."""
+def _positions(states: dict[int, RankState], stacks: dict[int, list[dict[str, Any]]]) -> str:
+    """Describes the position of each rank that had not ended, least progress first."""
     if not states:
         return "no rank had started"
     size = max(state.world_size for state in states.values())
     parts = [f"rank {rank} had not started" for rank in range(size) if rank not in states]
     running = [state for state in states.values() if state.outcome is None]
-    for state in sorted(running, key=lambda one: (how_far(one), one.rank)):
-        at = _at(places.get(state.rank, []))
+    for state in sorted(running, key=lambda one: (progress_key(one), one.rank)):
+        at = _at(stacks.get(state.rank, []))
         count = f"{state.done} of {state.total}"
         parts.append(f"rank {state.rank} was{at} in stage '{state.stage}' ({count})")
     ended = [str(state.rank) for state in states.values() if state.outcome is not None]
     if ended and running:
-        parts.append(f"exited before that: rank {', '.join(ended[:_MOST_NAMED])}")
-    more = len(parts) - _MOST_NAMED
-    return "; ".join(parts[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+        parts.append(f"exited before that: rank {', '.join(ended[:_MAX_NAMED])}")
+    more = len(parts) - _MAX_NAMED
+    return "; ".join(parts[:_MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _at(frames: list[dict[str, Any]]) -> str:

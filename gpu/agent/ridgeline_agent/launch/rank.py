@@ -1,7 +1,7 @@
-"""One rank of a launched run: `boot.py --rank FILE`, started by the launcher in the place of the
+"""One rank of a launched run: `boot.py --rank FILE`, which the launcher starts instead of the
 program.
 
-It is a fresh process, as the program would be: nothing is forked, and nothing was imported before
+It is a new process, like the program would be: nothing is forked, and nothing was imported before
 the launcher set its variables.
 """
 
@@ -21,41 +21,41 @@ from ..protocol import rank_states
 from ..protocol.rank_states import RankState
 from ..side_effects import policy as side_effects
 
-# How launchers tell a process its number and how many there are: torchrun, accelerate, deepspeed
-# and Ray's trainers as torch itself has it; Open MPI's mpirun; MPICH's and Intel's; Slurm's srun.
-# Slurm last: what srun starts may be another one's daemon. And by the number of tasks of the step,
-# for SLURM_NTASKS is set in a batch script as well, which is no task of any.
-_NUMBERS = (
+# The variables with which launchers pass rank and world size: torchrun, accelerate, deepspeed and
+# Ray's trainers like torch itself; Open MPI's mpirun; MPICH and Intel MPI; Slurm's srun. Slurm
+# comes last, because srun may start another launcher's daemon. SLURM_STEP_NUM_TASKS is used because
+# SLURM_NTASKS is also set in a batch script, which is not a task of a step.
+_RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
-# A rank that is done stays until the others are, because its end closes connections that they may
-# still need; and one that failed stays until it was heard of.
-_LONGEST_STAY_SECONDS = 20.0
-_LOOK_SECONDS = 0.05
-# How often a rank looks whether its run has ended without it.
-_RUN_SECONDS = 1.0
-# Beyond the run's own limit; for what starts ranks where nobody here can end them.
+# A rank that is done waits for the others, because its exit closes connections that they may still
+# need; a rank that failed waits until its outcome was read.
+_MAX_WAIT_SECONDS = 20.0
+_POLL_SECONDS = 0.05
+# Interval for checking whether the run has ended without this rank.
+_RUN_CHECK_SECONDS = 1.0
+# Added to the run's own limit, for launchers whose ranks cannot be ended from here.
 _GRACE_SECONDS = 30.0
 
 
 def serve_rank(path: str, agent_folder: str, loaded_at_start: frozenset[str]) -> NoReturn:
-    """Runs what the file at `path` asks for as this rank, and ends the process."""
+    """Runs the request in the file at `path` as this rank, and ends the process."""
     rank, world_size = number_of_rank(dict(os.environ))
     with open(path, encoding="utf-8") as file:
         request: dict[str, Any] = json.load(file)
     run_folder = str(request["out"])
     if request.get("side_effects", "allow") != "allow":
-        # One whose machine went down, or that this machine's supervisor could not see.
+        # Folders of a run whose machine crashed, or that this machine's supervisor could not see.
         side_effects.sweep()
         side_effects.prepare()
     events = RankEvents(run_folder, rank, world_size)
-    _bound_life(request)
+    _start_watchdog(request)
     threading.Thread(target=_end_with_run, args=(path,), daemon=True).start()
     interpreter = Interpreter(agent_folder, loaded_at_start)
-    interpreter.calm_threads()
+    interpreter.set_library_variables()
     try:
         import torch.profiler
         import torch.utils.data  # noqa: F401
@@ -71,10 +71,10 @@ def serve_rank(path: str, agent_folder: str, loaded_at_start: frozenset[str]) ->
 
 
 def number_of_rank(variables: dict[str, str]) -> tuple[int, int]:
-    """Which rank this is and of how many, by what launchers set. A process without a launcher is
-    the one of one.
+    """Returns rank and world size from the launchers' variables. A process without a launcher is
+    rank 0 of 1.
     """
-    for number, count in _NUMBERS:
+    for number, count in _RANK_VARIABLES:
         rank, size = variables.get(number, ""), variables.get(count, "")
         if all(text.isascii() and text.isdigit() for text in (rank, size)):
             return int(rank), max(int(size), int(rank) + 1)
@@ -82,7 +82,7 @@ def number_of_rank(variables: dict[str, str]) -> tuple[int, int]:
 
 
 class RankEvents:
-    """Tells what a run's process tells (channel.Events) through the rank's file."""
+    """Forwards a run's events (channel.Events) to the rank's file."""
 
     def __init__(self, run_folder: str, rank: int, world_size: int) -> None:
         self._run_folder = run_folder
@@ -90,7 +90,7 @@ class RankEvents:
         rank_states.write(run_folder, self._state)
 
     def send(self, event: dict[str, Any]) -> None:
-        """Writes one event down. After the last one it waits for the other ranks."""
+        """Writes an event to the file. After the outcome, waits for the other ranks."""
         kind = event.get("event")
         state = self._state
         if kind == "progress":
@@ -100,21 +100,21 @@ class RankEvents:
             state.outcome, state.message = str(event.get("outcome")), event.get("message")
         rank_states.write(self._run_folder, state)
         if kind == "outcome":
-            self._stay()
+            self._wait_for_others()
 
-    def _stay(self) -> None:
-        end = time.monotonic() + _LONGEST_STAY_SECONDS
+    def _wait_for_others(self) -> None:
+        end = time.monotonic() + _MAX_WAIT_SECONDS
         while time.monotonic() < end:
             if rank_states.all_ended(rank_states.read_all(self._run_folder)):
                 return
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
-def _bound_life(request: dict[str, Any]) -> None:
-    """Ends this process some time after the run's limit, whatever it does then.
+def _start_watchdog(request: dict[str, Any]) -> None:
+    """Ends this process some time after the run's limit, whatever it does.
 
-    Who watches the limit ends the ranks long before that; it may have been killed, or be on another
-    machine. The watch is faulthandler's, a thread that needs nothing of Python.
+    The process that watches the limit ends the ranks much earlier, but it may have been killed, or
+    be on another machine. faulthandler provides the watchdog: a thread that does not need Python.
     """
     limits = request.get("limits")
     seconds = limits.get("seconds") if isinstance(limits, dict) else None
@@ -125,14 +125,14 @@ def _bound_life(request: dict[str, Any]) -> None:
 
 
 def _end_with_run(path: str) -> None:
-    """Ends this process when the run has ended, which takes its request away.
+    """Ends this process when the run has ended, which deletes its request.
 
-    A cancelled run ends what its launcher has started where it can see it. Ranks on other machines,
-    and those of a service that got a job (`ray job submit`), it cannot.
+    A cancelled run ends the processes of its launcher that it can see. It cannot see ranks on other
+    machines, or those of a job service (`ray job submit`).
     """
     missed = 0
-    while missed < 2:  # A network's file system may fail once.
-        time.sleep(_RUN_SECONDS)
+    while missed < 2:  # A network file system may fail once.
+        time.sleep(_RUN_CHECK_SECONDS)
         try:
             os.stat(path)
             missed = 0

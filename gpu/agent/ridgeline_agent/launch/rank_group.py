@@ -1,4 +1,4 @@
-"""The ranks of one launched run: starts their launcher, watches them, and says how each ended."""
+"""The ranks of a launched run: starts their launcher, watches them, and reports how each ended."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from ..protocol.spec import RunSpec
 from ..record.alignment import MEETING_TIMEOUT_SECONDS
 from ..side_effects import policy as side_effects
 from ..system import process_tree
-from .command import launch_command, paths_there
+from .command import launch_command, with_ranks_paths
 from .outcome import End, finished
 
 _TICK_SECONDS = 0.1
-# After one rank has failed or is gone, the others mostly wait for it until they are ended; some of
-# them may have failed in the same way and be about to report it.
+# After a rank has failed or disappeared, the others usually wait for it until they are killed; some
+# may have failed in the same way and be about to report it.
 _AFTER_FAILURE_SECONDS = 2.0
-# After one rank came to its end, ones that work apart may take longer; ones that exchange cannot.
-# One that waits to meet it gives up before, and writes what it has.
+# After a rank has finished, independent ranks may take longer; ranks that communicate cannot. A
+# rank that waits for another in a meeting gives up before this, and writes what it has.
 _AFTER_END_SECONDS = MEETING_TIMEOUT_SECONDS + 5.0
-# A launcher is asked to end before it is killed: it may have ranks on other machines.
-_FAREWELL_SECONDS = 1.0
-_LONGEST_FAREWELL_SECONDS = 5.0
-_ENDING_SECONDS = 3.0
-_MOST_LAST_WORDS = 300
+# Time for a launcher to exit before it is killed, because it may have ranks on other machines.
+_EXIT_SECONDS = 1.0
+_MAX_EXIT_SECONDS = 5.0
+_KILL_SECONDS = 3.0
+_MAX_RECENT_OUTPUT_BYTES = 300
 
 
 class RankGroup:
-    """One run. `out` is its folder as this process sees it."""
+    """A launched run. `out` is its folder as seen by this process."""
 
     def __init__(
         self,
@@ -52,27 +52,27 @@ class RankGroup:
         request: dict[str, Any],
         out: str,
         boot: str,
-        tell: Callable[[dict[str, Any]], None],
+        send: Callable[[dict[str, Any]], None],
         is_cancelled: Callable[[], bool],
     ) -> None:
         self._spec = spec
-        self._there = paths_there(spec, request, out)
-        # Of a rank: its paths are those that the ranks see.
-        self._ranks_spec = RunSpec.from_json({**self._there, "launcher": None})
+        self._ranks_request = with_ranks_paths(spec, request, out)
+        # A rank's request, with the paths that the ranks see.
+        self._ranks_spec = RunSpec.from_json({**self._ranks_request, "launcher": None})
         self._out = out
         self._boot = boot
-        self._tell = tell
+        self._send = send
         self._is_cancelled = is_cancelled
         self._log = RunLog(out, spec.limits.log_bytes)
         self._last_progress: tuple[str, int, int] | None = None
         self._alive: set[int] = set()
-        # The ranks that were gone first: others may have been ended for it.
+        # The ranks that disappeared first. Others may have been killed because of them.
         self._first_gone: set[int] = set()
         self._kernel_kills = process_tree.kernel_memory_kills()
-        self._last_words = b""
+        self._recent_output = b""
 
     def run(self) -> dict[str, Any]:
-        """Runs it to its end; the event that ends it. Nothing of it is left then."""
+        """Runs it to its end. Returns the event that ends it. No process is left then."""
         self._clear()
         try:
             self._write_request()
@@ -90,29 +90,30 @@ class RankGroup:
             end = self._watch(launcher)
             states = rank_states.read_all(self._out)
             if end.outcome == "timeout":
-                self._ask_for_places(states)
+                self._request_stacks(states)
             self._end_processes(launcher)
             reader.join(timeout=2.0)
             if not states and end.status is not None:
-                # Why it started nothing is for it to say: a wrong option, a full queue.
-                said = self._last_words.decode("utf-8", "replace").strip().splitlines()[-1:]
-                end.message = ": ".join([end.message or "", *said])
+                # The launcher's output explains why it started nothing: a wrong option, a full
+                # queue.
+                last_line = self._recent_output.decode("utf-8", "replace").strip().splitlines()[-1:]
+                end.message = ": ".join([end.message or "", *last_line])
             frames = [self._frames(rank) for rank in sorted(states)]
             self._show_failure(states)
             event = finished(self._spec.id, states, end, frames)
             if event["outcome"] != "complete":
                 event["output"] = self._log.last_lines(self._spec.root)
-            kept_from_disk = side_effects.take(dataclasses.replace(self._spec, out=self._out))
-            if kept_from_disk is not None:
-                event["side_effects"] = kept_from_disk
-                self._log.write(side_effects.in_words(kept_from_disk).encode())
+            discarded = side_effects.take(dataclasses.replace(self._spec, out=self._out))
+            if discarded is not None:
+                event["side_effects"] = discarded
+                self._log.write(side_effects.summary(discarded).encode())
             return event
         finally:
             self._log.close()
             self._tidy_up()
 
     def _clear(self) -> None:
-        """Another run into the same folder starts anew."""
+        """Removes the files of a previous run in the same folder."""
         shutil.rmtree(os.path.join(self._out, rank_states.FOLDER), ignore_errors=True)
         os.makedirs(os.path.join(self._out, rank_states.FOLDER), mode=0o700)
         for name in os.listdir(self._out):
@@ -128,20 +129,22 @@ class RankGroup:
 
     def _write_request(self) -> None:
         path = os.path.join(self._out, rank_states.REQUEST)
-        # It holds the configuration's variables, which may be secrets.
+        # It contains the configuration's variables, which may be secrets.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(self._there, file)
+            json.dump(self._ranks_request, file)
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = launch_command(self._spec, self._boot, self._out)
-        # As in an environment that was activated: its torchrun is the one that is found.
+        # As in an activated environment, whose torchrun is found first.
         search = [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
         variables = {**os.environ, "PATH": os.pathsep.join(search), **self._spec.env}
         program = shutil.which(command[0], path=variables["PATH"]) or command[0]
         if not os.path.exists(os.path.join(self._spec.cwd, program)):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        command = side_effects.holding(self._spec, [program, *command[1:]], self._boot, self._out)
+        command = side_effects.wrap_command(
+            self._spec, [program, *command[1:]], self._boot, self._out
+        )
         launcher = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -151,7 +154,7 @@ class RankGroup:
             cwd=self._spec.cwd,
             start_new_session=True,
         )
-        self._tell({"event": "started", "id": self._spec.id, "pid": launcher.pid})
+        self._send({"event": "started", "id": self._spec.id, "pid": launcher.pid})
         return launcher
 
     def _read(self, pipe: IO[bytes]) -> None:
@@ -162,12 +165,12 @@ class RankGroup:
                 return
             if not data:
                 return
-            self._last_words = (self._last_words + data)[-_MOST_LAST_WORDS:]
+            self._recent_output = (self._recent_output + data)[-_MAX_RECENT_OUTPUT_BYTES:]
             self._log.write(data)
 
     def _watch(self, launcher: subprocess.Popen[bytes]) -> End:
-        """Waits until all ranks or the launcher have ended, or until the time is over that the
-        ranks get after one of them ended.
+        """Waits until all ranks or the launcher have ended, or until the time limit that starts
+        when one of them ends.
         """
         limits = self._spec.limits
         began, since = time.monotonic(), time.time()
@@ -183,9 +186,9 @@ class RankGroup:
                 return End("cancelled", "cancelled")
             if limits.seconds is not None and now - began > limits.seconds:
                 return End("timeout", f"stopped after {limits.seconds:g} s")
-            self._tell_progress(states)
+            self._send_progress(states)
             gone = self._gone(states)
-            seconds_left = _seconds_left_for_others(states, gone)
+            seconds_left = _time_limit_for_others(states, gone)
             if seconds_left is None:
                 first_end = None
             elif first_end is None:
@@ -213,8 +216,8 @@ class RankGroup:
         return End(None, code, gone=self._first_gone or gone, status=status)
 
     def _gone(self, states: dict[int, RankState]) -> set[int]:
-        """Ranks of this machine whose process has ended and that did not say how. Processes of
-        other machines cannot be seen from here; what their launcher says of them has to do.
+        """Returns this machine's ranks whose process has ended without reporting an outcome.
+        Processes on other machines cannot be seen; only their launcher's report is available.
         """
         below = set(process_tree.descendants(os.getpid()))
         gone: set[int] = set()
@@ -226,34 +229,34 @@ class RankGroup:
         self._first_gone = self._first_gone or gone
         return gone
 
-    def _tell_progress(self, states: dict[int, RankState]) -> None:
-        """Tells of the rank that is least far."""
+    def _send_progress(self, states: dict[int, RankState]) -> None:
+        """Reports the progress of the slowest rank."""
         size = max((state.world_size for state in states.values()), default=0)
         if not states or len(states) < size:
             return
-        least = min(states.values(), key=rank_states.how_far)
-        news = (least.stage, least.done, least.total)
-        if news != self._last_progress and least.stage in STAGES:
-            self._last_progress = news
-            self._tell(
+        slowest = min(states.values(), key=rank_states.progress_key)
+        progress = (slowest.stage, slowest.done, slowest.total)
+        if progress != self._last_progress and slowest.stage in STAGES:
+            self._last_progress = progress
+            self._send(
                 {
                     "event": "progress",
                     "id": self._spec.id,
-                    "stage": least.stage,
-                    "done": least.done,
-                    "total": least.total,
+                    "stage": slowest.stage,
+                    "done": slowest.done,
+                    "total": slowest.total,
                 }
             )
 
-    def _ask_for_places(self, states: dict[int, RankState]) -> None:
+    def _request_stacks(self, states: dict[int, RankState]) -> None:
         below = set(process_tree.descendants(os.getpid()))
         for rank, state in states.items():
             if state.outcome is None and state.pid in below:
                 folder = rank_states.rank_folder(self._out, rank)
-                crash_report.ask_for_place(state.pid, folder)
+                crash_report.request_stack(state.pid, folder)
 
     def _show_failure(self, states: dict[int, RankState]) -> None:
-        """Puts the manifest of a rank that failed where that of the run is looked for."""
+        """Copies the manifest of a failed rank to the run's folder."""
         failed = [rank for rank, state in sorted(states.items()) if state.outcome == "failed"]
         if failed and failed[0] != 0:
             source = os.path.join(rank_states.rank_folder(self._out, failed[0]), "manifest.json")
@@ -266,15 +269,18 @@ class RankGroup:
 
     def _end_processes(self, launcher: subprocess.Popen[bytes]) -> None:
         if launcher.poll() is None:
-            # It leads a group: a script that starts a launcher would not pass the signal on.
+            # It leads a process group: a script that starts a launcher would not forward the
+            # signal.
             with contextlib.suppress(OSError):
                 getattr(os, "killpg", os.kill)(launcher.pid, signal.SIGTERM)
-            if not _ends_within(launcher, _FAREWELL_SECONDS) and process_tree.ON_LINUX:
-                # Ranks here may keep it from its end; an srun has to give its processors back.
-                process_tree.kill_below(os.getpid(), _group(launcher.pid), seconds=_ENDING_SECONDS)
-                _ends_within(launcher, _LONGEST_FAREWELL_SECONDS)
+            if not _ends_within(launcher, _EXIT_SECONDS) and process_tree.ON_LINUX:
+                # Its ranks may keep it from exiting; an srun must release its CPUs.
+                process_tree.kill_descendants(
+                    os.getpid(), _process_group(launcher.pid), seconds=_KILL_SECONDS
+                )
+                _ends_within(launcher, _MAX_EXIT_SECONDS)
         if process_tree.ON_LINUX:
-            process_tree.kill_below(os.getpid(), frozenset(), seconds=_ENDING_SECONDS)
+            process_tree.kill_descendants(os.getpid(), frozenset(), seconds=_KILL_SECONDS)
         else:
             process_tree.kill_group(launcher.pid)
         launcher.poll()
@@ -287,8 +293,8 @@ def _ends_within(launcher: subprocess.Popen[bytes], seconds: float) -> bool:
     return False
 
 
-def _group(leader: int) -> frozenset[int]:
-    """The processes here that are of a leader's group."""
+def _process_group(leader: int) -> frozenset[int]:
+    """Returns the local processes in a leader's process group."""
     found = {leader}
     for process in process_tree.descendants(leader):
         with contextlib.suppress(OSError):
@@ -297,8 +303,8 @@ def _group(leader: int) -> frozenset[int]:
     return frozenset(found)
 
 
-def _seconds_left_for_others(states: dict[int, RankState], gone: set[int]) -> float | None:
-    """How long the other ranks get from now on; None where there is no reason to hurry."""
+def _time_limit_for_others(states: dict[int, RankState], gone: set[int]) -> float | None:
+    """Returns how long the other ranks get from now on, or None without a limit."""
     if rank_states.all_ended(states):
         return _AFTER_FAILURE_SECONDS
     outcomes = {state.outcome for state in states.values() if state.outcome is not None}

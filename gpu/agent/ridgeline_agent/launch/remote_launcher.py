@@ -1,9 +1,9 @@
-"""Runs a launcher on another machine, where no folder is shared with this one.
+"""Runs a launcher on another machine, without a shared folder.
 
-The words that carry a command there (`ssh host`) start a Python with a few lines that take the
-agent from their input, unpack it into a folder of their own, and become it. Requests go there over
-the same input; events and the recordings come back over the output. When the input ends, because
-the run was cancelled or this process is gone, everything there is ended and the folder removed.
+The remote command (`ssh host`) starts a Python with a few lines that read the agent from their
+input, unpack it into a private folder, and run it. Requests are sent over the same input; events
+and recordings come back over the output. When the input ends, because the run was cancelled or this
+process is gone, all processes there are killed and the folder is removed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..process.run_log import RunLog
 from ..protocol.channel import read_objects, write_all
 from ..protocol.spec import RunSpec
 from ..system import process_tree
-from .command import paths_there
+from .command import with_ranks_paths
 from .recording_transfer import ReceivedRecording
 
-# Twelve digits with the size, the agent as an archive, then the protocol. mkdtemp's folder is for
-# this user alone.
+# Twelve digits with the size, the agent as an archive, then the protocol. mkdtemp's folder is only
+# accessible to this user.
 _BOOTSTRAP = """\
 import io,os,sys,tempfile,zipfile
 def take(n):
@@ -48,7 +48,7 @@ os.mkdir(f+"/out",0o700)
 e=sys.executable
 os.execv(e,[e,"-u",f+"/agent/boot.py","--launch","--carried",f])
 """
-# On top of the run's own limit: the way there, and the recordings' way back.
+# Added to the run's own limit: for the connection, and for sending the recordings back.
 _GRACE_SECONDS = 5.0
 _TRANSFER_SECONDS = 300.0
 _TICK_SECONDS = 0.2
@@ -56,28 +56,28 @@ _CANCEL_SECONDS = 4.0
 
 
 class RemoteLauncher:
-    """One run on another machine."""
+    """A run on another machine."""
 
     def __init__(
         self,
         spec: RunSpec,
         request: dict[str, Any],
         boot: str,
-        tell: Callable[[dict[str, Any]], None],
+        send: Callable[[dict[str, Any]], None],
         is_cancelled: Callable[[], bool],
     ) -> None:
         self._spec = spec
         self._request = request
         self._folder = os.path.dirname(boot)
-        self._tell = tell
+        self._send = send
         self._is_cancelled = is_cancelled
         self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue(maxsize=16)
         self._log = RunLog(spec.out, spec.limits.log_bytes)
         self._log_lock = threading.Lock()
-        self._last_words = b""
+        self._recent_output = b""
 
     def run(self) -> dict[str, Any]:
-        """Runs it to its end; the event that ends it."""
+        """Runs it to its end. Returns the event that ends it."""
         self._clear()
         launcher = self._spec.launcher
         if launcher is None:
@@ -95,11 +95,11 @@ class RemoteLauncher:
             return self._finished("exited", f"{command[0]} could not be started: {error.strerror}")
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise AssertionError("it was started with pipes")
-        self._tell({"event": "started", "id": self._spec.id, "pid": process.pid})
+        self._send({"event": "started", "id": self._spec.id, "pid": process.pid})
         errors = threading.Thread(target=self._read_errors, args=(process.stderr,), daemon=True)
         errors.start()
         threading.Thread(target=self._read, args=(process.stdout,), daemon=True).start()
-        # A thread, because what takes no input must not hold up the watch over the time.
+        # A thread, because a blocked input must not delay the timeout.
         threading.Thread(target=self._write, args=(process.stdin,), daemon=True).start()
         try:
             return self._watch(process)
@@ -118,22 +118,22 @@ class RemoteLauncher:
                     os.unlink(path)
 
     def _write(self, pipe: IO[bytes]) -> None:
-        request = self._request_there()
+        request = self._remote_request()
         archive = packed(self._folder)
         with contextlib.suppress(OSError):
             write_all(pipe.fileno(), b"%012d" % len(archive))
             write_all(pipe.fileno(), archive)
             write_all(pipe.fileno(), json.dumps(request).encode("ascii") + b"\n")
 
-    def _request_there(self) -> dict[str, Any]:
+    def _remote_request(self) -> dict[str, Any]:
         launcher = self._spec.launcher
         if launcher is None:
             raise AssertionError("the request has a launcher")
-        # It has a folder of its own for the recording there; the key only has to be a text.
-        there = paths_there(self._spec, self._request, self._spec.out)
-        # Without words it is one process: the agent starts its own Python.
+        # The agent there has its own folder for the recording; the key only needs to be a string.
+        translated = with_ranks_paths(self._spec, self._request, self._spec.out)
+        # Without a command, it is one process: the agent starts its own Python.
         own = {"command": list(launcher.command) or ["env"]}
-        return {**there, "launcher": own}
+        return {**translated, "launcher": own}
 
     def _read(self, pipe: IO[bytes]) -> None:
         for event in read_objects(pipe.fileno()):
@@ -148,15 +148,15 @@ class RemoteLauncher:
                 return
             if not data:
                 return
-            self._last_words = (self._last_words + data)[-2000:]
-            self._log_it(data)
+            self._recent_output = (self._recent_output + data)[-2000:]
+            self._write_log(data)
 
-    def _log_it(self, data: bytes) -> None:
+    def _write_log(self, data: bytes) -> None:
         with self._log_lock:
             self._log.write(data)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
-        received = ReceivedRecording(self._spec.out, self._log_it)
+        received = ReceivedRecording(self._spec.out, self._write_log)
         seconds = self._spec.limits.seconds
         end = None if seconds is None else time.monotonic() + seconds + _GRACE_SECONDS
         while True:
@@ -175,7 +175,7 @@ class RemoteLauncher:
                 return self._lost(process)
             kind = event.get("event")
             if kind == "progress":
-                self._tell({**event, "id": self._spec.id})
+                self._send({**event, "id": self._spec.id})
             elif kind == "file":
                 if end is not None and not received.has_begun:
                     end = now + _TRANSFER_SECONDS
@@ -186,8 +186,8 @@ class RemoteLauncher:
     def _lost(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(2.0)
-        said = self._last_words.decode("utf-8", "replace").strip().splitlines()[-3:]
-        more = f": {' / '.join(said)}" if said else ""
+        last_lines = self._recent_output.decode("utf-8", "replace").strip().splitlines()[-3:]
+        more = f": {' / '.join(last_lines)}" if last_lines else ""
         code = "" if process.returncode is None else f" (exit code {process.returncode})"
         return self._finished("exited", f"lost the connection to the other machine{code}{more}")
 
@@ -203,30 +203,32 @@ class RemoteLauncher:
         }
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Closes its input, which ends what is there, and then it."""
+        """Closes the input of the remote command, which ends the agent there, and then ends the
+        command.
+        """
         if process.stdin is not None:
             with contextlib.suppress(OSError):
                 process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_CANCEL_SECONDS)
         if process_tree.ON_LINUX:
-            process_tree.kill_below(os.getpid(), frozenset(), seconds=1.0)
+            process_tree.kill_descendants(os.getpid(), frozenset(), seconds=1.0)
         else:
             process_tree.kill_group(process.pid)
         process.poll()
 
 
 def remote_command(remote: tuple[str, ...], python: str) -> list[str]:
-    """The command that starts the agent on the other machine."""
+    """Returns the command that starts the agent on the other machine."""
     words = [python, "-u", "-c", _BOOTSTRAP]
     if os.path.basename(remote[0]).partition(".exe")[0] == "ssh":
-        # ssh(1) joins the words with spaces and gives them to a shell.
+        # ssh(1) joins the arguments with spaces and passes them to a shell.
         words = [shlex.quote(word) for word in words]
     return [*remote, *words]
 
 
 def packed(folder: str) -> bytes:
-    """The agent's files as an archive."""
+    """Returns the agent's files as an archive."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, folders, names in os.walk(folder):

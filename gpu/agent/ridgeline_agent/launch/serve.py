@@ -1,9 +1,8 @@
-"""The process that runs a program with many ranks: `boot.py --launch` (docs/ranks.md).
+"""The process for runs with several ranks: `boot.py --launch` (docs/ranks.md).
 
-It speaks the agent's protocol as the supervisor does, and serves `run` requests that have a
-launcher. It has no torch in it and no line of the user's program, so it can always answer, and it
-ends whatever the launcher started. With `--carried FOLDER` it is on another machine, and sends home
-what was recorded.
+It uses the agent's protocol like the supervisor, and serves `run` requests that have a launcher. It
+contains no torch and no user code, so it can always answer, and it ends all processes of the
+launcher. With `--carried FOLDER` it runs on another machine, and sends recordings back.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from .rank_group import RankGroup
 from .recording_transfer import finished_with_files
 from .remote_launcher import RemoteLauncher
 
-# For an srun to give its processors back.
-_FAREWELL_SECONDS = 1.5
-_ENDING_SECONDS = 0.8
+# Time for an srun to release its CPUs.
+_EXIT_SECONDS = 1.5
+_KILL_SECONDS = 0.8
 
 
 def serve_launches(arguments: list[str], boot: str) -> None:
@@ -42,21 +41,21 @@ def serve_launches(arguments: list[str], boot: str) -> None:
     try:
         launches.serve()
     except BrokenPipeError:
-        launches.end_everything()  # The server has gone.
+        launches.end_everything()  # The server is gone.
 
 
 class Launches:
-    """One launched run after the other. `read_requests` has a thread of its own."""
+    """Serves launched runs one after the other. `read_requests` runs in a separate thread."""
 
     def __init__(self, boot: str, server: Sender, remote_folder: str | None) -> None:
         self._boot = boot
         self._server = server
         self._remote_folder = remote_folder
-        self._waiting: queue.Queue[dict[str, Any]] = queue.Queue(maxsize=16)
+        self._pending: queue.Queue[dict[str, Any]] = queue.Queue(maxsize=16)
         self._cancelled: set[object] = set()
 
     def serve(self) -> None:
-        """Says that it is ready, and runs what is asked for."""
+        """Reports that it is ready, and serves requests."""
         self._server.send(
             {
                 "event": "ready",
@@ -70,27 +69,27 @@ class Launches:
             }
         )
         while True:
-            request = self._waiting.get()
+            request = self._pending.get()
             finished = self._run(request)
             self._cancelled.discard(request.get("id"))
             self._server.send(finished)
 
     def read_requests(self, descriptor: int) -> None:
-        """Takes requests, and ends everything at the end of them."""
+        """Reads requests, and ends everything at their end."""
         for request in read_objects(descriptor):
             op = request.get("op")
             if op == "exit":
                 break
             if op == "run":
-                self._waiting.put(request)
+                self._pending.put(request)
             elif op == "cancel":
                 self._cancelled.add(request.get("id"))
         self.end_everything()
 
     def end_everything(self) -> None:
-        """Leaves no process behind, and on another machine no file."""
-        process_tree.ask_below(os.getpid(), seconds=_FAREWELL_SECONDS)
-        process_tree.kill_below(os.getpid(), frozenset(), seconds=_ENDING_SECONDS)
+        """Ends all processes, and on another machine removes all files."""
+        process_tree.terminate_descendants(os.getpid(), seconds=_EXIT_SECONDS)
+        process_tree.kill_descendants(os.getpid(), frozenset(), seconds=_KILL_SECONDS)
         if self._remote_folder is not None:
             shutil.rmtree(self._remote_folder, ignore_errors=True)
         os._exit(0)
@@ -126,7 +125,7 @@ class Launches:
 
 
 def refused(identifier: object, message: str) -> dict[str, Any]:
-    """The end of a run that did not begin."""
+    """Returns the outcome of a run that did not start."""
     return {
         "event": "finished",
         "id": identifier,

@@ -1,3 +1,3 @@
-"""Benchmark models and the lister of their operators. Only `ridgeline evaluate` uses them; no run
-of a user's program does.
+"""Benchmark models, and the lister of their operators. Only `ridgeline evaluate` uses them; runs of
+a user's program do not.
 """

@@ -1,6 +1,6 @@
-"""BERT (Devlin et al., 2019) for answers in a text, GNMT (Wu et al., 2016) and Transformer-XL (Dai
-et al., 2019), as NVIDIA's examples run them. Each answers its loss. Recurrent layers are written
-step by step, as a library's cannot be listed without a device.
+"""BERT (Devlin et al., 2019) for question answering, GNMT (Wu et al., 2016) and Transformer-XL (Dai
+et al., 2019), as in NVIDIA's examples. Each returns its loss. Recurrent layers are written step by
+step, because a library's cannot be listed without a device.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .decoder_models import BertLayer
 
 
 class BertForAnswers(nn.Module):
-    """A start and an end among the tokens."""
+    """Predicts the start and the end of the answer."""
 
     VOCABULARY, POSITIONS = 30_522, 512
 
@@ -48,8 +48,8 @@ class BertForAnswers(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A long short-term memory: the input's products at once, those of the state step by step, and
-    all that a cell does with its gates in one kernel, as in cuDNN.
+    """An LSTM: the input's matrix multiplications at once, those of the state step by step, and a
+    cell's pointwise operations in one kernel, as in cuDNN.
     """
 
     def __init__(self, inputs: int, width: int) -> None:
@@ -59,7 +59,7 @@ class Recurrent(nn.Module):
         self.of_state = nn.Linear(width, 4 * width, bias=False)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(batch, steps, inputs) to (batch, steps, width)."""
+        """Maps (batch, steps, inputs) to (batch, steps, width)."""
         given = self.of_input(hidden)
         state = given.new_zeros(len(given), self.width)
         memory = torch.zeros_like(state)
@@ -73,7 +73,7 @@ class Recurrent(nn.Module):
 
 
 class Gnmt(nn.Module):
-    """Four recurrent layers each side, the first in both directions, with additive attention."""
+    """Four recurrent layers on each side, the first bidirectional, with additive attention."""
 
     VOCABULARY, WIDTH = 32_320, 1024
 
@@ -136,7 +136,7 @@ class RelativeLayer(nn.Module):
         place = self.places(places).view(-1, self.heads, width // self.heads).permute(1, 2, 0)
         by_content = (query + self.of_content) @ key.transpose(2, 3)
         by_place = (query + self.of_place) @ place
-        # Each row is moved by one more than the row before.
+        # Shifts each row by one more than the previous row.
         padded = functional.pad(by_place, (1, 0)).view(batch, self.heads, -1, length)
         shifted = padded[:, :, 1:].reshape(by_place.shape)
         scores = (by_content + shifted) * (width // self.heads) ** -0.5
@@ -152,8 +152,8 @@ class RelativeLayer(nn.Module):
 
 
 class TransformerXl(nn.Module):
-    """WikiText-103. The benchmark does not ask for the adaptive softmax (`--adaptive`), so that
-    every token is scored against all words, by the weights that look them up.
+    """The WikiText-103 model. The benchmark does not use the adaptive softmax (`--adaptive`), so
+    every token is scored against the whole vocabulary with the embedding's weights.
     """
 
     VOCABULARY = 267_735

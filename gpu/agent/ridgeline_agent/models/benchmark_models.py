@@ -1,5 +1,5 @@
-"""A training step of the models of NVIDIA's PyTorch examples as the tables of `lambda/` name them,
-in FP32 or in FP16 mixed precision. Written from the papers; only sizes matter here.
+"""A training step of the models in NVIDIA's PyTorch examples, with the names of the tables in
+`lambda/`, in FP32 or FP16 mixed precision. Written from the papers; only sizes matter here.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from .benchmark_language import BertForAnswers, Gnmt, TransformerXl
 from .benchmark_updates import (
     Update,
     adam_clipped,
-    adam_in_one,
-    adam_in_one_clipped,
+    fused_adam,
+    fused_adam_clipped,
     lamb_clipped,
     momentum,
-    on_masters,
+    with_master_weights,
 )
 from .benchmark_vision import NeuralFiltering, Ssd300, resnet50
-from .model_step import made, record_step
+from .model_step import create_without_values, record_step
 
 Inputs = Callable[[torch.device], tuple[Any, ...]]
 
 
 class Benchmark(NamedTuple):
-    """`whole` says that mixed precision casts the model itself (Apex's O2), and not operator by
-    operator: the weights are then updated as copies in FP32. The model answers its loss.
+    """A benchmark model that returns its loss. `whole` means that mixed precision casts the model
+    itself (Apex's O2) rather than single operators: the weights are then updated as FP32 copies.
     """
 
     make: Callable[[], nn.Module]
@@ -53,27 +53,27 @@ def _tokens(length: int) -> Callable[[int], Inputs]:
     return of
 
 
-# Sentences of WMT16 have some 30 parts of words on average.
+# Sentences of WMT16 have about 30 subword tokens on average.
 _SENTENCE = 30
 
 BENCHMARKS: dict[str, Benchmark] = {
     "resnet50": Benchmark(resnet50, _images(224), whole=False, update=momentum),
     "ssd": Benchmark(Ssd300, _images(300), whole=False, update=momentum),
-    "ncf": Benchmark(NeuralFiltering, _tokens(1), whole=False, update=adam_in_one),
+    "ncf": Benchmark(NeuralFiltering, _tokens(1), whole=False, update=fused_adam),
     # `run_squad.py`: `BertAdam`, and Apex's `FusedAdam` in FP16.
     "bert_base_squad": Benchmark(
         lambda: BertForAnswers(12, 768, 12),
         _tokens(384),
         whole=True,
         update=adam_clipped,
-        half_update=adam_in_one_clipped,
+        half_update=fused_adam_clipped,
     ),
     "bert_large_squad": Benchmark(
         lambda: BertForAnswers(24, 1024, 16),
         _tokens(384),
         whole=True,
         update=adam_clipped,
-        half_update=adam_in_one_clipped,
+        half_update=fused_adam_clipped,
     ),
     "gnmt": Benchmark(Gnmt, _tokens(_SENTENCE), whole=True, update=adam_clipped),
     "transformerxlbase": Benchmark(
@@ -92,20 +92,20 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def benchmark_step(name: str, batch: int, *, half: bool) -> OperatorRecorder:
-    """The operators of one step at `batch` samples.
+    """Returns the operators of one step with `batch` samples.
 
-    Raises ValueError where there is no such model here.
+    Raises ValueError if the model is unknown.
     """
     benchmark = BENCHMARKS.get(name)
     if benchmark is None:
         raise ValueError(f"no model {name!r} is written down")
-    model = made(benchmark.make)
+    model = create_without_values(benchmark.make)
     if half and benchmark.whole:
         model = model.half()
 
     update = benchmark.update
     if half and benchmark.whole:
-        update = on_masters(benchmark.half_update or benchmark.update)
+        update = with_master_weights(benchmark.half_update or benchmark.update)
     return record_step(
         model,
         benchmark.inputs(batch),

@@ -1,5 +1,5 @@
-"""How NVIDIA's PyTorch examples update weights, as far as bytes tell: which operators go over which
-tensors, not with which numbers.
+"""How NVIDIA's PyTorch examples update weights, as far as memory traffic matters: which operators
+process which tensors, not with which numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import nn
 
 
 class Stepper(Protocol):
-    """What updates the parameters: one of PyTorch's optimizers, or less."""
+    """Updates the parameters: a PyTorch optimizer, or a simplified one."""
 
     def step(self) -> object: ...
 
@@ -27,15 +27,15 @@ def momentum(parameters: Parameters) -> Stepper:
     return stepper
 
 
-def adam_in_one(parameters: Parameters) -> Stepper:
+def fused_adam(parameters: Parameters) -> Stepper:
     """Apex's `FusedAdam`: one kernel over many tensors."""
     stepper: Stepper = torch.optim.Adam(parameters, lr=1e-3, fused=True)
     return stepper
 
 
-def adam_in_one_clipped(parameters: Parameters) -> Stepper:
-    """The same after the gradients' norm is held to a limit."""
-    return _Clipped(parameters, adam_in_one(parameters))
+def fused_adam_clipped(parameters: Parameters) -> Stepper:
+    """The same, after clipping the gradients' norm."""
+    return _Clipped(parameters, fused_adam(parameters))
 
 
 def adam_clipped(parameters: Parameters) -> Stepper:
@@ -44,12 +44,12 @@ def adam_clipped(parameters: Parameters) -> Stepper:
 
 
 def lamb_clipped(parameters: Parameters) -> Stepper:
-    """LAMB (You et al., 2020) in TorchScript, which fuses Adam's part of it."""
+    """LAMB (You et al., 2020) in TorchScript, which fuses its Adam part."""
     return _Clipped(parameters, _Lamb(parameters))
 
 
-def on_masters(update: Update) -> Update:
-    """Updates copies in FP32, from which the weights are copied again (Apex's O2)."""
+def with_master_weights(update: Update) -> Update:
+    """Updates FP32 master weights, and copies them back to the weights (Apex's O2)."""
     return lambda parameters: _Masters(parameters, update)
 
 
@@ -69,7 +69,7 @@ class _Clipped:
 
 
 class _Adam:
-    """PyTorch's own asks tensors for their values, which fake ones do not have."""
+    """PyTorch's own Adam reads values of tensors, which fake ones do not have."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
@@ -88,11 +88,11 @@ class _Adam:
 
 class _Lamb:
     def __init__(self, parameters: Parameters) -> None:
-        self._parameters, self._adam = parameters, adam_in_one(parameters)
+        self._parameters, self._adam = parameters, fused_adam(parameters)
 
     def step(self) -> None:
         self._adam.step()
-        # The step's own norm and that of the weights say how long the step may be.
+        # The norms of the update and of the weights determine the step size.
         steps = _gradients(self._parameters)
         torch._foreach_norm(steps)
         torch._foreach_norm(self._parameters)

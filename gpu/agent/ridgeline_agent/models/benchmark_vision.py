@@ -1,5 +1,5 @@
 """ResNet-50 (He et al., 2016, with the stride in the 3 x 3 convolution), SSD (Liu et al., 2016) on
-its first stages, and neural collaborative filtering (He et al., 2017). Each answers its loss.
+its first stages, and neural collaborative filtering (He et al., 2017). Each returns its loss.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _stem() -> list[nn.Module]:
 
 
 class Classifier(nn.Module):
-    """A trunk with a linear head and the loss over 1,000 classes."""
+    """A backbone with a linear head and the loss over 1,000 classes."""
 
     def __init__(self, trunk: nn.Module, width: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Classifier(nn.Module):
 
 
 def resnet50() -> nn.Module:
-    """With its head and its loss."""
+    """ResNet-50 with its head and loss."""
     stages = [
         _stage(64, 64, 3, 1),
         _stage(256, 128, 4, 2),
@@ -68,9 +68,9 @@ def resnet50() -> nn.Module:
 
 
 class Ssd300(nn.Module):
-    """Three stages of ResNet-50, the third without its stride, five smaller maps, 81 classes."""
+    """Three ResNet-50 stages, the third without stride, five smaller feature maps, 81 classes."""
 
-    # Of each map: channels, boxes at a position.
+    # Of each feature map: channels, and boxes per position.
     MAPS = ((1024, 4), (512, 6), (512, 6), (256, 6), (256, 4), (256, 4))
 
     def __init__(self) -> None:
@@ -102,14 +102,14 @@ class Ssd300(nn.Module):
         target = torch.ones(count, scores.size(2), dtype=torch.long, device=images.device)
         of_places = functional.smooth_l1_loss(places.float(), torch.zeros_like(places.float()))
         of_classes = functional.cross_entropy(scores.float(), target, reduction="none")
-        # The hardest negatives are found by sorting twice.
+        # Sorting twice finds the hardest negatives.
         _, order = of_classes.detach().sort(dim=1, descending=True)
         _, rank = order.sort(dim=1)
         return of_places + (of_classes * (rank < 100)).sum() / count
 
 
 class NeuralFiltering(nn.Module):
-    """The users and films of MovieLens 20M: a product of factors beside a small network."""
+    """The users and films of MovieLens 20M: matrix factorization combined with a small network."""
 
     USERS, ITEMS, FACTORS, WIDTHS = 138_493, 26_744, 64, (256, 256, 128, 64)
 

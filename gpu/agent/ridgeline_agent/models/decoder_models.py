@@ -1,8 +1,8 @@
-"""BERT, GPT-2 (GPT-3 has its shape) and OPT as the `transformers` package of 2023 computed them
-with `attn_implementation="eager"`: what NeuSight measured. Attention in steps, FP32, each
-activation function as many operators as that package made of it.
+"""BERT, GPT-2 (which GPT-3 resembles) and OPT as the `transformers` package of 2023 computed them
+with `attn_implementation="eager"`, which NeuSight measured: unfused attention, FP32, and for each
+activation function as many operators as in that package.
 
-Sizes come from the model's own `config.json`, whose names are kept.
+Sizes come from the model's `config.json`, with its names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Config = dict[str, Any]
 
 
 def split_heads(hidden: torch.Tensor, heads: int) -> torch.Tensor:
-    """(batch, sequence, width) to (batch, heads, sequence, width of a head)."""
+    """Maps (batch, sequence, width) to (batch, heads, sequence, width of a head)."""
     batch, sequence, width = hidden.shape
     return hidden.view(batch, sequence, heads, width // heads).permute(0, 2, 1, 3)
 
@@ -30,7 +30,7 @@ def merge_heads(hidden: torch.Tensor) -> torch.Tensor:
 
 
 def gelu_new(value: torch.Tensor) -> torch.Tensor:
-    """`NewGELUActivation`: eight operators, none of them fused."""
+    """`NewGELUActivation`: eight unfused operators."""
     inner = math.sqrt(2.0 / math.pi) * (value + 0.044715 * torch.pow(value, 3.0))
     return 0.5 * value * (1.0 + torch.tanh(inner))
 
@@ -39,7 +39,7 @@ ACTIVATIONS = {"gelu": functional.gelu, "gelu_new": gelu_new, "relu": functional
 
 
 class ProjectionByAddmm(nn.Module):
-    """GPT-2's `Conv1D`: a linear layer whose weight is transposed."""
+    """GPT-2's `Conv1D`: a linear layer with a transposed weight."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Gpt2Block(nn.Module):
         self.heads = int(config["n_head"])
         self.activation = ACTIVATIONS[config.get("activation_function", "gelu_new")]
         positions = int(config["n_positions"])
-        # Made small by `expand`: the mask is sliced, never written.
+        # `expand` takes no memory: the mask is sliced, never written.
         causal = torch.ones((), dtype=torch.bool).expand(1, 1, positions, positions)
         self.register_buffer("causal", causal, persistent=False)
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -94,7 +94,7 @@ class Gpt2Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """`GPT2LMHeadModel`: the head's weight is that of the embedding."""
+    """`GPT2LMHeadModel`: the head shares the embedding's weight."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -141,8 +141,8 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """`BertForSequenceClassification` where it only infers, `BertForPreTraining` where it trains:
-    those are the heads that NeuSight gave it.
+    """`BertForSequenceClassification` for inference, `BertForPreTraining` for training, as in
+    NeuSight.
     """
 
     def __init__(self, config: Config, train: bool) -> None:
@@ -163,8 +163,8 @@ class Bert(nn.Module):
         self.bias = nn.Parameter(torch.empty(vocabulary)) if train else None
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        there = torch.ones(tokens.shape, device=tokens.device)
-        mask = (1.0 - there[:, None, None, :]) * torch.finfo(torch.float32).min
+        ones = torch.ones(tokens.shape, device=tokens.device)
+        mask = (1.0 - ones[:, None, None, :]) * torch.finfo(torch.float32).min
         positions = torch.arange(tokens.size(1), device=tokens.device).unsqueeze(0)
         hidden = self.words(tokens) + self.types(torch.zeros_like(tokens))
         hidden = self.dropout(self.norm(hidden + self.positions(positions)))
@@ -242,8 +242,8 @@ class Opt(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         batch, length = tokens.shape
-        there = torch.ones(tokens.shape, dtype=torch.long, device=tokens.device)
-        position = torch.cumsum(there, dim=1) * there + 1
+        ones = torch.ones(tokens.shape, dtype=torch.long, device=tokens.device)
+        position = torch.cumsum(ones, dim=1) * ones + 1
         mask = torch.full((length, length), torch.finfo(torch.float32).min, device=tokens.device)
         mask = torch.triu(mask, diagonal=1).expand(batch, 1, length, length)
         hidden = self.words(tokens)

@@ -1,15 +1,14 @@
-"""Lists the operators of models, one forked child a model, for `ridgeline evaluate`.
+"""Lists the operators of models for `ridgeline evaluate`, in one forked child per model.
 
-Reads a JSON request a line on standard input and answers a JSON line each on standard output:
-
+Reads one JSON request per line from standard input, and writes one JSON line per answer:
     {"id": 7, "kind": "timm", "out": "/cache/….json", "model": "resnet50", "size": 224,
      "batch": 256, "train": true, "channels_last": false, "fused_attention": true,
      "foreach": false, "keeps_gradients": true}
     {"id": 7, "ok": true}
-    {"id": 8, "ok": false, "error": "…"}          and "too_slow": true where it ran out of time
+    {"id": 8, "ok": false, "error": "…"}          with "too_slow": true after a timeout
 
-The first line says what is here, null where it is missing: {"torch": "2.4.0", "timm": "1.0.9"}.
-The list (docs/op-list.md) is written to `out`, or nothing is.
+The first line has the versions, null for missing packages: {"torch": "2.4.0", "timm": "1.0.9"}. The
+list (docs/op-list.md) is written to `out`, completely or not at all.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ import signal
 import sys
 from typing import Any
 
-_MOST_LINE = 65_536
-_MOST_ERROR = 500
+_MAX_LINE = 65_536
+_MAX_ERROR = 500
 _DEFAULT_SECONDS = 120
 _DEFAULT_BYTES = 16 << 30
 
 
 def main() -> int:
-    """Serves until its input ends."""
-    # What a model prints must not be taken for an answer.
+    """Serves requests until the end of its input."""
+    # The output of a model must not be mistaken for an answer.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    # Nothing of a list depends on this machine's devices, and no package is to fetch anything.
+    # Lists do not depend on this machine's devices, and no package may download anything.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
@@ -47,9 +46,9 @@ def main() -> int:
     except ImportError:
         timm_version = None
     torch.set_num_threads(1)
-    _say(answers, {"torch": torch.__version__, "timm": timm_version})
+    _send(answers, {"torch": torch.__version__, "timm": timm_version})
     while True:
-        line = sys.stdin.readline(_MOST_LINE)
+        line = sys.stdin.readline(_MAX_LINE)
         if not line:
             return 0
         try:
@@ -57,16 +56,16 @@ def main() -> int:
             number = int(request["id"])
         except (ValueError, TypeError, KeyError):
             return 2
-        _say(answers, {"id": number, **_answer(request)})
+        _send(answers, {"id": number, **_answer(request)})
 
 
-def _say(answers: io.TextIOBase | Any, message: dict[str, Any]) -> None:
+def _send(answers: io.TextIOBase | Any, message: dict[str, Any]) -> None:
     answers.write(json.dumps(message) + "\n")
     answers.flush()
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Lists in a child, so that a model that takes too much takes nothing along."""
+    """Lists a model in a child, so that excessive use of resources ends only the child."""
     seconds = float(request.get("seconds", _DEFAULT_SECONDS))
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -76,32 +75,32 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         try:
             _limit(request, seconds)
             error = _list(request)
-            os.write(write_end, (error or "").encode("utf-8", "replace")[:_MOST_ERROR])
+            os.write(write_end, (error or "").encode("utf-8", "replace")[:_MAX_ERROR])
             status = 0
         except BaseException as problem:
             with contextlib.suppress(OSError):
-                os.write(write_end, _message(problem).encode("utf-8", "replace")[:_MOST_ERROR])
+                os.write(write_end, _message(problem).encode("utf-8", "replace")[:_MAX_ERROR])
         finally:
             os._exit(status)
     os.close(write_end)
     try:
-        return _awaited(child, read_end, seconds)
+        return _wait(child, read_end, seconds)
     finally:
         os.close(read_end)
 
 
-def _awaited(child: int, read_end: int, seconds: float) -> dict[str, Any]:
+def _wait(child: int, read_end: int, seconds: float) -> dict[str, Any]:
     readable, _, _ = select.select([read_end], [], [], seconds)
     if not readable:
         os.kill(child, signal.SIGKILL)
-    said = b"" if not readable else os.read(read_end, _MOST_ERROR)
+    output = b"" if not readable else os.read(read_end, _MAX_ERROR)
     _, status = os.waitpid(child, 0)
     if not readable:
         return {"ok": False, "too_slow": True, "error": f"it took longer than {seconds:g} s"}
     if os.WIFSIGNALED(status):
         return {"ok": False, "error": f"ended by signal {os.WTERMSIG(status)}"}
-    if os.WEXITSTATUS(status) != 0 or said:
-        return {"ok": False, "error": said.decode("utf-8", "replace") or "it ended early"}
+    if os.WEXITSTATUS(status) != 0 or output:
+        return {"ok": False, "error": output.decode("utf-8", "replace") or "it ended early"}
     return {"ok": True}
 
 
@@ -113,7 +112,7 @@ def _limit(request: dict[str, Any], seconds: float) -> None:
 
 
 def _list(request: dict[str, Any]) -> str | None:
-    """Writes the list of one request; answers what went wrong, None where nothing did."""
+    """Writes the list of one request. Returns an error message, or None."""
     import torch
 
     kind = request["kind"]
@@ -162,10 +161,10 @@ def _list(request: dict[str, Any]) -> str | None:
         "notes": [],
     }
     out = str(request["out"])
-    beside = f"{out}.{os.getpid()}"
-    with open(beside, "w", encoding="utf-8") as file:
+    temporary_path = f"{out}.{os.getpid()}"
+    with open(temporary_path, "w", encoding="utf-8") as file:
         json.dump(document, file, separators=(",", ":"))
-    os.replace(beside, out)
+    os.replace(temporary_path, out)
     return None
 
 

@@ -1,4 +1,4 @@
-"""One step of a model under fake tensors: the operators that a benchmark of it would run."""
+"""One step of a model on fake tensors: the operators that a benchmark of it would run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .fake_backward import run_backward
 
 _CUDA = torch.device("cuda", 0)
 
-# What a tensor's value decides is taken as if it were this, as nothing has a value here.
+# The assumed result where a tensor's value decides something, because there are no values.
 _GUESS = 1
 
-# Smaller ones are computed: a model's constructor may read them (drop rates of its layers).
-_BIG = 16_384
+# Smaller tensors are computed, because a model's constructor may read them (drop rates of layers).
+_LARGE_ELEMENTS = 16_384
 
 
 class _NoValues(TorchDispatchMode):
-    """Leaves big tensors unwritten while a model is made: their values do not matter, and memory
-    that nobody writes to is none.
+    """Leaves large tensors unwritten while a model is created: their values do not matter, and
+    memory that is never written takes no space.
     """
 
     def __torch_dispatch__(
@@ -38,14 +38,14 @@ class _NoValues(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         target = args[0] if args else None
-        big = isinstance(target, torch.Tensor) and target.numel() > _BIG
-        if big and func._schema.is_mutable and func._schema.name.endswith("_"):
+        is_large = isinstance(target, torch.Tensor) and target.numel() > _LARGE_ELEMENTS
+        if is_large and func._schema.is_mutable and func._schema.name.endswith("_"):
             return target
         return func(*args, **kwargs)
 
 
 class _Guess(TorchDispatchMode):
-    """Answers where a program asks a tensor for its value."""
+    """Returns a guess where a program reads a tensor's value."""
 
     def __torch_dispatch__(
         self,
@@ -59,8 +59,8 @@ class _Guess(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def made(make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-    """A model without its weights' values."""
+def create_without_values(make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """Creates a model without its weights' values."""
     with _NoValues():
         return make()
 
@@ -77,12 +77,12 @@ def record_step(
     keeps_gradients: bool = False,
     loss_apart: bool = False,
 ) -> OperatorRecorder:
-    """Runs one step and answers its operators.
+    """Runs one step and returns its operators.
 
-    Without a `loss` it is inference: no gradient, the model as `eval()` leaves it. `model` is
-    changed: its tensors become fake ones. `keeps_gradients` says that `zero_grad()` fills them
-    with zeros, as it did before torch 2.0, so that the backward pass adds to them. With
-    `loss_apart`, the loss is of the phase *other*: some benchmarks stop their clock for it.
+    Without a `loss` it is inference: no gradients, and the model in `eval()` mode. `model` is
+    changed: its tensors become fake ones. `keeps_gradients` means that `zero_grad()` fills them
+    with zeros, as before torch 2.0, so the backward pass adds to them. With `loss_apart`, the loss
+    has the phase *other*, because some benchmarks exclude it from their times.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     recorder = OperatorRecorder()
@@ -104,7 +104,7 @@ def record_step(
         model.train()
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         stepper = optimizer(parameters) if optimizer is not None else None
-        _run_once_before(parameters, stepper, keeps_gradients)
+        _simulate_first_step(parameters, stepper, keeps_gradients)
         with recorder, _Guess():
             with _precision(autocast), FusedAttention(flash):
                 output = model(*arguments)
@@ -128,12 +128,12 @@ def _precision(autocast: torch.dtype | None) -> Iterator[None]:
             yield
 
 
-def _run_once_before(
+def _simulate_first_step(
     parameters: list[torch.nn.Parameter],
     stepper: Stepper | None,
     keeps_gradients: bool,
 ) -> None:
-    """Leaves behind what a first step does: the optimizer's state, and gradients."""
+    """Simulates a first step, which creates the optimizer's state and gradients."""
     for parameter in parameters:
         parameter.grad = torch.empty_like(parameter)
     if stepper is not None:
@@ -145,7 +145,7 @@ def _run_once_before(
 
 
 def _become_fake(model: torch.nn.Module, channels_last: bool) -> None:
-    """Puts a fake tensor on the device in the place of each parameter and buffer."""
+    """Replaces each parameter and buffer by a fake tensor on the device."""
     seen: dict[int, torch.Tensor] = {}
 
     def fake_of(real: torch.Tensor) -> torch.Tensor:
@@ -163,11 +163,11 @@ def _become_fake(model: torch.nn.Module, channels_last: bool) -> None:
         return tensor
 
     for module in model.modules():
-        for held in (module._parameters, module._buffers):
-            for name, real in list(held.items()):
+        for tensors in (module._parameters, module._buffers):
+            for name, real in list(tensors.items()):
                 if real is not None:
-                    held[name] = fake_of(real)  # type: ignore[assignment]
+                    tensors[name] = fake_of(real)  # type: ignore[assignment]
         for name, real in list(vars(module).items()):
-            # Tensors that are neither, as some models keep their anchors and tables.
+            # Tensors that are neither; some models store their anchors and tables this way.
             if type(real) is torch.Tensor:
                 setattr(module, name, fake_of(real))

@@ -1,7 +1,7 @@
 """Switch Transformers (T5 with a mixture of experts) as the `transformers` package of 2023 computed
-it, and with the experts as NeuSight ran them: each on a batch padded to its capacity.
+it, with the experts as in NeuSight: each on a batch padded to its capacity.
 
-Sizes come from the model's own `config.json`, whose names are kept.
+Sizes come from the model's `config.json`, with its names.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Attention(nn.Module):
         return self.o(merge_heads(torch.matmul(weights, value))), bias
 
     def _bias(self, scores: torch.Tensor) -> torch.Tensor:
-        """The first layer's bias by distance; the others take it over."""
+        """Returns the relative position bias of the first layer; the others reuse it."""
         rows, columns = scores.size(-2), scores.size(-1)
         if self.relative is None:
             return torch.zeros(1, self.heads, rows, columns, device=scores.device)
-        # The bucket of a distance is a dozen small operators on integers; its logarithm stands
-        # for them.
+        # Computing the bucket of a distance takes a dozen small integer operators. Here a logarithm
+        # stands for them.
         distance = (
             torch.arange(columns, device=scores.device)[None, :]
             - torch.arange(rows, device=scores.device)[:, None]
@@ -85,8 +85,8 @@ class Dense(nn.Module):
 
 
 class Sparse(nn.Module):
-    """A router and its experts. Where a token goes is decided by values, which are not there: each
-    expert computes the tokens of its capacity, as it did where this was measured.
+    """A router and its experts. Routing depends on values, which do not exist here: each expert
+    computes as many tokens as its capacity, as in the measurements.
     """
 
     def __init__(self, config: Config) -> None:
@@ -157,8 +157,8 @@ class Stack(nn.Module):
 
     def forward(self, hidden: torch.Tensor, encoded: torch.Tensor | None = None) -> torch.Tensor:
         batch, length, _ = hidden.shape
-        there = torch.ones(batch, 1, 1, length, device=hidden.device)
-        mask = (1.0 - there) * torch.finfo(hidden.dtype).min
+        ones = torch.ones(batch, 1, 1, length, device=hidden.device)
+        mask = (1.0 - ones) * torch.finfo(hidden.dtype).min
         state: dict[str, Any] = {"mask": mask, "cross_mask": mask}
         if self.decoder:
             state["mask"] = mask.expand(batch, 1, length, length).contiguous()
@@ -170,7 +170,7 @@ class Stack(nn.Module):
 
 
 class Switch(nn.Module):
-    """`SwitchTransformersForConditionalGeneration`; the same tokens go into both halves."""
+    """`SwitchTransformersForConditionalGeneration`. Encoder and decoder get the same tokens."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

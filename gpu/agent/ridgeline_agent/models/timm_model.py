@@ -1,5 +1,5 @@
-"""A step of a `timm` model as the benchmark.py of that project runs it (`--amp`, SGD with
-momentum, cross-entropy): see `BenchmarkRunner` there.
+"""A step of a `timm` model as in that project's benchmark.py (`--amp`, SGD with momentum,
+cross-entropy): see `BenchmarkRunner` there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import timm.layers
 import torch
 
 from ..estimate.operator_recorder import OperatorRecorder
-from .model_step import made, record_step
+from .model_step import create_without_values, record_step
 
 
 def timm_step(
@@ -25,14 +25,14 @@ def timm_step(
     foreach: bool,
     keeps_gradients: bool,
 ) -> OperatorRecorder:
-    """The operators of one step at `batch` images of `size` x `size`.
+    """Returns the operators of one step with `batch` images of `size` x `size`.
 
-    `fused_attention`, `foreach` and `keeps_gradients` say what the torch that was measured did:
-    since 2.0 it has `scaled_dot_product_attention`, optimizers take lists of parameters, and
-    `zero_grad()` frees the gradients.
+    `fused_attention`, `foreach` and `keeps_gradients` describe the measured version of torch: since
+    2.0 it has `scaled_dot_product_attention`, foreach optimizers, and a `zero_grad()` that frees
+    the gradients.
     """
     timm.layers.set_fused_attn(fused_attention)
-    model = made(lambda: _created(name, size))
+    model = create_without_values(lambda: _created(name, size))
     channels, height, width = _input_size(model, size)
 
     def images(device: torch.device) -> tuple[Any, ...]:
@@ -61,7 +61,7 @@ def timm_step(
 
 def _created(name: str, size: int) -> torch.nn.Module:
     try:
-        # Models with a fixed grid of positions want to know; the others take no such argument.
+        # Models with a fixed grid of positions need this argument; others do not have it.
         return timm.create_model(name, img_size=size)  # type: ignore[no-any-return]
     except TypeError:
         return timm.create_model(name)  # type: ignore[no-any-return]
@@ -69,7 +69,7 @@ def _created(name: str, size: int) -> torch.nn.Module:
 
 def _input_size(model: torch.nn.Module, size: int) -> tuple[int, int, int]:
     configured = getattr(model, "pretrained_cfg", {}).get("input_size", (3, size, size))
-    # The measurements name the width alone; a model whose images are not square keeps its shape.
+    # The measurements only have the width. A model whose images are not square keeps its shape.
     if configured[-1] == size:
         channels, height, width = configured
         return int(channels), int(height), int(width)

@@ -1,5 +1,5 @@
-"""A step of a transformer as NeuSight (ASPLOS'25) measured it: FP32, eager attention, dropout where
-it trains, forward and backward timed apart, gradients that are never cleared, no optimizer.
+"""A step of a transformer as measured by NeuSight (ASPLOS'25): FP32, eager attention, dropout in
+training, forward and backward timed separately, gradients that are never cleared, no optimizer.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import torch
 
 from ..estimate.operator_recorder import OperatorRecorder
 from .decoder_models import Bert, Config, Gpt2, Opt
-from .model_step import made, record_step
+from .model_step import create_without_values, record_step
 from .switch_model import Switch
 
-_MOST_LAYERS = 512
+_MAX_LAYERS = 512
 
 
 def transformer_step(config: Config, sequence: int, batch: int, *, train: bool) -> OperatorRecorder:
-    """The operators of one step; `config` is the model's own `config.json`.
+    """Returns the operators of one step; `config` is the model's `config.json`.
 
-    Raises ValueError where the architecture is none of those.
+    Raises ValueError for other architectures.
     """
-    model = made(lambda: _created(config, train))
+    model = create_without_values(lambda: _created(config, train))
     vocabulary = int(config["vocab_size"])
 
     def tokens(device: torch.device) -> tuple[Any, ...]:
@@ -41,8 +41,8 @@ def _created(config: Config, train: bool) -> torch.nn.Module:
         config.get(name, 0)
         for name in ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers")
     ]
-    if max(int(count) for count in layers) > _MOST_LAYERS:
-        raise ValueError(f"more than {_MOST_LAYERS} layers")
+    if max(int(count) for count in layers) > _MAX_LAYERS:
+        raise ValueError(f"more than {_MAX_LAYERS} layers")
     kind = config.get("model_type")
     if kind == "gpt2":
         return Gpt2(config)

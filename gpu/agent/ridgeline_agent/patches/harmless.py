@@ -1,4 +1,4 @@
-"""Hooks that never hurt the user's program: what goes wrong in them becomes a note.
+"""Hooks that never break the user's program: errors in them become notes.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-_MOST_NOTES = 50
+_MAX_NOTES = 50
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 class Notes:
-    """What a person who reads the result should know, each text once.
+    """Notes for the user about the result, without duplicates.
 
     Args:
-        measured_by: Whose errors those of the agent are: "the profiler" or "the estimate".
+        measured_by: Who reports errors of the agent: "the profiler" or "the estimate".
     """
 
     def __init__(self, measured_by: str) -> None:
@@ -28,17 +28,16 @@ class Notes:
         self._measured_by = measured_by
 
     def add(self, text: str) -> None:
-        """Adds a text."""
-        if text not in self.texts and len(self.texts) < _MOST_NOTES:
+        if text not in self.texts and len(self.texts) < _MAX_NOTES:
             self.texts.append(text)
 
     def error(self, what: str, error: BaseException) -> None:
-        """Adds an error of the agent's own."""
+        """Adds an internal error of the agent."""
         text = f"{type(error).__name__}: {error}"
         self.add(f"an error within {self._measured_by}, not in your program ({what}): {text}")
 
     def tolerating(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Calls what the result can do without: its errors become notes."""
+        """Calls something optional. Its errors become notes."""
         try:
             return function(*args)
         except Exception as error:
@@ -47,31 +46,31 @@ class Notes:
 
 
 class OwnTimeLog(Protocol):
-    """Logs what is no time of the program's."""
+    """Logs the time that does not belong to the program."""
 
     def recorder_ran(self, began_ns: int) -> None:
-        """The time from `began_ns` until now was the agent's own."""
+        """Reports that the time from `began_ns` until now was the agent's own."""
 
 
 class HookGuard:
-    """Whether hooks run in this process, and where their errors and their time go."""
+    """Whether hooks run in this process, and where their errors and times are reported."""
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
         self.process = os.getpid()
-        # Nothing is measured in this process any more.
+        # Set when nothing is measured in this process any more.
         self.is_inert = False
-        # Logs what hooks take; None while no profiler runs.
+        # Logs the time that hooks take; None while no profiler runs.
         self.log: OwnTimeLog | None = None
-        # When the profiled iteration began, by the realtime clock.
+        # Start of the profiled iteration, in nanoseconds of the realtime clock.
         self.iteration_began_ns = 0
 
 
 def harmless(method: _Method) -> _Method:
-    """A method that is a hook, of an object with a `HookGuard` named `guard`.
+    """Makes a method a hook, on an object with a `HookGuard` named `guard`.
 
-    It does nothing in a child of the program. Its errors become notes, and what it takes is logged
-    while the profiler runs.
+    The hook does nothing in child processes. Its errors become notes, and its time is logged while
+    the profiler runs.
     """
 
     @functools.wraps(method)
@@ -88,7 +87,7 @@ def harmless(method: _Method) -> _Method:
             return None
         finally:
             if log is None and guard.log is not None:
-                # The profiler was started within the hook, and so was the iteration.
+                # The hook itself started the profiler, and with it the iteration.
                 log, began_ns = guard.log, guard.iteration_began_ns
             if began_ns:
                 log.recorder_ran(began_ns)

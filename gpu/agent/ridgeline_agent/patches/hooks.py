@@ -1,9 +1,9 @@
-"""Where the recorder listens in torch.
+"""The recorder's hooks into torch.
 
-Every hook passes its call through unchanged, and none is an attribute of an object of the user's,
-so that copies, pickles and state dictionaries stay as they are. Outside of the profiled iterations
-each costs well under a microsecond. Modules are listened to only while that is asked for, because
-a model may call thousands of them in an iteration.
+Every hook passes its call through unchanged, and none is an attribute of a user's object, so
+copies, pickles and state dictionaries are unaffected. Outside of profiled iterations, each costs
+well under a microsecond. Modules are hooked only while requested, because a model may call
+thousands of them in an iteration.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -24,46 +24,46 @@ from torch.utils.data import dataloader
 
 DATA, FORWARD, BACKWARD, OPTIMIZER = range(4)
 
-# Gives what Dynamo compiles the functions with that this thread calls, None where it does not.
-# Older versions of torch do not tell.
+# Returns the callback with which Dynamo compiles the functions that this thread calls, or None if
+# it does not compile. Older versions of torch do not expose it.
 compiles_with: Callable[[], object] | None = getattr(
     getattr(torch._C._dynamo, "eval_frame", None), "get_eval_frame_callback", None
 )
 
 
 class Listener(Protocol):
-    """Who is told. None of these may raise."""
+    """Receives the hooks' calls. None of these methods may raise."""
 
     def phase_entered(self, phase: int) -> bool:
         """A phase begins on this thread. Returns whether it is the outermost of its kind."""
 
     def phase_left(self, phase: int) -> None:
-        """It ended, in whatever way."""
+        """The phase ended, normally or not."""
 
     def loaded(self, loader: object, batch: object) -> None:
-        """A data loader gave a batch."""
+        """A data loader returned a batch."""
 
     def ran_out(self, loader: object) -> None:
-        """A data loader that was asked for a batch has none left. Told within the phase."""
+        """A data loader has no more batches. Called within the phase."""
 
     def went_backward(self) -> None:
-        """An outermost backward pass has ended well."""
+        """An outermost backward pass has completed."""
 
-    def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
+    def optimizer_created(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer's constructor was entered."""
 
     def stepped(self, optimizer: object) -> None:
-        """An optimizer's step, or a gradient scaler's, has ended well."""
+        """A step of an optimizer or gradient scaler has completed."""
 
     def module_entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called."""
 
     def module_left(self, module: nn.Module) -> None:
-        """It returned or raised."""
+        """The module returned or raised."""
 
 
 def install(listener: Listener) -> None:
-    """Installs all hooks but those of `ModuleCalls`."""
+    """Installs all hooks except those of `ModuleCalls`."""
     _wrap_loader(listener)
     for owner, name in (
         (torch.Tensor, "backward"),
@@ -118,14 +118,14 @@ def _wrap_optimizers(listener: Listener) -> None:
 
     @functools.wraps(original_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        listener.optimizer_made(self)
+        listener.optimizer_created(self)
         original_init(self, *args, **kwargs)
 
     torch.optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
 
     # torch calls this for every new, copied and unpickled optimizer, to wrap the `step` of its
-    # class. Ours goes around torch's, so that the phase lasts from call to return: torch's own
-    # hooks for steps run within its wrapper, whose work belongs to the step too.
+    # class. Our wrapper goes around torch's, so the phase lasts from call to return: torch's own
+    # step hooks run within its wrapper, and their work belongs to the step too.
     original_patch: Any = torch.optim.Optimizer._patch_step_function
     wrapped: set[object] = set()
     steps = _Steps()
@@ -136,15 +136,15 @@ def _wrap_optimizers(listener: Listener) -> None:
         kind: Any = type(self)
         for name in ("step", "zero_grad"):
             method = getattr(kind, name)
-            # A subclass may inherit what is wrapped already.
+            # A subclass may inherit a method that is already wrapped.
             if isinstance(method, types.FunctionType) and method not in wrapped:
                 setattr(kind, name, _optimizer_method(listener, method, name, steps))
                 wrapped.add(getattr(kind, name))
 
     torch.optim.Optimizer._patch_step_function = _patch_step_function  # type: ignore[method-assign]
 
-    # A function that is compiled with a step in it leaves our wrapper out, but not torch's hooks.
-    # What they call must not be compiled in its turn.
+    # A function that is compiled with a step in it skips our wrapper, but not torch's hooks. What
+    # they call must not be compiled.
     def left(optimizer: Any) -> None:
         listener.phase_left(OPTIMIZER)
         listener.stepped(optimizer)
@@ -163,7 +163,7 @@ def _wrap_optimizers(listener: Listener) -> None:
     optim.register_optimizer_step_pre_hook(before)
     optim.register_optimizer_step_post_hook(after)
 
-    # A gradient scaler leaves steps out where gradients overflow; the iteration is one anyway.
+    # A gradient scaler skips steps if gradients overflow; that counts as an iteration too.
     original_step: Any = torch.amp.GradScaler.step
 
     @functools.wraps(original_step)
@@ -179,7 +179,7 @@ def _wrap_optimizers(listener: Listener) -> None:
 
 
 class _Steps(threading.local):
-    """How many steps are under way on this thread."""
+    """The number of steps in progress on this thread."""
 
     open = 0
 
@@ -206,8 +206,8 @@ def _optimizer_method(listener: Listener, original: Any, name: str, steps: _Step
 
 
 class ModuleCalls:
-    """Listens to `nn.Module.__call__` from `start` to `stop`. `gave` is told what modules of the
-    types `of` return, and while `of_all` what every module does.
+    """Hooks `nn.Module.__call__` from `start` to `stop`. `gave` receives the results of modules of
+    the types `of`, or of every module while `of_all` is set.
     """
 
     def __init__(
@@ -222,11 +222,11 @@ class ModuleCalls:
         self.of_all = False
         self._is_on = False
         self._original: Any = None
-        # What listens, once it has been started.
+        # The patched function, once it has been installed.
         self.function: Any = None
 
     def start(self) -> None:
-        """Listens from now on; calls that are under way are not seen."""
+        """Starts listening. Calls in progress are not seen."""
         self._is_on = True
         if self._original is not None:
             return
@@ -234,17 +234,17 @@ class ModuleCalls:
         entered, left = self._listener.module_entered, self._listener.module_left
         is_compiling = torch.compiler.is_compiling
         compiles = compiles_with or (lambda: None)
-        told_types, gave, calls = self._of, self._gave, self
+        reported_types, gave, calls = self._of, self._gave, self
 
         @functools.wraps(original)
         def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            # Dynamo takes this for a constant and leaves the rest out of what it compiles.
+            # Dynamo treats this as a constant and skips the rest in compiled code.
             if is_compiling() or not calls._is_on or compiles() is not None:
                 return original(self, *args, **kwargs)
             entered(self, args, kwargs)
             try:
                 result = original(self, *args, **kwargs)
-                if gave is not None and (calls.of_all or type(self) in told_types):
+                if gave is not None and (calls.of_all or type(self) in reported_types):
                     gave(self, result)
             finally:
                 left(self)
@@ -255,10 +255,10 @@ class ModuleCalls:
         nn.Module.__call__ = __call__  # type: ignore[method-assign]
 
     def stop(self, keep: bool = False) -> None:
-        """Puts back what was there before.
+        """Restores the original method.
 
-        With `keep` it only tells no more: Dynamo compiles again what was compiled with another
-        `__call__`.
+        With `keep`, the patch stays but reports nothing, because Dynamo recompiles code that was
+        compiled with another `__call__`.
         """
         self._is_on = False
         if self._original is not None and not keep:

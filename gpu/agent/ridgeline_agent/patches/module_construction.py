@@ -1,4 +1,4 @@
-"""Notes the user's call stack where each module is constructed or copied.
+"""Records the user's call stack where each module is constructed or copied.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -13,32 +13,31 @@ from typing import Any
 
 from torch import nn
 
-# The longest constructor stack that is kept.
-_DEEPEST_STACK = 200
+_MAX_STACK_DEPTH = 200
 
 RawStack = tuple[tuple[types.CodeType, int], ...]
 
 
 class ConstructionStacks:
-    """The user's call stack at the construction of every module, from `install` on."""
+    """The user's call stacks of module constructions since `install`."""
 
     def __init__(self, report: Callable[[str, BaseException], None]) -> None:
         self._report = report
         self._stacks: dict[int, tuple[weakref.ref[nn.Module], RawStack]] = {}
 
     def install(self) -> None:
-        """Patches `nn.Module.__init__` and `__setstate__`; the second is how copies come to be."""
+        """Patches `nn.Module.__init__`, and `__setstate__`, through which copies are created."""
         original_init: Any = nn.Module.__init__
         original_setstate: Any = nn.Module.__setstate__
-        definitions = self
+        stacks = self
 
         def __init__(self: nn.Module, *args: Any, **kwargs: Any) -> None:
             original_init(self, *args, **kwargs)
-            definitions._constructed(self)
+            stacks._constructed(self)
 
         def __setstate__(self: nn.Module, state: Any) -> None:
             original_setstate(self, state)
-            definitions._copied(self)
+            stacks._copied(self)
 
         for wrapper, original in ((__init__, original_init), (__setstate__, original_setstate)):
             wrapper.__qualname__ = original.__qualname__
@@ -49,9 +48,9 @@ class ConstructionStacks:
         nn.Module.__setstate__ = __setstate__  # type: ignore[method-assign,assignment]
 
     def alive(self) -> list[nn.Module]:
-        """Every module that was constructed or copied and is still there, in that order."""
+        """Returns the live modules, in the order of their construction or copying."""
         modules = []
-        # A copy: other threads may construct modules meanwhile.
+        # A copy of the list, because other threads may construct modules meanwhile.
         for reference, _ in list(self._stacks.values()):
             module = reference()
             if module is not None:
@@ -59,9 +58,11 @@ class ConstructionStacks:
         return modules
 
     def of(self, module: nn.Module) -> RawStack:
-        """The stack at the module's construction, innermost first; empty where it is unknown."""
+        """Returns the call stack of the module's construction, innermost frame first. Empty if
+        unknown.
+        """
         entry = self._stacks.get(id(module))
-        # An identity may have belonged to a module that is gone.
+        # An object ID may have belonged to a module that is gone.
         return entry[1] if entry is not None and entry[0]() is module else ()
 
     def _constructed(self, module: nn.Module) -> None:
@@ -77,8 +78,8 @@ class ConstructionStacks:
         try:
             frame: types.FrameType | None = sys._getframe(2)
             stack = _stack(frame)
-            # `copy._reconstruct` holds the original as `x`. Its subclass's own `__setstate__` may
-            # stand between.
+            # `copy._reconstruct` has the original as `x`. A subclass's `__setstate__` may be in
+            # between.
             for _ in range(4):
                 if frame is None:
                     break
@@ -93,13 +94,13 @@ class ConstructionStacks:
             self._report("a module's copy", error)
 
     def _keep(self, module: nn.Module, stack: RawStack) -> None:
-        # Out and in again, so that a reused identity stands where the new module belongs.
+        # Remove and add, so that a reused ID gets the position of the new module.
         self._stacks.pop(id(module), None)
         self._stacks[id(module)] = (weakref.ref(module), stack)
 
 
 def is_own_init(frame: types.FrameType, made: object) -> bool:
-    """Whether the frame is a constructor of `made` itself: a subclass's `__init__`."""
+    """Whether the frame is a constructor of `made`, such as a subclass's `__init__`."""
     code = frame.f_code
     if code.co_name != "__init__" or code.co_argcount == 0:
         return False
@@ -109,7 +110,7 @@ def is_own_init(frame: types.FrameType, made: object) -> bool:
 
 def _stack(frame: types.FrameType | None) -> RawStack:
     stack: list[tuple[types.CodeType, int]] = []
-    while frame is not None and len(stack) < _DEEPEST_STACK:
+    while frame is not None and len(stack) < _MAX_STACK_DEPTH:
         stack.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
     return tuple(stack)

@@ -1,9 +1,9 @@
-"""Unsaved text in the places of files.
+"""Replaces files with unsaved text.
 
-While a program runs with an overlay, whoever reads one of its files finds the overlay's text:
-imports, the script itself, tracebacks and `inspect`, and programs that open a file of settings.
-The files are not touched. A program that opens one of them for writing gets the file itself, and
-from then on reads what it wrote.
+While a program runs with an overlay, everything that reads one of its files gets the overlay's
+text: imports, the script itself, tracebacks and `inspect`, and programs that open a settings file.
+The files themselves are not touched. A program that opens one of them for writing gets the file,
+and from then on reads what it wrote.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -29,26 +29,26 @@ _FOR_WRITING = os.O_WRONLY | os.O_RDWR
 
 
 class Overlay:
-    """The texts, by the real paths of the files that they stand for."""
+    """The texts, by the real paths of the files that they replace."""
 
     def __init__(self, root: str, texts: Mapping[str, str]) -> None:
         self._texts = {
             _key(os.path.join(root, path)): text.encode("utf-8", "surrogateescape")
             for path, text in texts.items()
         }
-        # Most files that a program opens have another name, and need no look at the disk.
+        # Most files that a program opens have other names, so the disk need not be checked.
         self._names = {os.path.basename(path) for path in self._texts}
 
     def text(self, path: Any) -> bytes | None:
-        """The text that stands for the file of this path, or None where the file itself does."""
+        """Returns the text that replaces the file at this path, or None if there is none."""
         if not self._texts or isinstance(path, int):
             return None
         try:
             name = os.fsdecode(path)
         except TypeError:
             return None
-        known = os.path.normcase(os.path.basename(name)) in self._names
-        if not known and not os.path.islink(name):
+        is_known = os.path.normcase(os.path.basename(name)) in self._names
+        if not is_known and not os.path.islink(name):
             return None
         try:
             return self._texts.get(_key(name))
@@ -56,18 +56,18 @@ class Overlay:
             return None
 
     def install(self) -> None:
-        """Puts the texts in place. Call it in the process of the program, before its first line."""
+        """Installs the overlay. Call it in the program's process, before its first line."""
         if not self._texts:
             return
-        self._into_imports()
-        self._into_open()
+        self._patch_imports()
+        self._patch_open()
         for path, text in self._texts.items():
             if path.endswith(".py"):
-                # For files that do not exist yet; those that do are read through `tokenize.open`.
+                # For files that do not exist yet. Existing ones are read through `tokenize.open`.
                 lines = _decoded(text).splitlines(keepends=True)
                 linecache.cache[path] = (len(text), None, lines, path)
 
-    def _into_imports(self) -> None:
+    def _patch_imports(self) -> None:
         overlay = self
         loader: Any = importlib.machinery.SourceFileLoader
         path_stats, get_data = loader.path_stats, loader.get_data
@@ -75,7 +75,7 @@ class Overlay:
         @functools.wraps(path_stats)
         def stats_of_files(self: Any, path: str) -> Any:
             if overlay.text(path) is not None:
-                # Without a time of change, neither is cached bytecode used nor is any written.
+                # Without a modification time, cached bytecode is neither used nor written.
                 raise OSError("its text differs from the file")
             return path_stats(self, path)
 
@@ -87,7 +87,7 @@ class Overlay:
         loader.path_stats, loader.get_data = stats_of_files, data_or_text
         sys.meta_path.insert(0, _NewModules(self))
 
-    def _into_open(self) -> None:
+    def _patch_open(self) -> None:
         original_open: Any = builtins.open
         original_code, original_os = io.open_code, os.open
 
@@ -99,7 +99,7 @@ class Overlay:
             if set(mode) & set("wax+"):
                 self._forget(file)
                 return original_open(file, mode, *args, **kwargs)
-            # Through an opener, so that the file object still bears the name of the path.
+            # Through an opener, so the file object has the right name.
             held = text
             if len(args) < 6:
                 kwargs["opener"] = lambda *_: _descriptor(held)
@@ -122,7 +122,7 @@ class Overlay:
             return _descriptor(text)
 
         builtins.open = io.open = open_text
-        # It took `open` from builtins when it was imported.
+        # It imported `open` from builtins.
         tokenize._builtin_open = open_text  # type: ignore[attr-defined]
         io.open_code = open_code
         os.open = open_descriptor
@@ -132,7 +132,9 @@ class Overlay:
 
 
 class _NewModules(importlib.abc.MetaPathFinder):
-    """Finds modules that are in the overlay and not on the disk, as a file that was never saved."""
+    """Finds modules that are in the overlay but not on disk, such as a new file that was never
+    saved.
+    """
 
     def __init__(self, overlay: Overlay) -> None:
         self._overlay = overlay
@@ -159,7 +161,7 @@ def _decoded(text: bytes) -> str:
 
 
 def _descriptor(text: bytes) -> int:
-    """A descriptor, at its beginning, of an anonymous file that holds the text."""
+    """Returns a descriptor of an anonymous file with the text, positioned at its start."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("overlay")
         view = memoryview(text)

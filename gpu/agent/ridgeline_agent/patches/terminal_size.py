@@ -1,6 +1,6 @@
-"""The size of the terminal, for programs that ask `stty` for it to draw a progress bar.
+"""A fake terminal size for programs that call `stty` to draw a progress bar.
 
-A run has no terminal, and `stty size` prints nothing then, which such programs do not expect:
+A run has no terminal, so `stty size` prints nothing, which such programs do not expect:
 `_, width = os.popen("stty size", "r").read().split()` is in many copies of one training script.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
@@ -14,12 +14,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-# What a new terminal has.
+# The default size of a terminal.
 _ROWS, _COLUMNS = 24, 80
 
 
-def answer_stty() -> None:
-    """Has `os.popen("stty size")` give a size, in this process."""
+def fake_terminal_size() -> None:
+    """Makes `os.popen("stty size")` return a size in this process."""
     popen: Callable[..., Any] = os.popen
 
     @functools.wraps(popen)

@@ -1,3 +1,1 @@
-"""Probes: single operators and optimizers, run by themselves in several variants and timed. No code
-of a workspace runs here.
-"""
+"""Probes: single operators and optimizers, timed in several variants, without workspace code."""

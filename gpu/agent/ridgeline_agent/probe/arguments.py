@@ -1,5 +1,5 @@
-"""What an operator is given when it is run by itself: tensors of recorded shapes and types, and the
-other arguments as they were recorded.
+"""The arguments of a probed operator: tensors of the recorded shapes and types, and the other
+arguments as recorded.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import torch
 SAME, BFLOAT16, FLOAT16, CHANNELS_LAST = "same", "bfloat16", "float16", "channels_last"
 
 _NARROW = {BFLOAT16: torch.bfloat16, FLOAT16: torch.float16}
-# Their statistics and weights stay as they are when what they normalize gets narrow.
+# The statistics and weights of normalization layers stay in float32 when their input becomes
+# narrow.
 _NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm")
 # Within (0, 1), so that logarithms, roots and probabilities are defined, and away from 0, so that
-# no product becomes denormal, which a processor is slow at.
-_LEAST, _MOST = 0.05, 0.95
-# As far as every kernel wants its tensors aligned.
+# no product becomes denormal, which is slow on a CPU.
+_MIN_VALUE, _MAX_VALUE = 0.05, 0.95
+# The maximum alignment that any kernel requires.
 _ALIGNED_BYTES = 16
-# Numbers that JSON has no digits for, as the profiler writes them.
+# Numbers without JSON representation, as the profiler writes them.
 _NOT_FINITE = ("inf", "-inf", "nan")
 
 
 class ArgumentMismatchError(Exception):
-    """What was recorded is not what this operator takes. The text says why."""
+    """The recorded arguments do not match this operator. The message has the reason."""
 
 
 class Call:
-    """An overload of an operator with arguments, ready to be called."""
+    """An overload of an operator with its arguments, ready to be called."""
 
     def __init__(
         self, overload: Any, args: list[Any], named: dict[str, Any], offset: int = 0
@@ -36,7 +37,7 @@ class Call:
         self.overload = overload
         self.args = args
         self.named = named
-        # Copies begin so many bytes behind the start of their memory.
+        # Offset of copies from the start of their memory, in bytes.
         self._offset = offset
 
     def __call__(self) -> Any:
@@ -44,23 +45,23 @@ class Call:
 
     @property
     def writes(self) -> bool:
-        """Whether it changes what it is given."""
+        """Whether it changes its arguments."""
         return bool(self.overload._schema.is_mutable)
 
     def tensors(self) -> list[torch.Tensor]:
-        """Every tensor that it is given."""
+        """Returns all tensor arguments."""
         return _tensors([*self.args, *self.named.values()])
 
     def copy(self) -> Call:
-        """The same call on tensors of its own."""
+        """Returns the same call on copies of the tensors."""
         return self._copy(self._offset)
 
-    def elsewhere(self) -> Call:
-        """The same call on tensors that are aligned to 16 bytes and no further.
+    def minimally_aligned(self) -> Call:
+        """Returns the same call on tensors that are aligned to only 16 bytes.
 
-        PyTorch keeps the plan that cuDNN chose for a convolution as long as the process lives: by
-        its shapes and by how its tensors are aligned, but not by `cudnn.benchmark`. Kernels read
-        16 bytes at once, so that nothing else changes.
+        PyTorch caches the plan that cuDNN chose for a convolution for the lifetime of the process:
+        by shapes and tensor alignment, but not by `cudnn.benchmark`. Kernels read 16 bytes at once,
+        so nothing else changes.
         """
         return self._copy(_ALIGNED_BYTES)
 
@@ -70,20 +71,20 @@ class Call:
         return Call(self.overload, args, named, offset)
 
     def fill_from(self, other: Call) -> None:
-        """Gives its tensors the values that those of another one have."""
+        """Copies the values of another call's tensors."""
         for ours, theirs in zip(self.tensors(), other.tensors()):
             ours.copy_(theirs)
 
     def changed(self, variant: str) -> Call | None:
-        """The same call the other way; nothing where that changes none of its tensors."""
+        """Returns the call in this variant, or None if that changes none of its tensors."""
         name = str(self.overload._schema.name)
         largest = max((tuple(t.shape) for t in self.tensors()), key=math.prod, default=())
         is_norm = any(norm in name for norm in _NORMS)
 
         def change(tensor: torch.Tensor) -> torch.Tensor:
             if variant == CHANNELS_LAST:
-                four = tensor.dim() == 4 and tensor.is_floating_point()
-                return tensor.contiguous(memory_format=torch.channels_last) if four else tensor
+                is_image = tensor.dim() == 4 and tensor.is_floating_point()
+                return tensor.contiguous(memory_format=torch.channels_last) if is_image else tensor
             if tensor.dtype is not torch.float32 or (is_norm and tuple(tensor.shape) != largest):
                 return tensor
             return tensor.to(_NARROW[variant])
@@ -96,8 +97,8 @@ class Call:
 
 
 def calls_of(operator: dict[str, Any], device: torch.device, most_bytes: int) -> list[Call]:
-    """The calls that a recorded operator may have been, the likeliest first: a trace does not tell
-    overloads. Raises ArgumentMismatchError where there is none.
+    """Returns the possible calls of a recorded operator, most likely first, because a trace does
+    not contain overloads. Raises ArgumentMismatchError if there is none.
     """
     name = operator.get("name")
     inputs = operator.get("inputs")
@@ -134,7 +135,7 @@ def _overloads(name: str) -> list[Any]:
 
 
 class _TensorDescription:
-    """A tensor that is to be made."""
+    """A tensor to be created."""
 
     def __init__(self, described: dict[str, Any]) -> None:
         shape, strides = described.get("s"), described.get("d")
@@ -151,7 +152,7 @@ class _TensorDescription:
 
 
 def _bound(overload: Any, inputs: list[Any], named: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by position and by name, tensors as `_TensorDescription`."""
+    """Returns positional and named arguments, with tensors as `_TensorDescription`."""
     arguments = overload._schema.arguments
     if len(inputs) > len(arguments):
         raise ArgumentMismatchError("it takes fewer arguments")
@@ -163,22 +164,22 @@ def _bound(overload: Any, inputs: list[Any], named: Any) -> tuple[list[Any], dic
         value = given.get(argument.name) if value is None else value
         kind = str(argument.type)
         if value is not None:
-            taken = _taken(kind, value)
+            converted = _converted(kind, value)
         elif argument.has_default_value():
-            taken = argument.default_value
+            converted = argument.default_value
         elif kind.startswith("Optional["):
-            taken = None
+            converted = None
         else:
             raise ArgumentMismatchError(f"{argument.name} is missing")
         if argument.kwarg_only:
-            by_name[argument.name] = taken
+            by_name[argument.name] = converted
         else:
-            by_position.append(taken)
+            by_position.append(converted)
     return by_position, by_name
 
 
-def _taken(kind: str, value: Any) -> Any:
-    """A recorded value as an argument of this type, as the schema writes it."""
+def _converted(kind: str, value: Any) -> Any:
+    """Converts a recorded value to an argument of this schema type."""
     while kind.startswith("Optional["):
         kind = kind[len("Optional[") : -1]
     if isinstance(value, str) and value in _NOT_FINITE and kind in ("float", "number", "Scalar"):
@@ -187,8 +188,8 @@ def _taken(kind: str, value: Any) -> Any:
         inner = kind[len("List[") : -1]
         values = value if isinstance(value, list) else [value]
         if "Tensor" in inner and any(one is None for one in values):
-            return [None if one is None else _taken(inner, one) for one in values]
-        return [_taken(inner, one) for one in values]
+            return [None if one is None else _converted(inner, one) for one in values]
+        return [_converted(inner, one) for one in values]
     if kind == "Tensor":
         if isinstance(value, dict):
             return _TensorDescription(value)
@@ -210,7 +211,7 @@ def _taken(kind: str, value: Any) -> Any:
 
 
 class _TensorFactory:
-    """Makes tensors. Whole numbers are places in another tensor, and must lie within it."""
+    """Creates tensors. Integers are indices into another tensor, and must be in its bounds."""
 
     def __init__(self, name: str, inputs: list[Any], device: torch.device) -> None:
         self._device = device
@@ -224,19 +225,19 @@ class _TensorFactory:
     def _tensor(self, described: _TensorDescription) -> torch.Tensor:
         shape, dtype = described.shape, described.dtype
         if described.strides is None:
-            made = torch.empty(shape, dtype=dtype, device=self._device)
+            tensor = torch.empty(shape, dtype=dtype, device=self._device)
         else:
-            made = torch.empty_strided(shape, described.strides, dtype=dtype, device=self._device)
+            tensor = torch.empty_strided(shape, described.strides, dtype=dtype, device=self._device)
         if dtype.is_floating_point or dtype.is_complex:
-            values = torch.empty(shape, device=self._device).uniform_(_LEAST, _MOST)
-            return made.copy_(values)
+            values = torch.empty(shape, device=self._device).uniform_(_MIN_VALUE, _MAX_VALUE)
+            return tensor.copy_(values)
         if dtype is torch.bool:
-            return made.fill_(True)
-        return made.copy_(torch.randint(self._end, tuple(shape), device=self._device))
+            return tensor.fill_(True)
+        return tensor.copy_(torch.randint(self._end, tuple(shape), device=self._device))
 
 
 def _end_of_indices(name: str, inputs: list[Any]) -> int:
-    """Whole numbers are below it. For an operator that is not known, 0 is within everything."""
+    """Returns the upper bound of indices. For unknown operators, 0 is always valid."""
 
     def shape(index: int) -> list[int]:
         given = inputs[index] if index < len(inputs) else None
@@ -284,7 +285,7 @@ def _copied(arg: Any, offset: int) -> Any:
 
 
 def _placed(tensor: torch.Tensor, offset: int) -> torch.Tensor:
-    """The tensor itself, or where there is an offset one with its values in other memory."""
+    """Returns the tensor, or if there is an offset, a copy of it in other memory."""
     elements = offset // tensor.element_size()
     if elements == 0:
         return tensor

@@ -1,4 +1,4 @@
-"""Switches of a GPU's libraries that decide how an operator runs."""
+"""Settings of GPU libraries that affect how an operator runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Switch = Callable[[], AbstractContextManager[None]]
 
 @contextmanager
 def _tf32() -> Iterator[None]:
-    """Products round their factors to TF32."""
+    """Rounds the inputs of matrix multiplications to TF32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -23,7 +23,9 @@ def _tf32() -> Iterator[None]:
 
 @contextmanager
 def _cudnn_benchmark() -> Iterator[None]:
-    """cuDNN tries its algorithms where it did not, or goes by its rules where it tried them."""
+    """Inverts `cudnn.benchmark`: cuDNN benchmarks its algorithms instead of using its heuristics,
+    or the other way round.
+    """
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = not before
     try:

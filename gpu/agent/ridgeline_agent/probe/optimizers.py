@@ -1,4 +1,4 @@
-"""Times the step of an optimizer in the ways in which PyTorch can run it."""
+"""Times an optimizer step in each of PyTorch's implementations."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ VARIANTS: dict[str, dict[str, bool]] = {
     "foreach": {"foreach": True},
     "fused": {"fused": True},
 }
-# Parameters and gradients once, and for each way up to two states and what is held in passing.
+# Parameters and gradients once, and for each variant up to two states and temporary memory.
 _COPIES = 2 + 3 * len(VARIANTS)
 
 
 class Step:
-    """One way of running a step."""
+    """A variant of an optimizer step."""
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, sweep: torch.Tensor | None, device: torch.device
@@ -32,13 +32,13 @@ class Step:
         self._device = device
 
     def warm_up(self) -> None:
-        """The first step makes the state."""
+        """Runs two steps. The first one creates the state."""
         for _ in range(2):
             self._optimizer.step()
 
     def block(self) -> float:
-        """Nanoseconds of a step. A forward and a backward pass have gone through the caches since
-        the one before; here one write over as much memory has.
+        """Returns nanoseconds per step. In training, a forward and a backward pass go through the
+        caches between two steps; here, one write over as much memory.
         """
         if self._sweep is not None:
             self._sweep.add_(1)
@@ -46,37 +46,39 @@ class Step:
 
 
 def probe_optimizer(
-    asked: Any,
+    request: Any,
     device: torch.device,
     memory_bytes: int,
     rotate_bytes: float,
     until: float,
     note: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Its type, and nanoseconds of a step by variant; null where there is none."""
-    if not isinstance(asked, dict):
+    """Returns its type, and nanoseconds per step by variant; null if not available."""
+    if not isinstance(request, dict):
         return {}
-    listed = asked.get("variants")
-    wanted = [one for one in VARIANTS if isinstance(listed, list) and one in listed]
-    name = str(asked.get("type"))
+    requested = request.get("variants")
+    wanted = [one for one in VARIANTS if isinstance(requested, list) and one in requested]
+    name = str(request.get("type"))
     answer: dict[str, Any] = {"type": name, **dict.fromkeys(wanted)}
     try:
         kind = _class(name)
-        parameters = _parameters(asked, device, memory_bytes)
+        parameters = _parameters(request, device, memory_bytes)
     except (ArgumentMismatchError, RuntimeError) as error:
         note(f"the optimizer {name} was not timed: {error}")
         return answer
-    options = asked.get("options")
-    taken = inspect.signature(kind).parameters
+    options = request.get("options")
+    parameters_of_class = inspect.signature(kind).parameters
     given = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in (options.items() if isinstance(options, dict) else ())
-        if key in taken and key not in ("params", "foreach", "fused", "capturable")
+        if key in parameters_of_class and key not in ("params", "foreach", "fused", "capturable")
     }
     sweep = torch.zeros(int(rotate_bytes) // 4, device=device) if rotate_bytes >= 4 else None
     steps: dict[str, Step] = {}
     for variant in wanted:
-        flags = {key: value for key, value in VARIANTS[variant].items() if key in taken}
+        flags = {
+            key: value for key, value in VARIANTS[variant].items() if key in parameters_of_class
+        }
         if not any(flags.values()) and variant != "for-loop":
             note(f"{name} has no variant {variant}")
             continue
@@ -87,9 +89,9 @@ def probe_optimizer(
         except Exception as error:
             text = (str(error).splitlines() or [""])[0][:200]
             note(f"{name} cannot run as {variant}: {type(error).__name__}: {text}")
-    times, wrong = side_by_side({name: step.block for name, step in steps.items()}, until)
-    if wrong is not None:
-        note(f"{name} failed while timed: {wrong}")
+    times, error_message = side_by_side({name: step.block for name, step in steps.items()}, until)
+    if error_message is not None:
+        note(f"{name} failed while timed: {error_message}")
     answer.update(times)
     return answer
 
@@ -103,9 +105,9 @@ def _class(name: str) -> Any:
     return kind
 
 
-def _parameters(asked: dict[str, Any], device: torch.device, memory_bytes: int) -> list[Any]:
-    shapes = asked.get("shapes")
-    dtype = getattr(torch, str(asked.get("dtype") or "float32"), None)
+def _parameters(request: dict[str, Any], device: torch.device, memory_bytes: int) -> list[Any]:
+    shapes = request.get("shapes")
+    dtype = getattr(torch, str(request.get("dtype") or "float32"), None)
     if not isinstance(shapes, list) or not isinstance(dtype, torch.dtype) or not shapes:
         raise ArgumentMismatchError("its parameters are unknown")
     for shape in shapes:

@@ -1,5 +1,5 @@
-"""Times a recurrent cell that is stepped through a sequence beside the layer that takes all of it
-in one call, each with its backward pass.
+"""Times a recurrent cell in a loop over a sequence, and the layer that processes it in one call,
+each with its backward pass.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ _KINDS: dict[str, tuple[Any, Any, dict[str, str]]] = {
     "RNN_TANH": (nn.RNNCell, nn.RNN, {"nonlinearity": "tanh"}),
     "RNN_RELU": (nn.RNNCell, nn.RNN, {"nonlinearity": "relu"}),
 }
-# What a step keeps for the backward pass, in states: gates before and after they are applied.
-_STATES_KEPT = 16
+# State sizes that a step stores for the backward pass: gates before and after their activation.
+_STORED_STATES = 16
 
 
 def probe_cell(
-    asked: Any,
+    request: Any,
     device: torch.device,
     memory_bytes: int,
     _rotate_bytes: float,
     until: float,
     note: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Its type, and nanoseconds of both; null where it cannot be run."""
-    if not isinstance(asked, dict):
+    """Returns its type, and nanoseconds of both; null if it cannot be run."""
+    if not isinstance(request, dict):
         return {}
-    name = str(asked.get("type"))
+    name = str(request.get("type"))
     answer: dict[str, Any] = {"type": name, **dict.fromkeys(VARIANTS)}
     try:
         with torch.enable_grad():
-            sequence = _Sequence(asked, device, memory_bytes)
+            sequence = _Sequence(request, device, memory_bytes)
             ways = {CELL: sequence.by_cell, LAYER: sequence.by_layer}
             for way in ways.values():
                 way()
             blocks = {key: _block(way, device) for key, way in ways.items()}
-            times, wrong = side_by_side(blocks, until)
+            times, error_message = side_by_side(blocks, until)
     except (ArgumentMismatchError, RuntimeError) as error:
         note(f"the cell {name} was not timed: {error}")
         return answer
-    if wrong is not None:
-        note(f"the cell {name} failed while timed: {wrong}")
+    if error_message is not None:
+        note(f"the cell {name} failed while timed: {error_message}")
     answer.update(times)
     return answer
 
@@ -60,25 +60,25 @@ def _block(way: Callable[[], object], device: torch.device) -> Callable[[], floa
 
 
 class _Sequence:
-    def __init__(self, asked: dict[str, Any], device: torch.device, memory_bytes: int) -> None:
-        kind = _KINDS.get(str(asked.get("type")))
-        sizes = [asked.get(key) for key in ("steps", "batch", "input", "hidden")]
+    def __init__(self, request: dict[str, Any], device: torch.device, memory_bytes: int) -> None:
+        kind = _KINDS.get(str(request.get("type")))
+        sizes = [request.get(key) for key in ("steps", "batch", "input", "hidden")]
         if kind is None or not all(type(size) is int and 0 < size < 2**31 for size in sizes):
             raise ArgumentMismatchError("its sizes are unknown")
         steps, batch, width, hidden = (int(size or 0) for size in sizes)
-        kept = steps * batch * (width + _STATES_KEPT * hidden)
+        kept = steps * batch * (width + _STORED_STATES * hidden)
         weights = 4 * hidden * (width + hidden)
         if (2 * kept + 6 * weights) * 4 > memory_bytes:
             raise ArgumentMismatchError("its tensors are too large to allocate together")
         cell, layer, options = kind
-        bias = asked.get("bias") is not False
+        bias = request.get("bias") is not False
         self._cell = cell(width, hidden, bias=bias, device=device, **options)
         self._layer = layer(width, hidden, bias=bias, device=device, **options)
         self._inputs = torch.rand(steps, batch, width, device=device)
         self._state = torch.zeros(batch, hidden, device=device)
 
     def by_cell(self) -> None:
-        """Steps the cell through the sequence, as a loop of a program does."""
+        """Runs the cell step by step, like a loop in a program."""
         is_lstm = isinstance(self._cell, nn.LSTMCell)
         state = (self._state, self._state) if is_lstm else self._state
         outputs = []
@@ -88,7 +88,7 @@ class _Sequence:
         _backward(torch.stack(outputs), self._cell)
 
     def by_layer(self) -> None:
-        """Gives the layer all of it."""
+        """Runs the layer on the whole sequence."""
         output, _ = self._layer(self._inputs)
         _backward(output, self._layer)
 

@@ -1,5 +1,5 @@
-"""Probes: runs single operators by themselves, as they were recorded and otherwise, and optimizers
-in the ways that PyTorch has (docs/whatif.md). Nothing of a workspace runs.
+"""Probes: times single operators as recorded and in other variants, and optimizers in PyTorch's
+variants (docs/whatif.md). No workspace code runs.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from .recurrent_cells import probe_cell
 STAGE = "probing"
 NAME = "probes.json"
 VERSION = 1
-_MOST_REQUEST_BYTES = 16 * 2**20
-_MOST_ITEMS = 1000
-_MOST_NOTES = 50
+_MAX_REQUEST_BYTES = 16 * 2**20
+_MAX_ITEMS = 1000
+_MAX_NOTES = 50
 _DEFAULT_SECONDS = 10.0
-# Optimizers and cells go first, because few numbers of theirs tell much, and have to be done when
-# these shares of the time are over.
+# Optimizers and cells go first, because a few numbers about them are informative. Their parts end
+# after these shares of the time.
 _OPTIMIZERS_END = 0.34
 _CELLS_END = 0.67
-# What is left of the run's own limit to write the answers in.
+# The part of the run's limit that is reserved for writing the results.
 _SECONDS_TO_WRITE = 1.0
-# Without a limit of its own a probe may hold this much.
+# The memory limit of a probe if the run has none.
 _DEFAULT_MEMORY_BYTES = 4 * 2**30
-# Copies of tensors go around in so much memory at most: the last-level cache of a large machine is
-# shared, and never one program's own.
-_MOST_ROTATED = 64 * 2**20
+# The maximum size over which copies of tensors rotate: the last-level cache of a large machine is
+# shared, and never available to one program.
+_MAX_ROTATED_BYTES = 64 * 2**20
 
 
 def run_probes(spec: RunSpec, host: Host) -> NoReturn:
-    """Measures what the request asks for, writes `probes.json` and ends the process."""
+    """Measures what the request lists, writes `probes.json` and ends the process."""
     began = time.monotonic()
     try:
         request = _read(spec.probe or "")
@@ -49,7 +49,7 @@ def run_probes(spec: RunSpec, host: Host) -> NoReturn:
         host.finish("exited", f"the request for probes cannot be read: {error}")
     device = _device(spec)
     answers = ProbeResults(spec, host, request)
-    answers.settle(device)
+    answers.apply_settings(device)
     try:
         with torch.no_grad():
             answers.measure(device, began)
@@ -60,7 +60,7 @@ def run_probes(spec: RunSpec, host: Host) -> NoReturn:
 
 
 class ProbeResults:
-    """What was measured so far."""
+    """The results so far."""
 
     def __init__(self, spec: RunSpec, host: Host, request: dict[str, Any]) -> None:
         self._spec = spec
@@ -80,8 +80,8 @@ class ProbeResults:
             "notes": [],
         }
 
-    def settle(self, device: torch.device) -> None:
-        """Sets what the program had set, as far as it decides how operators run."""
+    def apply_settings(self, device: torch.device) -> None:
+        """Applies the program's settings that affect how operators run."""
         settings = self._request.get("settings")
         settings = settings if isinstance(settings, dict) else {}
         threads = settings.get("threads")
@@ -97,12 +97,14 @@ class ProbeResults:
         torch.manual_seed(0)
 
     def measure(self, device: torch.device, began: float) -> None:
-        """Goes through what is asked for, the first things first, until the time is up."""
+        """Measures the requested items in order of priority, until the time is up."""
         seconds = _number(self._request, "seconds", _DEFAULT_SECONDS)
         if self._spec.limits.seconds is not None:
             seconds = min(seconds, max(self._spec.limits.seconds - _SECONDS_TO_WRITE, 0.5))
         memory = self._spec.limits.memory_bytes or _DEFAULT_MEMORY_BYTES
-        rotated = min(_number(self._request, "working_set_bytes", _MOST_ROTATED), _MOST_ROTATED)
+        rotated = min(
+            _number(self._request, "working_set_bytes", _MAX_ROTATED_BYTES), _MAX_ROTATED_BYTES
+        )
         rotated = min(rotated, last_level_cache_bytes(device))
         ends = began + seconds
         parts: list[tuple[str, list[Any], Any, float]] = [
@@ -114,22 +116,22 @@ class ProbeResults:
         done, total = 0, sum(len(items) for _, items, _, _ in parts)
         for number, (key, items, probe, share) in enumerate(parts, 1):
             part_ends = ends if number == len(parts) else began + share * seconds
-            for place, asked in enumerate(items):
+            for index, request in enumerate(items):
                 now = time.monotonic()
                 if now >= ends:
                     self._note("the time limit was reached before everything was timed")
                     return
-                until = now + max(part_ends - now, 0.0) / (len(items) - place)
-                answer = probe(asked, device, memory, rotated, until, self._note)
-                self._answer[key][place] = answer
+                until = now + max(part_ends - now, 0.0) / (len(items) - index)
+                answer = probe(request, device, memory, rotated, until, self._note)
+                self._answer[key][index] = answer
                 done += 1
                 self._host.progress(STAGE, done, total)
                 if time.monotonic() - self._written > 1.0:
                     self.write()
 
     def write(self) -> None:
-        """Writes what there is: an operator may crash the process, and the others count all the
-        same.
+        """Writes the results so far. An operator may crash the process, and the other results are
+        still valid.
         """
         self._answer["notes"] = list(self._notes)
         path = os.path.join(self._spec.out, NAME)
@@ -139,15 +141,15 @@ class ProbeResults:
         self._written = time.monotonic()
 
     def _note(self, text: str) -> None:
-        if len(self._notes) < _MOST_NOTES:
+        if len(self._notes) < _MAX_NOTES:
             self._notes[text] = None
 
 
 def last_level_cache_bytes(device: torch.device) -> float:
-    """Of the device, or of a usual one where it does not tell."""
+    """Returns the size of the device's last-level cache, or a typical one if unknown."""
     if device.type == "cuda":
         properties: Any = torch.cuda.get_device_properties(device)
-        return float(getattr(properties, "L2_cache_size", 0) or _MOST_ROTATED)
+        return float(getattr(properties, "L2_cache_size", 0) or _MAX_ROTATED_BYTES)
     largest = 0.0
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         with contextlib.suppress(OSError, ValueError):
@@ -163,7 +165,7 @@ def _device(spec: RunSpec) -> torch.device:
 
 
 def _read(path: str) -> dict[str, Any]:
-    if os.path.getsize(path) > _MOST_REQUEST_BYTES:
+    if os.path.getsize(path) > _MAX_REQUEST_BYTES:
         raise ValueError("it is too long")
     with open(path, encoding="utf-8") as file:
         request = json.load(file)
@@ -174,7 +176,7 @@ def _read(path: str) -> dict[str, Any]:
 
 def _items(request: dict[str, Any], key: str) -> list[Any]:
     items = request.get(key)
-    return items[:_MOST_ITEMS] if isinstance(items, list) else []
+    return items[:_MAX_ITEMS] if isinstance(items, list) else []
 
 
 def _number(request: dict[str, Any], key: str, default: float) -> float:

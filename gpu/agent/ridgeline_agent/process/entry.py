@@ -18,26 +18,26 @@ from ..failure.exception import EntryError
 from ..protocol.spec import RunSpec
 from .interpreter import Interpreter
 
-# Skyline's names, and those of DeepView, its successor.
+# The prefixes of Skyline, and of its successor DeepView.
 _PREFIXES = ("skyline", "deepview")
 
 
 class Provided(Protocol):
-    """What is told of a provider's run. The recorder is one."""
+    """Receives the events of a provider's run. The recorder implements it."""
 
     def provided(
         self, batch_size: int, inputs: object, iterations: tuple[Callable[..., Any], ...]
     ) -> None:
-        """The inputs are there, for this batch size; `iterations` is what runs one with them, and
-        what made that.
+        """The inputs for this batch size were created. `iterations` are the function that runs an
+        iteration with them, and the function that created it.
         """
 
     def iteration_ended(self) -> None:
-        """One iteration has ended."""
+        """An iteration has ended."""
 
 
 def run_entry(spec: RunSpec, interpreter: Interpreter, recorder: Provided) -> None:
-    """Runs the program to its end. What it raises comes through as it is, SystemExit too."""
+    """Runs the program to its end. Its exceptions propagate unchanged, including SystemExit."""
     if spec.entry.kind == "module":
         _run_module(spec, interpreter)
     elif spec.entry.kind == "provider":
@@ -47,7 +47,7 @@ def run_entry(spec: RunSpec, interpreter: Interpreter, recorder: Provided) -> No
 
 
 def provider_loop(spec: RunSpec, module: ModuleType, recorder: Provided) -> None:
-    """Runs a provider's iterations for ever; the recorder ends the process when it has enough."""
+    """Runs a provider's iterations for ever. The recorder ends the process when it has enough."""
     make_model = _provider(module, "model_provider")
     make_inputs = _provider(module, "input_provider")
     make_iteration = _provider(module, "iteration_provider")
@@ -61,7 +61,7 @@ def provider_loop(spec: RunSpec, module: ModuleType, recorder: Provided) -> None
             *_definition(make_inputs),
         )
     iteration = make_iteration(model)
-    # An iteration may be a library's; then it is the provider that stands in the user's file.
+    # An iteration may be a library's function; then the provider is the one in the user's file.
     recorder.provided(batch_size, inputs, (iteration, make_iteration))
     for _ in itertools.count():
         iteration(*inputs)
@@ -82,16 +82,16 @@ def _run_script(spec: RunSpec, interpreter: Interpreter) -> None:
 
 
 class _NoNotebook:
-    """What `get_ipython()` gives a script that was exported from a notebook.
+    """The result of `get_ipython()` in a script that was exported from a notebook.
 
-    Magics of a notebook do nothing here, but a cell that one of them wraps is run.
+    Notebook magics do nothing here, but a cell that one of them wraps is run.
     """
 
     def __init__(self, names: dict[str, Any]) -> None:
         self._names = names
 
     def run_cell_magic(self, magic: str, line: str, cell: str) -> None:
-        """Runs what `%%time` and the like would run."""
+        """Runs the cell of `%%time` and similar magics."""
         if magic in ("time", "timeit", "capture", "prun"):
             exec(compile(cell, f"<cell of %%{magic}>", "exec", dont_inherit=True), self._names)
 
@@ -127,15 +127,15 @@ def _run_module(spec: RunSpec, interpreter: Interpreter) -> None:
 
 
 def _run_function(spec: RunSpec, interpreter: Interpreter, module: str, function: str) -> None:
-    """Calls a function, as the command does that a package installs for it."""
+    """Calls a function, like a console script of a package."""
     interpreter.become_program(spec, spec.cwd, module)
     _new_main()
-    called: Any = importlib.import_module(module)
+    target: Any = importlib.import_module(module)
     for part in function.split("."):
-        called = getattr(called, part, None)
-    if not callable(called):
+        target = getattr(target, part, None)
+    if not callable(target):
         raise EntryError(f"{module} has no function {function}")
-    sys.exit(called())
+    sys.exit(target())
 
 
 def _run_provider(spec: RunSpec, interpreter: Interpreter, recorder: Provided) -> None:
@@ -144,7 +144,7 @@ def _run_provider(spec: RunSpec, interpreter: Interpreter, recorder: Provided) -
     interpreter.become_program(spec, folder, path)
     if os.path.realpath(spec.root) != folder:
         sys.path.append(spec.root)  # Skyline's providers may import from the project's root.
-    # Not as __main__: what stands under its guard is for running the file alone.
+    # Not as __main__: code under that guard is only for running the file directly.
     name = os.path.splitext(os.path.basename(path))[0]
     if name in sys.modules:
         name = "provider_" + name
@@ -167,14 +167,12 @@ def _compiled(path: str) -> CodeType:
     try:
         return compile(source, path, "exec", dont_inherit=True)
     except ValueError as error:
-        # Before 3.12 a NUL byte in the source is a ValueError without a place.
+        # Before Python 3.12, a NUL byte in the source raises a ValueError without a location.
         raise SyntaxError(str(error), (path, 1, None, None)) from None
 
 
 def _new_main() -> ModuleType:
-    """A `__main__` that holds nothing yet: pickling and spawned workers look there for the
-    program's names.
-    """
+    """Creates an empty `__main__`. Pickling and spawned workers look up names there."""
     main = ModuleType("__main__")
     main.__dict__["__builtins__"] = sys.modules["builtins"]
     if sys.version_info < (3, 14):
@@ -187,7 +185,8 @@ def _find_module(name: str) -> importlib.machinery.ModuleSpec | None:
     try:
         return importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
-        # The module itself or one of the packages around it; another is missing inside of them.
+        # The module itself or a parent package is missing, rather than another module that they
+        # import.
         if error.name is not None and (name + ".").startswith(error.name + "."):
             return None
         raise

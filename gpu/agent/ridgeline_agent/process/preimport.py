@@ -1,6 +1,7 @@
-"""Which installed modules a project imports, and importing them before a run needs them.
+"""Finds the installed modules that a project imports, and imports them before a run needs them.
 
-Never the project's own modules: those change between two saves, and running them is for the run.
+The project's own modules are never imported: they change between saves, and only a run may run
+them.
 """
 
 from __future__ import annotations
@@ -16,22 +17,24 @@ from collections.abc import Iterator
 from ..protocol.channel import Sender
 from ..protocol.spec import Entry
 
-# A project has tens of files. More means that a library was taken for one.
-_MOST_FILES = 500
-_LARGEST_FILE = 4 * 2**20
+# A project has tens of files. More means that a library was mistaken for a project.
+_MAX_FILES = 500
+_MAX_FILE_BYTES = 4 * 2**20
 
 
 class Preimports:
-    """Imports, one by one, and looks after each whether a fork is still safe."""
+    """Imports modules one by one, and checks after each whether forking is still safe."""
 
     def __init__(self, events: Sender, check_after_each: bool) -> None:
         self._events = events
         self._check = check_after_each
-        # Module to the reason why it could not be imported. The program itself will meet the same.
+        # Modules that could not be imported, and why. The program itself will fail in the same way.
         self.failed: dict[str, str] = {}
 
     def take(self, entry: Entry, root: str, exclude: frozenset[str]) -> bool:
-        """Imports what the project imports. False after an import that made the zygote unsafe."""
+        """Imports the project's modules. Returns False after an import that made the zygote unsafe
+        to fork.
+        """
         from .zygote import why_unsafe
 
         self.failed = {}
@@ -40,11 +43,11 @@ class Preimports:
                 module == one or module.startswith(one + ".") for one in exclude
             ):
                 continue
-            # Said before, because an import may end the process.
+            # Sent before the import, because an import may end the process.
             self._events.send({"event": "importing", "module": module})
             try:
                 importlib.import_module(module)
-            except BaseException as error:  # also sys.exit: an import may do anything
+            except BaseException as error:  # Also sys.exit: an import may do anything.
                 self.failed[module] = f"{type(error).__name__}: {error}"[:500]
             if self._check and (why := why_unsafe()) is not None:
                 self._events.send(
@@ -55,33 +58,33 @@ class Preimports:
 
 
 def installed_imports(entry: Entry, root: str) -> list[str]:
-    """The installed modules that the entry and the project's files behind it import, in the order
-    of import.
+    """Returns the installed modules that the entry and the project's files import, directly or
+    indirectly, in import order.
     """
     start, folder = _start(entry, root)
     if start is None:
         return []
     search = [folder] + ([root] if root != folder else [])
     modules: dict[str, None] = {}
-    waiting, seen = [start], {start}
-    while waiting:
-        path = waiting.pop(0)
+    pending, seen = [start], {start}
+    while pending:
+        path = pending.pop(0)
         for name in _imports(path):
-            own = _project_file(name, path, search)
-            if own is None:
+            project_file = _project_file(name, path, search)
+            if project_file is None:
                 if not name.startswith(".") and _is_installed(name, search):
                     modules[name] = None
-            elif own not in seen and len(seen) < _MOST_FILES:
-                seen.add(own)
-                waiting.append(own)
+            elif project_file not in seen and len(seen) < _MAX_FILES:
+                seen.add(project_file)
+                pending.append(project_file)
     return list(modules)
 
 
 def _start(entry: Entry, root: str) -> tuple[str | None, str]:
-    """The entry's file, and the folder that its imports are looked up in first."""
+    """Returns the entry's file, and the folder where its imports are searched first."""
     if entry.kind == "module":
         parts = entry.target.partition(":")[0].split(".")
-        # Beside it, in `src`, or where the project's folder is itself the package.
+        # In the root, in `src`, or with the project's folder itself as the package.
         for folder in (root, os.path.join(root, "src"), os.path.dirname(root)):
             found = _file_of(folder, [*parts, "__main__"]) or _file_of(folder, parts)
             if found is not None:
@@ -91,17 +94,17 @@ def _start(entry: Entry, root: str) -> tuple[str | None, str]:
 
 
 def _imports(path: str) -> Iterator[str]:
-    """The names that a file imports when it is run; `from a import b` gives `a` and `a.b`."""
+    """Yields the modules that a file imports when it runs; `a` and `a.b` for `from a import b`."""
     try:
-        if os.path.getsize(path) > _LARGEST_FILE:
+        if os.path.getsize(path) > _MAX_FILE_BYTES:
             return
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # The run says what is wrong with the file.
-    waiting: list[ast.stmt] = list(tree.body)
-    while waiting:
-        statement = waiting.pop(0)
+        return  # The run reports the file's error.
+    pending: list[ast.stmt] = list(tree.body)
+    while pending:
+        statement = pending.pop(0)
         if isinstance(statement, ast.Import):
             yield from (alias.name for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom):
@@ -115,10 +118,10 @@ def _imports(path: str) -> Iterator[str]:
         elif isinstance(statement, (ast.If, ast.Try, ast.With)) and not _for_type_checkers(
             statement
         ):
-            # Imports in functions may never come; those in branches mostly do.
+            # Imports in functions may never run; those in branches usually do.
             for part in ("body", "handlers", "orelse", "finalbody"):
                 for inner in getattr(statement, part, []):
-                    waiting += inner.body if isinstance(inner, ast.ExceptHandler) else [inner]
+                    pending += inner.body if isinstance(inner, ast.ExceptHandler) else [inner]
 
 
 def _for_type_checkers(statement: ast.stmt) -> bool:
@@ -126,7 +129,7 @@ def _for_type_checkers(statement: ast.stmt) -> bool:
 
 
 def _project_file(name: str, importer: str, search: list[str]) -> str | None:
-    """The file of the project that an import means, or None where it is not the project's."""
+    """Returns the project file that an import refers to, or None."""
     dots = len(name) - len(name.lstrip("."))
     parts = [part for part in name.split(".") if part]
     if dots:
@@ -152,10 +155,9 @@ def _file_of(folder: str, parts: list[str]) -> str | None:
 
 
 def _is_installed(name: str, search: list[str]) -> bool:
-    """Whether the module comes from where installed packages are, and no folder of the project
-    shadows it.
+    """Whether the module is an installed package, and no folder of the project shadows it.
 
-    A package that is installed for editing lies elsewhere, and may be the project itself.
+    An editable install is elsewhere, and may be the project itself.
     """
     top = name.partition(".")[0]
     if any(
@@ -168,8 +170,8 @@ def _is_installed(name: str, search: list[str]) -> bool:
             return False
         if name == top:
             return True
-        # Importing the parents is what finding `a.b` would do. It is left to the import itself,
-        # which comes after that of `a`, so that each is watched.
+        # Finding `a.b` would import its parents. That is left to the import itself, which comes
+        # after the import of `a`, so that each one is checked.
         return "." in name and _submodule_exists(list(found.submodule_search_locations or []), name)
     except (ImportError, ValueError, AttributeError):
         return False

@@ -1,4 +1,4 @@
-"""One run, in the process of the user's program."""
+"""A run, in the process of the user's program."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..estimate.preparation import estimator_of
 from ..failure import crash_report
 from ..failure.exception import EntryError, shorten, without_absolute_paths
 from ..patches.overlay import Overlay
-from ..patches.terminal_size import answer_stty
+from ..patches.terminal_size import fake_terminal_size
 from ..protocol.channel import Events, Sender
 from ..protocol.spec import RunSpec
 from ..record.patches.child_processes import ChildProcesses
 from ..record.recorder import Recorder
 from ..sandbox import confinement
 from ..side_effects import policy as side_effects
-from ..system.priority import give_way
+from ..system.priority import set_low_priority
 from ..system.private_files import make_folder
 from .entry import Provided, run_entry
 from .interpreter import Interpreter
@@ -33,9 +33,7 @@ from .side_by_side import Turn, run_side_by_side
 
 
 def run_here(request: dict[str, Any], events: Events, interpreter: Interpreter) -> NoReturn:
-    """Runs the program in this process and ends it. Nothing that the caller would do afterwards is
-    done.
-    """
+    """Runs the program in this process and ends the process. Does not return."""
     _run(RunSpec.from_json(request), events, interpreter, None)
 
 
@@ -46,7 +44,7 @@ def _run(spec: RunSpec, events: Events, interpreter: Interpreter, turn: Turn | N
     except DeviceError as error:
         why = str(error)
     except BaseException as error:
-        # An error of our own, or a disk that is full: the user's are caught further inside.
+        # An internal error, or a full disk. The program's own errors are caught further inside.
         why = f"the run could not be recorded: {type(error).__name__}: {error}"
     host.finish("exited", why)
 
@@ -61,7 +59,7 @@ class RunHost:
         self._process = os.getpid()
 
     def progress(self, stage: str, done: int, total: int) -> None:
-        """Tells the supervisor. A run that cannot tell goes on."""
+        """Reports to the supervisor. A run that cannot report continues."""
         if not self.is_here():
             return
         _fill_standard_streams()
@@ -98,20 +96,20 @@ class RunHost:
 
     @property
     def takes_turns(self) -> bool:
-        """Whether it is one of several versions of a program."""
+        """Whether it is one of several versions that are compared."""
         return self._turn is not None
 
     def is_here(self) -> bool:
-        """Whether this is the process of the run, and not one that the program forked."""
+        """Whether this is the run's process, and not one that the program forked."""
         return os.getpid() == self._process
 
 
 def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interpreter) -> NoReturn:
     if spec.low_priority:
-        give_way()
+        set_low_priority()
     make_folder(spec.out)
     _no_core_dump()
-    of_crashes = crash_report.install(spec.out)
+    crash_descriptor = crash_report.install(spec.out)
     events.send({"event": "started", "id": spec.id, "pid": os.getpid()})
     host.progress("starting", 0, 1)
     if spec.versions:
@@ -119,16 +117,16 @@ def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interprete
     interpreter.set_environment(spec.env)
     if spec.side_effects != "allow" and spec.probe is None and not spec.estimate:
         side_effects.hold(spec)
-    answer_stty()
+    fake_terminal_size()
     _choose_device(spec)
     if spec.eager:
-        # The variable alone would do for an interpreter that has not imported torch._dynamo yet.
+        # The variable alone is sufficient if the interpreter has not imported torch._dynamo yet.
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
         torch._dynamo.config.disable = True
     _choose_threads(spec)
     confined = False
     if spec.estimate or spec.probe is not None:
-        confined = _confine(spec, host, events, of_crashes)
+        confined = _confine(spec, host, events, crash_descriptor)
     if spec.probe is not None:
         from ..probe.run_probes import run_probes
 
@@ -142,18 +140,20 @@ def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interprete
         _end_like_python(error)
     if error is None:
         host.finish(recorder.ended())
-    message = _in_short(error, spec)
+    message = _summary(error, spec)
     try:
         recorder.failed(error)
-    except OSError as unwritten:
-        why = unwritten.strerror or str(unwritten)
+    except OSError as write_error:
+        why = write_error.strerror or str(write_error)
         host.finish("exited", f"{message} (the recording could not be written: {why})")
     host.finish("failed", message)
 
 
-def _confine(spec: RunSpec, host: RunHost, events: Events, of_crashes: int | None) -> bool:
-    """Before the first line of a program that nobody asked to run. Whether the kernel holds it."""
-    kept = [] if of_crashes is None else [of_crashes]
+def _confine(spec: RunSpec, host: RunHost, events: Events, crash_descriptor: int | None) -> bool:
+    """Sandboxes an estimate or a probe before its first line. Returns whether the kernel enforces
+    it.
+    """
+    kept = [] if crash_descriptor is None else [crash_descriptor]
     if isinstance(events, Sender):
         kept.append(events.descriptor)
     try:
@@ -169,7 +169,7 @@ def _confine(spec: RunSpec, host: RunHost, events: Events, of_crashes: int | Non
 
 def _recorder_of(spec: RunSpec, host: RunHost) -> Recorder:
     overlay = Overlay(spec.root, spec.overlay)
-    # Ranks are recorded each for itself, and versions take turns.
+    # Ranks are recorded separately, and versions take turns.
     follows = spec.rank is None and not host.takes_turns
     recorder = Recorder(spec, host, overlay, ChildProcesses(spec) if follows else None)
     recorder.install()
@@ -180,7 +180,7 @@ def _recorder_of(spec: RunSpec, host: RunHost) -> Recorder:
 def _run_program(
     spec: RunSpec, interpreter: Interpreter, recorder: Provided
 ) -> BaseException | None:
-    """Runs the program, and says what made it fail, or None where it came to its end."""
+    """Runs the program. Returns the exception that made it fail, or None."""
     try:
         run_entry(spec, interpreter, recorder)
     except BaseException as error:
@@ -193,11 +193,11 @@ def _run_program(
 
 
 def _wait_like_python() -> None:
-    """Waits for the program's threads and processes, in which some programs do their work."""
-    # Pools of concurrent.futures wait for more work until they are told that there is none.
-    for tell_pool in reversed(getattr(threading, "_threading_atexits", [])):
+    """Waits for the program's threads and child processes, in which some programs do their work."""
+    # Pools of concurrent.futures wait for more work until they are notified that there is none.
+    for notify_pool in reversed(getattr(threading, "_threading_atexits", [])):
         with contextlib.suppress(Exception):
-            tell_pool()
+            notify_pool()
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
@@ -207,21 +207,19 @@ def _wait_like_python() -> None:
 
 
 def _print_traceback(error: BaseException) -> None:
-    """As Python would, for the log; without the frames of the agent, which are no part of the
-    program.
-    """
-    # The folder of `ridgeline_agent`, with all packages in it.
+    """Prints the traceback to the log like Python, without the agent's frames."""
+    # The folder of `ridgeline_agent` with all its packages.
     agent = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(agent):
         traceback = traceback.tb_next
     with contextlib.suppress(Exception):
-        # The user's own hook may be there, and may fail.
+        # The user may have installed a hook, which may fail.
         sys.excepthook(type(error), error.with_traceback(traceback), traceback)
 
 
-def _in_short(error: BaseException, spec: RunSpec) -> str:
-    """The line that a person sees first. All of it is in the manifest."""
+def _summary(error: BaseException, spec: RunSpec) -> str:
+    """Returns the line that the user sees first. The manifest has the details."""
     try:
         text = str(error)
     except Exception:
@@ -234,8 +232,8 @@ def _in_short(error: BaseException, spec: RunSpec) -> str:
 
 
 def _end_like_python(error: BaseException | None) -> NoReturn:
-    """Ends a process that the program forked and that came to the end of the program, as it would
-    without us.
+    """Ends a process that the program forked, at the end of the program, as Python would without
+    the agent.
     """
     code = 0
     if error is not None:
@@ -248,7 +246,7 @@ def _end_like_python(error: BaseException | None) -> NoReturn:
 
 def _choose_device(spec: RunSpec) -> None:
     if spec.device == "cpu" or spec.estimate:
-        # An estimate answers for the device that it claims, and must not wake the one that is here.
+        # An estimate simulates the device that it claims, and must not access the real one.
         os.environ.update({"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""})
     elif spec.device.startswith("cuda"):
         _, _, index = spec.device.partition(":")
@@ -262,17 +260,17 @@ def _choose_device(spec: RunSpec) -> None:
 
 
 class DeviceError(RuntimeError):
-    """The device that was asked for is not there."""
+    """The requested device is not available."""
 
 
 def _visible(index: int) -> str:
-    """What CUDA_VISIBLE_DEVICES has to be for this GPU, counted among those that are visible
-    already; empty where it is none of them.
+    """Returns the value of CUDA_VISIBLE_DEVICES for this GPU, counted among those that are already
+    visible; empty if it is not one of them.
     """
     variable = os.environ.get("CUDA_VISIBLE_DEVICES")
     if variable is None:
         return str(index)
-    # As CUDA reads it: up to the first that is no device, which -1 is for one.
+    # CUDA reads up to the first invalid device, such as -1.
     names = [name.strip() for name in variable.split(",")]
     visible = list(itertools.takewhile(_may_be_device, names))
     return visible[index] if index < len(visible) else ""
@@ -283,8 +281,8 @@ def _may_be_device(name: str) -> bool:
 
 
 def _choose_threads(spec: RunSpec) -> None:
-    """OpenMP read its variable when torch was loaded, so the configuration's has to be told to
-    torch.
+    """Sets torch's number of threads from the configuration, because OpenMP read its variable when
+    torch was loaded.
     """
     threads = spec.env.get("OMP_NUM_THREADS", "")
     if threads.isascii() and threads.isdigit() and 0 < int(threads) <= 4096:
@@ -292,10 +290,10 @@ def _choose_threads(spec: RunSpec) -> None:
 
 
 def _fill_standard_streams() -> None:
-    """Opens 0 to 2 again where the program closed them.
+    """Reopens 0 to 2 if the program closed them.
 
-    Otherwise the next file to be opened, the recording for one, would get such a number, and
-    prints would go into it.
+    Otherwise the next opened file, such as the recording, would get one of these numbers, and
+    prints would be written into it.
     """
     while True:
         try:
@@ -316,7 +314,7 @@ def _flush() -> None:
 
 
 def _no_core_dump() -> None:
-    """A crash of a run leaves no file of many gigabytes."""
+    """Disables core dumps, so that a crash does not leave a file of many gigabytes."""
     if sys.platform != "win32":
         import resource
 

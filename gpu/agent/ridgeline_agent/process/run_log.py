@@ -1,4 +1,4 @@
-"""What the program printed: the beginning and the end of it, within a limit, as bytes."""
+"""The program's output: the beginning and the end of it, within a limit, as bytes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import os
 from collections import deque
 from typing import IO
 
-from ..failure.output_tail import MOST_BYTES, last_lines
+from ..failure.output_tail import MAX_BYTES, last_lines
 from ..system.private_files import make_folder, private
 
 FILE_NAME = "log.txt"
 
 
 class RunLog:
-    """Writes `log.txt`. The beginning is written as it comes, so that a person can read along."""
+    """Writes `log.txt`. The beginning is written immediately, so the user can follow it."""
 
-    def __init__(self, folder: str, most_bytes: int) -> None:
-        # The line between both halves needs room as well.
-        self._most_tail = most_bytes // 2
-        self._head_left = max(most_bytes - self._most_tail - 80, 0)
+    def __init__(self, folder: str, max_bytes: int) -> None:
+        # The line between both halves needs space too.
+        self._max_tail_bytes = max_bytes // 2
+        self._head_left = max(max_bytes - self._max_tail_bytes - 80, 0)
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
-        self._left_out = 0
+        self._omitted_bytes = 0
         self._last = b""
         self._file: IO[bytes] | None = None
         try:
@@ -29,13 +29,13 @@ class RunLog:
             path = os.path.join(folder, FILE_NAME)
             self._file = open(path, "wb", buffering=0, opener=private)  # noqa: SIM115
         except OSError:
-            # A full disk or a folder that went away. The run itself will say so when it writes
-            # the recording.
+            # A full disk, or the folder was deleted. The run itself reports that when it writes the
+            # recording.
             self._file = None
 
     def write(self, data: bytes) -> None:
-        """Takes what the program printed next."""
-        self._last = (self._last + data[-MOST_BYTES:])[-MOST_BYTES - 1 :]
+        """Takes the next output of the program."""
+        self._last = (self._last + data[-MAX_BYTES:])[-MAX_BYTES - 1 :]
         head, rest = data[: self._head_left], data[self._head_left :]
         if head:
             self._head_left -= len(head)
@@ -44,22 +44,25 @@ class RunLog:
             self._head_left = 0
             self._tail.append(rest)
             self._tail_bytes += len(rest)
-            while self._tail_bytes - len(self._tail[0]) >= self._most_tail and len(self._tail) > 1:
+            while (
+                self._tail_bytes - len(self._tail[0]) >= self._max_tail_bytes
+                and len(self._tail) > 1
+            ):
                 dropped = self._tail.popleft()
                 self._tail_bytes -= len(dropped)
-                self._left_out += len(dropped)
+                self._omitted_bytes += len(dropped)
 
     def last_lines(self, root: str) -> list[str]:
         """See output_tail."""
         return last_lines(self._last, root)
 
     def close(self) -> None:
-        """Writes the end of the output, after a line that says how much is missing before it."""
+        """Writes the end of the output, after a line with the number of omitted bytes."""
         tail = b"".join(self._tail)
-        kept = tail[len(tail) - min(len(tail), self._most_tail) :]
-        left_out = self._left_out + len(tail) - len(kept)
-        if left_out:
-            self._append(b"\n[... %d bytes left out ...]\n" % left_out)
+        kept = tail[len(tail) - min(len(tail), self._max_tail_bytes) :]
+        omitted_bytes = self._omitted_bytes + len(tail) - len(kept)
+        if omitted_bytes:
+            self._append(b"\n[... %d bytes left out ...]\n" % omitted_bytes)
         self._append(kept)
         if self._file is not None:
             self._file.close()

@@ -1,4 +1,4 @@
-"""One run as the supervisor sees it, and what is said of it at its end."""
+"""The supervisor's view of a run, and its final event."""
 
 from __future__ import annotations
 
@@ -16,53 +16,52 @@ from ..system import process_tree
 from .run_log import RunLog
 
 _MANIFEST_OUTCOMES = ("complete", "short", "failed")
-# Windows ends a program that crashed with the code of the exception, an NTSTATUS error.
+# A crashed program's exit code on Windows is that of the exception, an NTSTATUS error.
 _WINDOWS_EXCEPTION = 0xC0000000
-_MOST_SCRIPTS = 2
-_LARGEST_MANIFEST = 64 * 2**20
+_MAX_SCRIPTS = 2
+_MAX_MANIFEST_BYTES = 64 * 2**20
 
 
 class Run:
-    """From the request to the `finished` event."""
+    """The state of a run from the request to the `finished` event."""
 
     def __init__(self, spec: RunSpec, request: dict[str, Any]) -> None:
         self.spec = spec
         self.request = request
         self.sent = False
         self.pid: int | None = None
-        # On the clock of files.
+        # Start time by the wall clock, like file times.
         self.began: float | None = None
-        # The last `progress` event.
         self.progress: dict[str, Any] | None = None
-        # Why it was stopped from here: outcome and message.
+        # Why the supervisor stopped it: outcome and message.
         self.verdict: tuple[str, str] | None = None
-        # What the run itself said at its end: outcome and message.
+        # The outcome that the run itself reported, and its message.
         self.reported_outcome: tuple[str, str | None] | None = None
-        # Whether a child process that the program started was recorded, and told so.
+        # Whether a child process of the program was recorded and has reported its outcome.
         self.is_reported_by_child = False
-        # The exit code, or the negative number of the signal that ended it.
+        # The exit code, or the negative number of the signal that killed it.
         self.exit_status: int | None = None
         self.message: str | None = None
         self.ends: float | None = None
         self.next_memory_check = 0.0
         self.disk = DiskWatch(spec)
-        self.next_look_at_files = 0.0
+        self.next_file_check = 0.0
         self.log = RunLog(spec.out, spec.limits.log_bytes)
-        # The zygote writes it after the run's last output. Nobody else knows it.
-        self.mark = os.urandom(16).hex().encode()
-        self._held_back = b""
+        # The zygote writes this random marker after the run's last output.
+        self.end_marker = os.urandom(16).hex().encode()
+        self._incomplete = b""
         self._kernel_kills = process_tree.kernel_memory_kills()
         self._manifest_before = _modified(self._manifest)
         trainer_state.clear(spec.out)
 
     @property
-    def is_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether its program may be running."""
         return self.pid is not None and self.exit_status is None
 
     @property
     def is_confined(self) -> bool:
-        """Whether it is one that nobody asked for, and runs in the sandbox."""
+        """Whether it is an estimate or a probe, which runs in the sandbox."""
         return self.spec.estimate or self.spec.probe is not None
 
     @property
@@ -70,36 +69,40 @@ class Run:
         return os.path.join(self.spec.out, "ops.json" if self.spec.estimate else "manifest.json")
 
     def started(self, pid: int) -> None:
-        """The process is there, and its time runs."""
+        """The process was started, and the time limit begins."""
         self.pid = pid
         self.began = time.time()
         if self.spec.limits.seconds is not None:
             self.ends = time.monotonic() + self.spec.limits.seconds
 
     def exited(self, status: int) -> None:
-        """The process has ended, with an exit code, or by a signal as a negative number."""
-        # What was recorded is complete, and the rest was ended from here.
+        """The process has ended, with an exit code or the negative number of a signal."""
+        # The recording is complete, and the supervisor ended the other processes.
         self.exit_status = 0 if self.is_reported_by_child else status
 
     def take_log(self, data: bytes) -> bool:
-        """Takes what was printed. True when that was the last of it."""
-        data = self._held_back + data
-        end = data.find(self.mark)
+        """Takes output of the program. Returns True if it was the last of it."""
+        data = self._incomplete + data
+        end = data.find(self.end_marker)
         if end >= 0:
             self.log.write(data[:end])
-            self._held_back = b""
+            self._incomplete = b""
             return True
-        # A part of the mark may be the end of this piece.
+        # This piece may end with a part of the marker.
         keep = next(
-            (size for size in range(len(self.mark) - 1, 0, -1) if data.endswith(self.mark[:size])),
+            (
+                size
+                for size in range(len(self.end_marker) - 1, 0, -1)
+                if data.endswith(self.end_marker[:size])
+            ),
             0,
         )
-        self._held_back = data[len(data) - keep :]
+        self._incomplete = data[len(data) - keep :]
         self.log.write(data[: len(data) - keep])
         return False
 
-    def look_at_trainer(self) -> dict[str, Any] | None:
-        """Looks how far a child process is that is recorded; the news, where there are any."""
+    def poll_trainer(self) -> dict[str, Any] | None:
+        """Reads the progress of a recorded child process. Returns an event if it has changed."""
         if self.is_reported_by_child or self.is_confined:
             return None
         state = trainer_state.read(self.spec.out)
@@ -121,18 +124,18 @@ class Run:
         return event
 
     def timeout_message(self, processes: list[int]) -> str:
-        """What is said of a run that took longer than it may. `processes` are those of the run."""
+        """Returns the message for a run over its time limit. `processes` are those of the run."""
         at = ""
         if self.progress is not None:
             at = f", in the stage '{self.progress.get('stage')}' "
             at += f"({self.progress.get('done')} of {self.progress.get('total')})"
         text = f"stopped after {self.spec.limits.seconds:g} s{at}"
-        why = trainer_state.why_none_trains(self.spec.out)
+        why = trainer_state.why_nothing_trains(self.spec.out)
         scripts = process_tree.scripts(processes)
         if why is not None:
             text += f". {why[0].upper()}{why[1:]}"
         elif scripts:
-            names = " and ".join(scripts[:_MOST_SCRIPTS])
+            names = " and ".join(scripts[:_MAX_SCRIPTS])
             text += (
                 f". It had started {names} as a subprocess, which is not profiled: profile that "
                 "script itself"
@@ -140,12 +143,14 @@ class Run:
         return text
 
     def finished(self) -> dict[str, Any]:
-        """The event that ends the run. Call it once: it clears the crash report away."""
-        self.log.write(self._held_back)
+        """Returns the event that ends the run. Call it only once, because it removes the crash
+        report.
+        """
+        self.log.write(self._incomplete)
         frames, activity = crash_report.take(self.spec)
         outcome, message = self._outcome(frames)
         if outcome == "short" and (raised := trainer_state.take_failure(self.spec.out)) is not None:
-            # The program went on without its child.
+            # The program continued without its child.
             outcome, message = "failed", f"in a child process: {raised}"
         trainer_state.clear(self.spec.out)
         status = self.exit_status
@@ -159,7 +164,6 @@ class Run:
             "code": status if status is not None and status >= 0 else None,
             "frames": frames if outcome in ("crashed", "timeout") else [],
             "activity": activity if outcome in ("crashed", "timeout") else None,
-            # The stage that it was in, and how far.
             "stage": progress.get("stage"),
             "done": progress.get("done", 0),
             "total": progress.get("total", 0),
@@ -174,7 +178,7 @@ class Run:
             return self.reported_outcome
         status = self.exit_status
         if _modified(self._manifest) != self._manifest_before:
-            # The program closed the descriptor over which the run would have said so.
+            # The program closed the descriptor over which the run would have reported.
             written = _manifest_status(self._manifest)
             if written is not None:
                 return written, None
@@ -194,7 +198,7 @@ class Run:
 
 
 def describe_status(status: int) -> str:
-    """An exit status in words."""
+    """Describes an exit status."""
     if status >= 0:
         return f"exit code {status}"
     try:
@@ -219,11 +223,11 @@ def _modified(path: str) -> int | None:
 
 def _manifest_status(path: str) -> str | None:
     try:
-        if os.path.getsize(path) > _LARGEST_MANIFEST:
+        if os.path.getsize(path) > _MAX_MANIFEST_BYTES:
             return None
         with open(path, encoding="utf-8") as file:
             manifest = json.load(file)
-        # An estimate says `outcome`, which is "complete" or "partial".
+        # An estimate has `outcome`, which is "complete" or "partial".
         status = manifest.get("status", manifest.get("outcome"))
         status = "short" if status == "partial" else status
     except (OSError, ValueError, RecursionError, AttributeError):

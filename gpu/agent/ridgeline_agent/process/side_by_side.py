@@ -1,9 +1,9 @@
-"""Versions of one program that take turns of a few iterations, so that what slows the machine down
-slows them all.
+"""Compares versions of a program that take turns of a few iterations, so that a slow moment of the
+machine slows all of them.
 
-Each version is a process of its own below the run's, which gives them their turns. Only one of them
-does anything at a time: first each comes as far as its first timed iteration, then they go round,
-and at the end each is profiled.
+Each version is a child of the run's process, which schedules the turns. Only one of them is active
+at a time: first each runs up to its first timed iteration, then they take turns, and at the end
+each is profiled.
 """
 
 from __future__ import annotations
@@ -25,44 +25,46 @@ _OVER = {"event": "turn"}
 
 
 class Turn:
-    """What a version knows of the others: when it is its turn. It takes the run's events."""
+    """A version's view: waits for its turn, and receives the run's events."""
 
-    def __init__(self, go: int, told: int, iterations: int) -> None:
+    def __init__(self, go: int, events: int, iterations: int) -> None:
         self._go = go
-        self._told = Sender(told)
+        self._sender = Sender(events)
         self._iterations = iterations
 
     def wait(self) -> None:
-        """Waits for a turn. Where nobody gives one any more, the process ends."""
+        """Waits for a turn. Ends the process if the scheduler is gone."""
         if os.read(self._go, 1) != _GO:
             os._exit(0)
 
     def timed(self, iterations: int) -> None:
-        """So many have been timed. Where that fills a turn, the others have theirs."""
+        """Reports the number of timed iterations. After a full turn, the other versions have
+        theirs.
+        """
         if iterations % self._iterations == 0:
-            self._told.send(_OVER)
+            self._sender.send(_OVER)
             self.wait()
 
     def send(self, event: dict[str, Any]) -> None:
-        """Tells how the version ended (channel.Events). How far it is concerns nobody."""
+        """Forwards the version's outcome (channel.Events). Progress is not reported."""
         if event.get("event") == "outcome":
-            self._told.send(event)
+            self._sender.send(event)
 
 
 class _Version:
-    """A version as the process that gives the turns sees it."""
+    """The scheduler's view of a version."""
 
-    def __init__(self, process: int, go: int, told: int) -> None:
+    def __init__(self, process: int, go: int, events: int) -> None:
         self.has_ended = False
         self._process = process
         self._go = go
-        self._events = read_objects(told)
+        self._events = read_objects(events)
 
     def take(self, host: Host) -> None:
-        """Gives it a turn, and waits until that is over or the version has ended. One that ended
-        badly ends the run.
+        """Gives it a turn, and waits until the turn is over or the version has ended. A version
+        that failed ends the run.
         """
-        with contextlib.suppress(OSError):  # One that is no more says nothing below.
+        with contextlib.suppress(OSError):  # A version that is gone sends no event below.
             os.write(self._go, _GO)
         event = next(self._events, None)
         if event is not None and event.get("event") == "turn":
@@ -79,46 +81,46 @@ class _Version:
 def run_side_by_side(
     spec: RunSpec, host: Host, run: Callable[[RunSpec, Turn], NoReturn]
 ) -> NoReturn:
-    """Runs the versions of `spec`, each by `run` in a process of its own, and ends this one."""
+    """Runs the versions of `spec`, each with `run` in a child process, and ends this process."""
     why = why_unsafe() if process_tree.ON_LINUX else "this system does not fork runs"
     if why is not None:
         host.finish("exited", f"versions cannot run side by side: {why}")
-    giver = os.getpid()
+    scheduler = os.getpid()
     versions: list[_Version] = []
     others: list[int] = []
     for version in spec.versions:
-        (go, give), (hear, tell) = _pipe(), _pipe()
+        (go, grant), (receive, report) = _pipe(), _pipe()
         process = os.fork()
         if process == 0:
             try:
-                process_tree.die_with_parent(giver)
-                # With an end of somebody else's pipe here, nobody would notice that one's end.
-                for descriptor in (*others, give, hear):
+                process_tree.die_with_parent(scheduler)
+                # An inherited pipe end of another version would hide the end of that version.
+                for descriptor in (*others, grant, receive):
                     os.close(descriptor)
-                turn = Turn(go, tell, spec.turn)
+                turn = Turn(go, report, spec.turn)
                 turn.wait()
-                alone = dataclasses.replace(
+                version_spec = dataclasses.replace(
                     spec,
                     out=version.out,
                     overlay=version.overlay,
                     batch_size=version.batch_size,
                     versions=(),
                 )
-                run(alone, turn)
+                run(version_spec, turn)
             finally:
                 os._exit(70)
         os.close(go)
-        os.close(tell)
-        others += [give, hear]
-        versions.append(_Version(process, give, hear))
-    while left := [one for one in versions if not one.has_ended]:
-        for one in left:
+        os.close(report)
+        others += [grant, receive]
+        versions.append(_Version(process, grant, receive))
+    while running := [one for one in versions if not one.has_ended]:
+        for one in running:
             one.take(host)
     host.finish("complete")
 
 
 def _pipe() -> tuple[int, int]:
-    """The reading and the writing end, with numbers that no program closes for its own."""
+    """Returns the reading and the writing end, with high numbers that programs do not close."""
     ends = os.pipe()
     reading, writing = map(take_descriptor, ends)
     for end in ends:

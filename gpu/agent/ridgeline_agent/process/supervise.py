@@ -1,8 +1,8 @@
-"""The process that the server speaks with.
+"""The supervisor, the process that communicates with the server.
 
-It has neither torch nor a line of the user's program in it, so that whatever happens to those it
-can still say so, and can end them. Below it is one worker (worker.py), which forks for each run,
-or serves one run itself.
+It contains neither torch nor user code, so it can report and end the other processes whatever
+happens to them. Below it is one worker (worker.py), which forks for each run, or serves one run
+itself.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from .run_state import Run, describe_status
 PROTOCOL = 1
 
 _TICK_SECONDS = 0.2
-# An import that takes longer is taken to hang, and is left to the program itself.
-_LONGEST_PREPARE_SECONDS = 120.0
-_MOST_WORKERS_LOST = 20
-_LOG_OUTSIDE_OF_RUNS = 8192
-# What is taken from the worker's pipe while a program runs, which could write to it as well: none
-# of it names a process to be spared or signalled, or ends more than the run.
-_OF_PROGRAMS = ("progress", "outcome", "exited")
-# More is not for logs. Each file has a limit of its own (sandbox/confinement.py).
-_MOST_WRITTEN_BYTES = 2**30
-_MOST_WRITTEN_FILES = 10_000
-_MOST_PROCESSES = 500
+# An import that takes longer is assumed to hang, and is left to the program itself.
+_PREPARE_TIMEOUT_SECONDS = 120.0
+_MAX_WORKERS_LOST = 20
+_MAX_IDLE_LOG_BYTES = 8192
+# Events that are accepted from the worker's pipe while a program runs, which could write to it too:
+# none of them names a process to be spared or signalled, or ends more than the run.
+_PROGRAM_EVENTS = ("progress", "outcome", "exited")
+# Limits for logs and similar files. Each file also has a limit (sandbox/confinement.py).
+_MAX_WRITTEN_BYTES = 2**30
+_MAX_WRITTEN_FILES = 10_000
+_MAX_PROCESSES = 500
 
 
 def supervise(arguments: list[str], boot: str) -> None:
     """Serves the server until the end of its input. Does not return."""
     requests, events = take_standard_streams()
-    # In a terminal, an interrupt reaches the whole group. What it means is for the server to say.
-    # (A handler, because an ignored signal would stay ignored in the programs started from here.)
+    # In a terminal, an interrupt reaches the whole process group. The server handles it. (This is a
+    # handler, because an ignored signal would stay ignored in child programs.)
     signal.signal(signal.SIGINT, lambda *_: None)
     process_tree.adopt_orphans()
     supervisor = Supervisor(boot, Sender(events), arguments)
@@ -54,7 +54,7 @@ def supervise(arguments: list[str], boot: str) -> None:
     try:
         supervisor.serve()
     except BrokenPipeError:
-        supervisor.end_everything()  # The server has gone.
+        supervisor.end_everything()  # The server is gone.
 
 
 class Supervisor:
@@ -66,24 +66,24 @@ class Supervisor:
         self._boot = boot
         self._server = server
         self._cuda = "--cuda" in arguments
-        # Why runs are not forked, or None where they are.
+        # Why runs are not forked, or None if they are.
         self._standby_reason: str | None = None
         if "--standby" in arguments:
             self._standby_reason = "on request"
         elif not process_tree.ON_LINUX:
             self._standby_reason = f"on {sys.platform}, forking after loading torch is not safe"
-        # What the reader threads saw. Bounded, so that a program which prints faster than it is
-        # read waits.
+        # Messages of the reader threads. Bounded, so that a program blocks if it prints faster than
+        # its output is read.
         self._inbox: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=64)
         self._worker: subprocess.Popen[bytes] | None = None
         self._requests: Sender | None = None
-        self._ending = False  # whether the worker was ended from here
+        self._ending = False  # whether the supervisor itself ended the worker
         self._lost = 0
         self._ready = False
         self._warm: int | None = None
         self._prepare: dict[str, Any] | None = None
-        self._prepare_pending = False  # the worker has not been sent it yet
-        self._replay = False  # a new worker has to be sent it again
+        self._prepare_pending = False  # not yet sent to the worker
+        self._replay = False  # must be sent again to a new worker
         self._prepare_ends: float | None = None
         self._importing: str | None = None
         self._dropped: dict[str, str] = {}
@@ -91,12 +91,12 @@ class Supervisor:
         self._recent_log: deque[bytes] = deque(maxlen=16)
 
     def serve(self) -> None:
-        """The loop. Everything that can happen comes out of one queue."""
+        """The main loop. All events come out of one queue."""
         side_effects.sweep()
         self._start_worker()
         while True:
             try:
-                # At rest nothing has to be looked at, and the machine may sleep.
+                # When idle there is nothing to poll, and the machine may sleep.
                 watching = self._run is not None or self._prepare_ends is not None
                 kind, value = self._inbox.get(timeout=_TICK_SECONDS if watching else None)
             except queue.Empty:
@@ -112,8 +112,8 @@ class Supervisor:
             self._watch_limits()
 
     def read_requests(self, descriptor: int) -> None:
-        """Reads the server's requests on a thread of its own, so that their end is seen whatever
-        happens.
+        """Reads the server's requests in a separate thread, so that the end of its input is always
+        noticed.
         """
         for request in read_objects(descriptor):
             if request.get("op") == "exit":
@@ -122,15 +122,15 @@ class Supervisor:
         self.end_everything()
 
     def end_everything(self) -> None:
-        """Leaves no process behind."""
+        """Kills all child processes, and ends this one."""
         worker = self._worker
         if process_tree.ON_LINUX:
-            process_tree.kill_below(os.getpid(), frozenset(), seconds=0.8)
+            process_tree.kill_descendants(os.getpid(), frozenset(), seconds=0.8)
         elif worker is not None:
             process_tree.kill_group(worker.pid)
         os._exit(0)
 
-    # Requests of the server
+    # Requests of the server.
 
     def _on_request(self, request: dict[str, Any]) -> None:
         op = request.get("op")
@@ -160,28 +160,28 @@ class Supervisor:
         self._forward()
 
     def _forward(self) -> None:
-        """Gives the worker what waits for it. One thing at a time: it answers before it gets the
+        """Sends the worker its next request. Only one at a time: it answers before it gets the
         next.
         """
         if not self._ready or self._requests is None:
             return
         run = self._run
-        with contextlib.suppress(OSError):  # A worker that just ended is told by its reader.
+        with contextlib.suppress(OSError):  # The reader thread reports a worker that just ended.
             if self._prepare_pending and self._prepare is not None and run is None:
                 self._prepare_pending = False
                 self._ready = False
-                self._prepare_ends = time.monotonic() + _LONGEST_PREPARE_SECONDS
+                self._prepare_ends = time.monotonic() + _PREPARE_TIMEOUT_SECONDS
                 self._requests.send({**self._prepare, "exclude": self._dropped})
             elif run is not None and not run.sent:
                 run.sent = True
                 self._requests.send(run.request)
 
-    # Events of the worker
+    # Events of the worker.
 
     def _on_event(self, event: dict[str, Any]) -> None:
         kind = event.get("event")
         run = self._run
-        if run is not None and run.is_on and kind not in _OF_PROGRAMS:
+        if run is not None and run.is_running and kind not in _PROGRAM_EVENTS:
             return
         if kind == "ready":
             self._on_ready(event)
@@ -200,26 +200,24 @@ class Supervisor:
             run.started(event.get("pid", 0))
             self._server.send({"event": "started", "id": run.spec.id, "pid": run.pid})
             if run.verdict is not None:
-                self._end_processes(run)  # It was cancelled before it was there.
+                self._end_processes(run)  # It was cancelled before it was started.
         elif kind == "progress" and run.verdict is None:
             run.progress = event
             self._server.send(event)
         elif kind == "outcome":
-            self._look_at_trainer(run)
+            self._poll_trainer(run)
             if not run.is_reported_by_child:
                 run.reported_outcome = (str(event.get("outcome")), event.get("message"))
         elif kind == "exited" and run.sent:
             run.exited(event.get("status", 0))
-            # What it left running would go on printing, and would take time from the next run.
+            # Its remaining processes would keep printing, and take CPU time from the next run.
             self._end_processes(run)
             if self._requests is not None:
-                with contextlib.suppress(
-                    OSError
-                ):  # A zygote that just ended is told by its waiting thread.
-                    self._requests.send({"op": "mark", "mark": run.mark.decode()})
+                # The waiting thread reports a zygote that just ended.
+                with contextlib.suppress(OSError):
+                    self._requests.send({"op": "mark", "mark": run.end_marker.decode()})
         elif kind == "refused":
-            # The zygote is no longer safe to fork. The run itself has not begun, so a standby
-            # takes it.
+            # The zygote is no longer safe to fork. The run has not begun, so a standby serves it.
             self._standby_reason = str(event.get("why"))
             run.sent = False
             self._kill_worker()
@@ -230,8 +228,8 @@ class Supervisor:
         self._importing = None
         self._prepare_ends = None
         if self._replay and not event.get("prepared"):
-            # A new worker has not imported what the last one had. It is `ready` after that,
-            # unless a run waits: that would import it all the same.
+            # A new worker has not imported what the previous one had. It sends `ready` after that,
+            # unless a run is waiting, which would import it anyway.
             self._replay = False
             self._prepare_pending = True
             if self._run is None:
@@ -266,7 +264,7 @@ class Supervisor:
     def _on_log(self, data: bytes) -> None:
         run = self._run
         if run is None or not run.sent:
-            self._recent_log.append(data[-_LOG_OUTSIDE_OF_RUNS:])
+            self._recent_log.append(data[-_MAX_IDLE_LOG_BYTES:])
         elif run.take_log(data):
             self._complete(run)
 
@@ -281,35 +279,35 @@ class Supervisor:
                     run.message = "the process that starts runs was terminated, and the run with it"
             self._complete(run)
         elif self._importing is not None and not self._ending:
-            # An import that ends the process or crashes it: the program may do that, the zygote
-            # goes without.
+            # An import that ends or crashes the process: the program may do that, but the zygote
+            # skips it.
             self._dropped[self._importing] = (
                 f"the process exited during import ({describe_status(status)})"
             )
-        elif self._lost > _MOST_WORKERS_LOST:
+        elif self._lost > _MAX_WORKERS_LOST:
             printed = b"".join(self._recent_log)[-2000:].decode("utf-8", "replace").strip()
             why = f"the agent process exits at startup ({describe_status(status)}). {printed}"
             self._server.send({"event": "unusable", "message": why})
             self.end_everything()
         self._start_worker()
 
-    # The run
+    # The run.
 
     def _watch_limits(self) -> None:
         now = time.monotonic()
         if self._prepare_ends is not None and now > self._prepare_ends:
             self._prepare_ends = None
             if self._importing is not None:
-                seconds = f"{_LONGEST_PREPARE_SECONDS:g} s"
+                seconds = f"{_PREPARE_TIMEOUT_SECONDS:g} s"
                 self._dropped[self._importing] = f"import did not finish within {seconds}"
             self._kill_worker()
         run = self._run
         if run is None or run.verdict is not None or run.exit_status is not None:
             return
-        if run.is_on:
-            self._look_at_trainer(run)
+        if run.is_running:
+            self._poll_trainer(run)
         if run.ends is not None and now > run.ends:
-            crash_report.ask_for_place(run.pid, run.spec.out)
+            crash_report.request_stack(run.pid, run.spec.out)
             self._stop(run, "timeout", run.timeout_message(self._processes_of_run()))
         elif run.spec.limits.memory_bytes is not None and now > run.next_memory_check:
             run.next_memory_check = now + _TICK_SECONDS
@@ -323,22 +321,22 @@ class Supervisor:
                 )
         if run.sent and (why := run.disk.why_stop()) is not None:
             self._stop(run, "exited", why)
-        if run.is_confined and now > run.next_look_at_files:
-            run.next_look_at_files = now + _TICK_SECONDS
+        if run.is_confined and now > run.next_file_check:
+            run.next_file_check = now + _TICK_SECONDS
             processes = self._processes_of_run()
-            if len(processes) > _MOST_PROCESSES:
+            if len(processes) > _MAX_PROCESSES:
                 self._stop(run, "exited", f"stopped: it started {len(processes)} processes")
-            files, size = written_files.count(run.spec.out, processes, _MOST_WRITTEN_FILES)
-            if files >= _MOST_WRITTEN_FILES or size > _MOST_WRITTEN_BYTES:
+            files, size = written_files.count(run.spec.out, processes, _MAX_WRITTEN_FILES)
+            if files >= _MAX_WRITTEN_FILES or size > _MAX_WRITTEN_BYTES:
                 self._stop(run, "exited", f"stopped: it wrote {files} files with {size} bytes")
 
-    def _look_at_trainer(self, run: Run) -> None:
-        """Where a child process of the program is recorded, the run ends with that recording."""
+    def _poll_trainer(self, run: Run) -> None:
+        """If a child process of the program is recorded, the run ends with that recording."""
         if run.is_reported_by_child:
             return
-        news = run.look_at_trainer()
-        if news is not None and run.verdict is None:
-            self._server.send(news)
+        event = run.poll_trainer()
+        if event is not None and run.verdict is None:
+            self._server.send(event)
         if run.is_reported_by_child and run.verdict is None:
             self._end_processes(run)
 
@@ -349,17 +347,17 @@ class Supervisor:
         return (
             below
             if self._standby_reason is not None
-            else [one for one in below if one not in self._kept()]
+            else [one for one in below if one not in self._persistent_processes()]
         )
 
-    def _kept(self) -> frozenset[int]:
-        """The processes that outlive a run: in fork mode the zygote, and the child that holds a
+    def _persistent_processes(self) -> frozenset[int]:
+        """Returns the processes that outlive a run: in fork mode the zygote, and the child with a
         CUDA context.
         """
-        kept = {self._worker.pid} if self._worker is not None else set()
+        persistent = {self._worker.pid} if self._worker is not None else set()
         if self._warm is not None and (self._run is None or self._run.pid != self._warm):
-            kept.add(self._warm)
-        return frozenset(kept)
+            persistent.add(self._warm)
+        return frozenset(persistent)
 
     def _stop(self, run: Run, outcome: str, message: str) -> None:
         if run.verdict is not None or run.reported_outcome is not None:
@@ -374,14 +372,14 @@ class Supervisor:
         if self._standby_reason is not None:
             self._kill_worker()
         else:
-            process_tree.kill_below(os.getpid(), self._kept())
+            process_tree.kill_descendants(os.getpid(), self._persistent_processes())
 
     def _complete(self, run: Run) -> None:
         finished = run.finished()
-        kept_from_disk = side_effects.take(run.spec)
-        if kept_from_disk is not None:
-            finished["side_effects"] = kept_from_disk
-            run.log.write(side_effects.in_words(kept_from_disk).encode())
+        discarded = side_effects.take(run.spec)
+        if discarded is not None:
+            finished["side_effects"] = discarded
+            run.log.write(side_effects.summary(discarded).encode())
         run.log.close()
         self._run = None
         self._server.send(finished)
@@ -400,7 +398,7 @@ class Supervisor:
             }
         )
 
-    # The worker
+    # The worker.
 
     def _start_worker(self) -> None:
         self._ready = False
@@ -419,7 +417,7 @@ class Supervisor:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # A session of its own: an interrupt in the terminal is not for the user's program.
+            # A new session: an interrupt in the terminal is not for the user's program.
             start_new_session=True,
         )
         self._worker = worker
@@ -435,27 +433,27 @@ class Supervisor:
         threading.Thread(target=self._wait_for_end, args=(worker, readers), daemon=True).start()
 
     def _kill_worker(self) -> None:
-        """Ends the worker and all that is below it. What follows is in `_on_worker_end`."""
+        """Kills the worker and its descendants. `_on_worker_end` handles the rest."""
         self._ending = True
         worker = self._worker
         if worker is None:
             return
         if process_tree.ON_LINUX:
             worker.kill()
-            process_tree.kill_below(os.getpid(), frozenset({worker.pid}))
+            process_tree.kill_descendants(os.getpid(), frozenset({worker.pid}))
         else:
             process_tree.kill_group(worker.pid)
 
     def _wait_for_end(
         self, worker: subprocess.Popen[bytes], readers: tuple[threading.Thread, ...]
     ) -> None:
-        """Tells of the worker's end, after all that it said and printed: the queue keeps the
+        """Reports the worker's end, after all its events and output, because the queue keeps the
         order.
         """
         status = worker.wait()
-        # What the worker left running would hold its pipes open.
+        # Remaining processes of the worker would keep its pipes open.
         if process_tree.ON_LINUX:
-            process_tree.kill_below(os.getpid(), frozenset({worker.pid}))
+            process_tree.kill_descendants(os.getpid(), frozenset({worker.pid}))
         else:
             process_tree.kill_group(worker.pid)
         for reader in readers:

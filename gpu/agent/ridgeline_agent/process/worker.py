@@ -1,5 +1,5 @@
-"""The process below the supervisor: it imports torch, and forks for each run or serves one run
-itself.
+"""The worker process below the supervisor: it imports torch, and forks for each run or serves one
+run itself.
 """
 
 from __future__ import annotations
@@ -20,21 +20,27 @@ from .preimport import Preimports
 
 
 def serve(arguments: list[str], agent_folder: str, loaded_at_start: frozenset[str]) -> None:
-    """Serves the supervisor until the end of its input. `--worker` is followed by its process."""
+    """Serves the supervisor until the end of its input. The argument after `--worker` is its
+    process ID.
+    """
     supervisor = int(arguments[arguments.index("--worker") + 1])
     process_tree.die_with_parent(supervisor)
     requests, descriptor = take_standard_streams()
     events = Sender(descriptor)
     interpreter = Interpreter(agent_folder, loaded_at_start)
-    interpreter.calm_threads()
+    interpreter.set_library_variables()
     if "--standby" in arguments:
         side_effects.prepare()
     try:
-        _import_what_every_run_needs()
+        _import_common_modules()
     except BaseException as error:
-        # Also SystemExit: without torch there is nothing to go on with.
+        # Also SystemExit, because nothing works without torch.
         events.send(
-            {"event": "unusable", "message": _no_torch(error), "python": platform.python_version()}
+            {
+                "event": "unusable",
+                "message": _torch_error(error),
+                "python": platform.python_version(),
+            }
         )
         return
     interpreter.hide_agent()
@@ -47,9 +53,7 @@ def serve(arguments: list[str], agent_folder: str, loaded_at_start: frozenset[st
 
 
 class Worker:
-    """Answers `prepare`, `run` and `mark`. It has one thread, and while a run is on it waits for
-    its end.
-    """
+    """Answers `prepare`, `run` and `mark`. It has one thread, and waits for the end of each run."""
 
     def __init__(
         self, requests: int, events: Sender, interpreter: Interpreter, arguments: list[str]
@@ -62,7 +66,7 @@ class Worker:
         self._preimports = Preimports(events, check_after_each=not self._standby)
 
     def begin(self) -> None:
-        """Says that it is ready, or that a fork from here would not be safe."""
+        """Reports that it is ready, or that forking from here would not be safe."""
         from . import zygote
 
         self._cuda_usable = zygote.cuda_is_usable()
@@ -78,10 +82,10 @@ class Worker:
             self._zygote = zygote.Zygote(
                 self._requests, self._events, self._interpreter, self._cuda
             )
-        self._say_ready(prepared=False)
+        self._send_ready(prepared=False)
 
     def answer(self, request: dict[str, Any]) -> None:
-        """Serves one request of the supervisor, which has been checked there."""
+        """Serves one request of the supervisor, which has validated it."""
         op = request.get("op")
         if op == "prepare":
             self._prepare(request)
@@ -93,7 +97,7 @@ class Worker:
             else:
                 self._zygote.run(request)
         elif op == "mark" and not self._standby:
-            self._zygote.mark(str(request.get("mark", "")))
+            self._zygote.write_end_marker(str(request.get("mark", "")))
 
     def _prepare(self, request: dict[str, Any]) -> None:
         excluded = request.get("exclude")
@@ -102,19 +106,19 @@ class Worker:
                 entry = entry_from_json(request.get("entry"))
                 root = str(request.get("root", ""))
             except SpecError:
-                pass  # The run with the same entry says what is wrong with it.
+                pass  # The run with the same entry reports the error.
             else:
                 if not self._preimports.take(
                     entry, root, frozenset(excluded if isinstance(excluded, dict) else ())
                 ):
                     return
-        self._say_ready(prepared=True)
+        self._send_ready(prepared=True)
 
-    def _say_ready(self, prepared: bool) -> None:
+    def _send_ready(self, prepared: bool) -> None:
         import torch
 
         if not self._standby:
-            self._zygote.settle()
+            self._zygote.prepare_to_fork()
         self._events.send(
             {
                 "event": "ready",
@@ -128,7 +132,7 @@ class Worker:
         )
 
 
-def _import_what_every_run_needs() -> None:
+def _import_common_modules() -> None:
     import torch._dynamo
     import torch.autograd.profiler
     import torch.optim
@@ -139,7 +143,7 @@ def _import_what_every_run_needs() -> None:
     from . import run  # noqa: F401
 
 
-def _no_torch(error: BaseException) -> str:
+def _torch_error(error: BaseException) -> str:
     where = sys.executable
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return (

@@ -1,7 +1,7 @@
-"""The parent that has torch imported, and forks for each run within a few milliseconds.
+"""The zygote: it has imported torch, and forks for each run within a few milliseconds.
 
-It runs no tensor operation. One that is spread over threads, or one backward pass, starts threads
-that a fork does not copy, and its children would wait for them for ever.
+It runs no tensor operation. A multithreaded operation or a backward pass would start threads that a
+fork does not copy, and its children would wait for them for ever.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from ..side_effects import policy as side_effects
 from ..system import process_tree
 from .interpreter import Interpreter
 
-# What drivers open when they are first called. Asking NVML for the number of GPUs opens none of the
-# first two.
-_OF_DRIVERS = (
+# Devices that drivers open when they are first called. Querying NVML for the number of GPUs opens
+# neither of the first two.
+_DRIVER_DEVICES = (
     "/dev/nvidia-uvm",
     "/dev/kfd",  # ROCm
     "/dev/dxg",  # WSL
     "/dev/nvhost-",  # Jetson, up to JetPack 6
-    "/dev/nvgpu/",  # and since
+    "/dev/nvgpu/",  # newer JetPack versions
     "/dev/nvmap",
 )
-# A driver that takes longer to count its GPUs hangs. The first call loads kernel modules, and on a
-# machine with many GPUs takes seconds.
+# A driver that takes longer to count its GPUs is assumed to hang. The first call loads kernel
+# modules, and takes seconds on a machine with many GPUs.
 _DRIVER_SECONDS = 30.0
 
 
 class Zygote:
-    """Forks, waits, and says how the child ended."""
+    """Forks, waits, and reports how the child ended."""
 
     def __init__(
         self, requests: int, events: Sender, interpreter: Interpreter, keep_cuda: bool
@@ -44,33 +44,32 @@ class Zygote:
         self._events = events
         self._interpreter = interpreter
         self._keep_cuda = keep_cuda
-        # A child that has a CUDA context ready and waits for its run: its process and the pipe to
-        # it.
+        # A child that has a CUDA context and waits for its run: its process ID, and the pipe to it.
         self._warm: tuple[int, int] | None = None
 
-    def settle(self) -> None:
-        """Makes ready to fork: collects what is garbage by now, and leaves the rest out of later
-        collections, because a collection writes to every object and so copies every page.
+    def prepare_to_fork(self) -> None:
+        """Prepares to fork: collects garbage, and excludes the remaining objects from later
+        collections, because a collection writes to every object and so would copy every page.
         """
-        side_effects.ask_ahead()
+        side_effects.check_support()
         gc.collect()
         gc.freeze()
-        self._cool_down()
-        self._warm_up()
+        self._kill_warm_child()
+        self._fork_warm_child()
 
     def run(self, request: dict[str, Any]) -> None:
         """Serves one run, and returns when its process has ended."""
         if (why := why_unsafe()) is not None:
             self._events.send({"event": "refused", "id": request.get("id"), "why": why})
             return
-        # A program may have made the pipe of the log non-blocking, for all that share it.
+        # A program may have set the log's pipe to non-blocking, for all processes that share it.
         os.set_blocking(2, True)
-        child = self._wake(request) if _may_be_warm(request) else None
+        child = self._use_warm_child(request) if _may_use_warm_child(request) else None
         if child is None:
             zygote = os.getpid()
             child = os.fork()
             if child == 0:
-                self._be_child(zygote, request)
+                self._run_in_child(zygote, request)
         _, status = os.waitpid(child, 0)
         self._events.send(
             {
@@ -80,38 +79,38 @@ class Zygote:
             }
         )
 
-    def mark(self, mark: str) -> None:
-        """Writes the end of a run into the log, and makes ready for the next one."""
-        write_all(2, mark.encode())
-        self._warm_up()
+    def write_end_marker(self, marker: str) -> None:
+        """Writes the end marker of a run to the log, and prepares for the next run."""
+        write_all(2, marker.encode())
+        self._fork_warm_child()
 
-    def _be_child(self, zygote: int, request: dict[str, Any]) -> None:
+    def _run_in_child(self, zygote: int, request: dict[str, Any]) -> None:
         import torch
 
         from .run import run_here
 
         try:
-            self._leave(zygote)
-            # What torch itself says about the fork; `why_unsafe` has to guess it from outside.
+            self._detach(zygote)
+            # torch's own check for a bad fork; `why_unsafe` only infers it from outside.
             if torch.cuda._is_in_bad_fork():
                 why = "CUDA was initialized before the fork"
                 self._events.send({"event": "refused", "id": request.get("id"), "why": why})
                 os._exit(0)
             run_here(request, self._events, self._interpreter)
         finally:
-            # Nothing of the zygote's own may go on in the child.
+            # None of the zygote's code may continue in the child.
             os._exit(70)
 
-    def _leave(self, zygote: int) -> None:
-        """A session of its own, so that signals of one do not reach the other, an end together
-        with the zygote, and no hand on its requests.
+    def _detach(self, zygote: int) -> None:
+        """Starts a new session, so that signals do not reach the other process; dies together with
+        the zygote; and closes its requests.
         """
         process_tree.die_with_parent(zygote)
         os.setsid()
         os.close(self._requests)
 
-    def _cool_down(self) -> None:
-        """Ends the child that waits, because it lacks what was imported since."""
+    def _kill_warm_child(self) -> None:
+        """Kills the waiting child, because it lacks the modules that were imported since."""
         if self._warm is None:
             return
         child, pipe = self._warm
@@ -120,8 +119,8 @@ class Zygote:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
-    def _warm_up(self) -> None:
-        """Forks a child that makes a context and waits for its run."""
+    def _fork_warm_child(self) -> None:
+        """Forks a child that creates a CUDA context and waits for its run."""
         if not self._keep_cuda or self._warm is not None or why_unsafe() is not None:
             return
         read_end, write_end = os.pipe()
@@ -135,15 +134,15 @@ class Zygote:
                 make_cuda_context()
                 for request in read_objects(read_end):
                     os.close(read_end)
-                    self._be_child(zygote, request)
+                    self._run_in_child(zygote, request)
             finally:
                 os._exit(70)
         os.close(read_end)
         self._warm = (child, write_end)
         self._events.send({"event": "warm", "pid": child})
 
-    def _wake(self, request: dict[str, Any]) -> int | None:
-        """Gives the run to the child that waits with a context, if it is still there."""
+    def _use_warm_child(self, request: dict[str, Any]) -> int | None:
+        """Gives the run to the child that waits with a context, if it still exists."""
         if self._warm is None:
             return None
         child, pipe = self._warm
@@ -160,7 +159,7 @@ class Zygote:
 
 
 def why_unsafe() -> str | None:
-    """Why a child that is forked now could hang or fail, or None where it cannot."""
+    """Returns why a child that is forked now could hang or fail, or None if forking is safe."""
     threads = process_tree.threads_of_this_process()
     if threads != 1:
         return f"there are {threads} threads"
@@ -168,14 +167,14 @@ def why_unsafe() -> str | None:
     if torch is not None and torch.cuda.is_initialized():
         return "CUDA is initialized"
     for device in _open_devices():
-        if device.startswith(_OF_DRIVERS):
+        if device.startswith(_DRIVER_DEVICES):
             return f"the GPU driver is in use ({device})"
     return None
 
 
 def cuda_is_usable(limit: float = _DRIVER_SECONDS) -> bool:
-    """Whether torch can use a GPU here. Asked in a child, because the question calls the driver. No
-    device file answers it: Jetson, WSL and containers have other ones than a server, or none.
+    """Whether torch can use a GPU. Checked in a child, because the query calls the driver. Device
+    files do not answer it: Jetson, WSL and containers have others than a server, or none.
     """
     import torch
 
@@ -195,7 +194,9 @@ def cuda_is_usable(limit: float = _DRIVER_SECONDS) -> bool:
 
 
 def _exit_status(child: int, limit: float) -> int | None:
-    """How a child ended; None where a driver kept it for longer than `limit` seconds."""
+    """Returns the child's exit status, or None if a driver blocked it for longer than `limit`
+    seconds.
+    """
     ends = time.monotonic() + limit
     pause = 0.001
     while time.monotonic() < ends:
@@ -206,14 +207,15 @@ def _exit_status(child: int, limit: float) -> int | None:
         pause = min(2 * pause, 0.05)
     os.kill(child, signal.SIGKILL)
     time.sleep(0.05)
-    # One that waits within a broken kernel module does not end even so, and nobody waits for it.
+    # A process that is blocked in a broken kernel module does not end even then. Do not wait for
+    # it.
     os.waitpid(child, os.WNOHANG)
     return None
 
 
 def make_cuda_context() -> None:
-    """Creates the context on the default GPU, which takes longest of all that comes before the
-    first iteration.
+    """Creates the CUDA context on the default GPU, which is the slowest part before the first
+    iteration.
     """
     import torch
 
@@ -222,15 +224,15 @@ def make_cuda_context() -> None:
         torch.cuda.synchronize()
 
 
-def _may_be_warm(request: dict[str, Any]) -> bool:
-    """Whether the run can have a context that was made before its environment was known."""
+def _may_use_warm_child(request: dict[str, Any]) -> bool:
+    """Whether the run can use a context that was created before its environment was known."""
     if request.get("op") == "estimate":
-        # It uses no GPU, and the threads of a driver could not be confined.
+        # Estimates use no GPU, and a driver's threads could not be sandboxed.
         return False
     variables = request.get("env") or {}
-    settled_early = ("CUDA", "NVIDIA", "PYTORCH", "TORCH", "HIP", "ROCR")
+    read_at_startup = ("CUDA", "NVIDIA", "PYTORCH", "TORCH", "HIP", "ROCR")
     return request.get("device", "auto") in ("auto", "cuda") and not any(
-        name.startswith(settled_early) for name in variables
+        name.startswith(read_at_startup) for name in variables
     )
 
 

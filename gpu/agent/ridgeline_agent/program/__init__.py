@@ -1,3 +1,3 @@
-"""The user's program as measured runs and estimates both see it: source files, modules, batches,
-and what is in memory. Nothing here measures, and nothing here decides where an iteration begins.
+"""The user's program, as measured runs and estimates see it: source files, modules, batches and
+memory. Nothing here measures or decides where an iteration begins.
 """

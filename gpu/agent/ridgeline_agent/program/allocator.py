@@ -1,7 +1,7 @@
-"""What the allocator of a GPU's memory tells. PyTorch's caching allocator tells everything.
+"""Statistics of a GPU's memory allocator. PyTorch's caching allocator reports everything.
 
-`backend:cudaMallocAsync` counts bytes and knows no blocks. A `CUDAPluggableAllocator` refuses every
-question, and with PYTORCH_NO_CUDA_MEMORY_CACHING the counters stay at zero.
+`backend:cudaMallocAsync` counts bytes but has no blocks. A `CUDAPluggableAllocator` rejects all
+queries, and with PYTORCH_NO_CUDA_MEMORY_CACHING the counters stay at zero.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import torch
 
 
 def allocated_bytes(device: torch.device | int) -> int | None:
-    """What is given out now; None where nobody counts."""
+    """Returns the bytes allocated now, or None if the allocator does not report them."""
     with contextlib.suppress(RuntimeError):
         return torch.cuda.memory_allocated(device) or None
     return None
 
 
-def most_allocated_bytes(device: torch.device) -> int | None:
-    """The most since `forget_most`; None where nobody counts."""
+def max_allocated_bytes(device: torch.device) -> int | None:
+    """Returns the peak since `reset_peak`, or None if the allocator does not report it."""
     with contextlib.suppress(RuntimeError):
         return torch.cuda.max_memory_allocated(device) or None
     return None
 
 
-def forget_most(device: torch.device) -> None:
-    """The most is looked for from here on."""
+def reset_peak(device: torch.device) -> None:
+    """Resets the peak."""
     with contextlib.suppress(RuntimeError):
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def block_sizes() -> dict[int, int]:
-    """The size of each block that was given out, by address; nothing where it is not told."""
+    """Returns the size of each allocated block by address. Empty if the allocator has no blocks."""
     blocks = {}
     with contextlib.suppress(RuntimeError):
         for segment in torch.cuda.memory_snapshot():
@@ -44,7 +44,7 @@ def block_sizes() -> dict[int, int]:
 
 
 def why_unknown() -> str:
-    """Why memory is not known, where nobody counts."""
+    """Returns the reason why allocations are not reported."""
     backend = getattr(torch.cuda.memory, "get_allocator_backend", lambda: "")()
     if backend == "pluggable":
         return "the program uses a pluggable allocator that does not report allocations"

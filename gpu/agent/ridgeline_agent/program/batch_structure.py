@@ -1,4 +1,4 @@
-"""What a batch is made of, without its data: types, shapes and containers (docs/recording.md,
+"""The structure of a batch without its data: types, shapes and containers (docs/recording.md,
 `batch.json`).
 """
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-# More than any batch has, and few enough to describe at every profiled iteration.
-_MOST_PARTS = 4096
-_DEEPEST = 8
+# More than any batch has, and few enough to describe in every profiled iteration.
+_MAX_PARTS = 4096
+_MAX_DEPTH = 8
 
 _PLAIN: dict[type, str] = {bool: "bool", int: "int", float: "float", str: "str", bytes: "bytes"}
 _VALUES: dict[str, Any] = {"bool": False, "int": 1, "float": 1.0, "str": "", "bytes": b""}
@@ -20,16 +20,16 @@ Structure = dict[str, Any]
 
 
 class NotDescribable(ValueError):
-    """The batch holds something that could not be made again without its data."""
+    """The batch contains something that cannot be recreated without its data."""
 
 
 def describe(batch: object) -> Structure:
-    """The structure of a batch. Raises NotDescribable for objects of other classes."""
-    left = [_MOST_PARTS]
+    """Returns the structure of a batch. Raises NotDescribable for objects of other classes."""
+    remaining = [_MAX_PARTS]
 
     def part(value: Any, depth: int) -> Structure:
-        left[0] -= 1
-        if left[0] < 0 or depth > _DEEPEST:
+        remaining[0] -= 1
+        if remaining[0] < 0 or depth > _MAX_DEPTH:
             raise NotDescribable("it has too many parts")
         kind = type(value)
         if kind is torch.Tensor and value.layout is torch.strided:
@@ -59,15 +59,15 @@ def make(
     recorded: int | None,
     wanted: int | None,
 ) -> Any:
-    """A batch of this structure. `tensor` makes its tensors; where it was recorded with another
-    batch size than is wanted, that size is replaced wherever it stands.
+    """Creates a batch of this structure. `tensor` creates its tensors. If the wanted batch size
+    differs from the recorded one, the recorded size is replaced wherever it occurs.
     """
 
     def size(value: int) -> int:
         return wanted if wanted is not None and value == recorded else value
 
     def shape(sizes: list[int]) -> tuple[int, ...]:
-        # A batch may hold its samples in the second dimension; but only in one.
+        # The samples may be in the second dimension, but only in one dimension.
         for axis, value in enumerate(sizes):
             if value == recorded:
                 return (*sizes[:axis], size(value), *sizes[axis + 1 :])
@@ -90,7 +90,7 @@ def make(
 
 
 def _runs(items: list[Structure]) -> list[list[Any]]:
-    """`[count, structure]` of neighbours that are alike."""
+    """Groups equal neighbours into `[count, structure]`."""
     runs: list[list[Any]] = []
     for item in items:
         if runs and runs[-1][1] == item:

@@ -1,4 +1,4 @@
-"""What is in memory when the measured iteration begins, by storage."""
+"""The contents of memory at the start of the measured iteration, by storage."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from . import allocator
 from .modules import ModuleTable, variables_holding
 
-# The most that is looked through in a search for tensors that nothing else names. A heap of this
-# size takes some 20 ms.
-_LARGEST_HEAP = 1_000_000
-_DEEPEST_NESTING = 8
-_MOST_TENSORS = 10_000
+# The maximum number of objects that are scanned for otherwise unreachable tensors. Scanning a heap
+# of this size takes about 20 ms.
+_MAX_HEAP_OBJECTS = 1_000_000
+_MAX_NESTING = 8
+_MAX_TENSORS = 10_000
 
 
 def storage_of(tensor: torch.Tensor, device: torch.device) -> tuple[int, int] | None:
-    """`(pointer, bytes)` of the tensor's storage, or None where it has none on the device."""
+    """Returns `(pointer, bytes)` of the tensor's storage, or None if it has none on the device."""
     if tensor.device.type != device.type or tensor.layout is not torch.strided:
         return None
     if device.index is not None and tensor.device.index != device.index:
@@ -33,16 +33,16 @@ def storage_of(tensor: torch.Tensor, device: torch.device) -> tuple[int, int] | 
         storage = _with_memory(tensor).untyped_storage()
         pointer, size = storage.data_ptr(), storage.nbytes()
     except (RuntimeError, NotImplementedError):
-        # Fake, meta and wrapper tensors have no memory of their own.
+        # Fake, meta and wrapper tensors have no memory.
         return None
     return (pointer, size) if pointer and size else None
 
 
 def _with_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor that holds the data: of a wrapper, such as this rank's part of a DTensor (FSDP2,
-    tensor parallelism), the largest one within.
+    """Returns the tensor with the data. For a wrapper, such as this rank's part of a DTensor
+    (FSDP2, tensor parallelism), the largest inner tensor.
     """
-    for _ in range(_DEEPEST_NESTING):
+    for _ in range(_MAX_NESTING):
         if type(tensor) is torch.Tensor or not is_traceable_wrapper_subclass(tensor):
             break
         names, _ = tensor.__tensor_flatten__()
@@ -55,28 +55,28 @@ def _with_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
-    """The tensors in a batch as people build them: nested lists, tuples, mappings, objects."""
+    """Yields the tensors in a batch: in nested lists, tuples, mappings and objects."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif depth < _DEEPEST_NESTING:
+    elif depth < _MAX_NESTING:
         items: Iterable[Any] = ()
         if isinstance(value, Mapping):
             items = value.values()
         elif isinstance(value, (list, tuple)):
             items = value
         elif hasattr(value, "__dict__") and not isinstance(value, type):
-            # A dataclass, or the batch of a graph library.
+            # A dataclass, or a batch of a graph library.
             items = vars(value).values()
         for item in items:
             yield from tensors_in(item, depth + 1)
 
 
-# A tensor, for as long as the program has it, and its entry in the baseline.
-_Held = tuple["weakref.ref[torch.Tensor]", dict[str, Any]]
+# A weak reference to a tensor, and its entry in the baseline.
+_WeakEntry = tuple["weakref.ref[torch.Tensor]", dict[str, Any]]
 
 
 class MemoryWatch:
-    """Collects `memory` of the manifest around the measured iteration."""
+    """Collects `memory` of the manifest for the measured iteration."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -85,22 +85,22 @@ class MemoryWatch:
         self.batch: dict[int, int] = {}
         self.max_allocated: int | None = None
         self.allocated: int | None = None
-        # Other threads run backward passes of their own. Torch does not guard `.grad` against
-        # that: to read one that another thread sets crashed the process.
+        # Set if other threads run backward passes. Torch does not protect `.grad` against that:
+        # reading one while another thread set it crashed the process.
         self.others_go_backward = False
-        # None of these keeps a tensor alive that the program would have freed. Each parameter has
-        # its owner, and whether an optimizer of the training loop steps it.
+        # None of these keeps a tensor alive. Each parameter has its owner, and whether an optimizer
+        # of the training loop updates it.
         self._parameters: list[tuple[weakref.ref[torch.Tensor], int | None, bool]] = []
-        # Weights without a module: those of optimizers, and those that are trained by hand.
-        self._loose: list[_Held] = []
-        self._by_hand: list[_Held] = []
-        # By address, with the storage that was there.
+        # Weights without a module: of optimizers, and those trained without an optimizer.
+        self._loose: list[_WeakEntry] = []
+        self._by_hand: list[_WeakEntry] = []
+        # By address, with the storage at that address.
         self._others: dict[int, tuple[StorageWeakRef, dict[str, Any]]] = {}
 
     def begin(
         self, table: ModuleTable, optimizers: list[torch.optim.Optimizer], provided: object
     ) -> None:
-        """Takes the baseline. Call it between iterations, when no operator runs.
+        """Records the baseline. Call it between iterations, when no operator runs.
 
         `provided` are the inputs of a provider's iterations.
         """
@@ -133,7 +133,7 @@ class MemoryWatch:
         }
 
         def add_weight(parameter: torch.Tensor, owner: int | None, name: str | None) -> bool:
-            """Returns whether it was a new one that takes memory."""
+            """Returns whether it is new and takes memory."""
             if id(parameter) in owners:
                 return False
             owners[id(parameter)] = owner
@@ -153,8 +153,9 @@ class MemoryWatch:
         add(provided, "batch", None, None)
         tensors = other_tensors()
         for tensor in tensors:
-            # Trained by hand. Of those that an iteration makes anew (an input whose gradient is
-            # asked for), the one before this iteration is taken back by `went_backward`.
+            # Trained without an optimizer. If an iteration creates such tensors itself (an input
+            # whose gradient is requested), `went_backward` corrects the one of the previous
+            # iteration.
             if tensor.is_leaf and tensor.requires_grad and add_weight(tensor, None, None):
                 self._by_hand.append((weakref.ref(tensor), self.baseline[-1]))
         for module, name, buffer in table.buffers():
@@ -171,10 +172,10 @@ class MemoryWatch:
                 self._others[entry["ptr"]] = (StorageWeakRef(tensor.untyped_storage()), entry)
         if on_cuda:
             self.allocated = allocator.allocated_bytes(self.device)
-            allocator.forget_most(self.device)
+            allocator.reset_peak(self.device)
 
     def went_backward(self) -> None:
-        """Takes the gradients as they stand after a backward pass."""
+        """Records the gradients after a backward pass."""
         for weight, entry in self._by_hand:
             if weight() is None:
                 entry["kind"] = "other"
@@ -188,7 +189,7 @@ class MemoryWatch:
                 }
 
     def _gradients(self) -> Iterator[tuple[int | None, torch.Tensor]]:
-        """Each gradient that there is, with the module that owns its parameter."""
+        """Yields each existing gradient with the module that owns its parameter."""
         for reference, owner, is_stepped in self._parameters:
             if self.others_go_backward and not is_stepped:
                 continue
@@ -198,39 +199,42 @@ class MemoryWatch:
                 yield owner, gradient
 
     def loaded(self, batch: object) -> None:
-        """Takes the storages of a batch."""
+        """Records the storages of a batch."""
         for count, tensor in enumerate(tensors_in(batch)):
             storage = storage_of(tensor, self.device)
             if storage is not None:
                 self.batch[storage[0]] = storage[1]
-            if count == _MOST_TENSORS:
+            if count == _MAX_TENSORS:
                 break
 
     def given(self, inputs: object) -> None:
-        """Takes the storages of what an outermost module was given, where nothing computed it."""
+        """Records the storages of an outermost module's inputs that were not computed by other
+        operators.
+        """
         parts = [part for part in tensors_in(inputs) if part.grad_fn is None]
         self.loaded(parts)
         for part in parts:
             storage = storage_of(part, self.device)
             held, entry = self._others.get(storage[0] if storage else 0, (None, None))
-            # Still the same storage: a tensor that the program keeps and gives to its model in
+            # Still the same storage: a tensor that the program keeps and passes to its model in
             # every iteration.
             if held is not None and entry is not None and not held.expired():
                 entry["kind"] = "batch"
 
     def end(self) -> None:
-        """The measured iteration is over."""
+        """Ends the measured iteration."""
         if self.device.type == "cuda":
-            self.max_allocated = allocator.most_allocated_bytes(self.device)
+            self.max_allocated = allocator.max_allocated_bytes(self.device)
 
     def is_unknown(self) -> bool:
-        """Whether nobody counts what the GPU gives out."""
+        """Whether the GPU's allocator does not report allocations."""
         return self.device.type == "cuda" and self.max_allocated is None
 
     def name_weights(self, frame: types.FrameType | None) -> None:
-        """Names weights that belong to no module after the variables around `frame`.
+        """Names weights without a module after the variables around `frame`.
 
-        Call it when the iteration is over: to read a frame's variables may keep what they hold.
+        Call it after the iteration, because reading a frame's variables may keep their values
+        alive.
         """
         weights = [(weight(), entry) for weight, entry in self._loose + self._by_hand]
         entries = {id(weight): entry for weight, entry in weights if weight is not None}
@@ -238,7 +242,7 @@ class MemoryWatch:
             entries[identity]["name"] = name
 
     def json(self, capacity_bytes: object) -> dict[str, Any]:
-        """`memory` of the manifest."""
+        """Returns `memory` for the manifest."""
         return {
             "device": str(self.device),
             "baseline": self.baseline,
@@ -251,19 +255,19 @@ class MemoryWatch:
 
 
 def other_tensors() -> list[torch.Tensor]:
-    """Every tensor that the garbage collector knows, on heaps that are small enough to look at."""
-    # No generator: under `sys.settrace`, Python before 3.11 keeps a copy of its variables in its
-    # frame, and the frame is one of these objects, so that all of them would stay.
+    """Returns all tensors that the garbage collector tracks, unless the heap is too large."""
+    # Not a generator: under `sys.settrace`, Python before 3.11 keeps a copy of its variables in its
+    # frame, and the frame is one of these objects, so all of them would stay alive.
     objects = gc.get_objects()
     found: list[torch.Tensor] = []
-    if len(objects) > _LARGEST_HEAP:
+    if len(objects) > _MAX_HEAP_OBJECTS:
         return found
     tensor_types: dict[type, bool] = {}
     for item in objects:
         kind = type(item)
         is_tensor = tensor_types.get(kind)
         if is_tensor is None:
-            # By type, because `isinstance` would run the `__class__` of lazy objects.
+            # By type, because `isinstance` would call `__class__` of lazy objects.
             is_tensor = tensor_types[kind] = issubclass(kind, torch.Tensor) and not issubclass(
                 kind, FakeTensor
             )

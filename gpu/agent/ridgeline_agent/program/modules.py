@@ -1,4 +1,4 @@
-"""Module instances: where each was constructed, what it is called, who owns which parameter."""
+"""Module instances: their constructors' lines, their names, and the owners of parameters."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ from torch import fx, nn
 from ..patches.module_construction import ConstructionStacks
 from .sources import Sources
 
-# torch.compile wraps a module in another one under this name. It is no part of the user's model.
+# torch.compile wraps a module in another one under this name, which is not part of the user's
+# model.
 _COMPILED = "_orig_mod"
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:
-    """The module that torch.compile wrapped in this one."""
-    # Not by `get`, which the modules of a scripted module do not have.
+    """Returns the module that torch.compile wrapped in this one."""
+    # Not with `get`, which the modules of a scripted module do not have.
     return module._modules[_COMPILED] if _COMPILED in module._modules else None  # noqa: SIM401
 
 
 class ModuleTable:
     """The modules of a recording by index, parents before children."""
 
-    def __init__(self, definitions: ConstructionStacks) -> None:
-        self._definitions = definitions
+    def __init__(self, constructions: ConstructionStacks) -> None:
+        self._constructions = constructions
         self.modules: list[nn.Module] = []
         self._names: list[str] = []
         self._parents: list[int | None] = []
         self._index: dict[int, int] = {}
         self._called: set[int] = set()
-        # Kept alive, so that an identity in the index is never used twice.
+        # Kept alive, so that an object ID in the index is never reused.
         self._wrappers: list[nn.Module] = []
 
     def build(self, optimizers: list[torch.optim.Optimizer]) -> None:
-        """Takes in every module that is alive and belongs to a model.
+        """Adds all live modules that belong to a model.
 
-        That is each tree of modules that holds a parameter, whether or not it will be called.
+        Those are the module trees that contain a parameter, whether or not they will be called.
         """
-        alive = self._definitions.alive()
+        alive = self._constructions.alive()
         children = {id(child) for module in alive for child in module._modules.values()}
         graphs: list[nn.Module] = []
         for module in alive:
@@ -55,7 +56,8 @@ class ModuleTable:
                 self._add(module, "", None)
         owned = {id(parameter) for _, _, parameter in self.parameters()}
         for graph in graphs:
-            # One that shares its parameters is what torch.compile made of another model.
+            # A graph that shares all its parameters was created by torch.compile from another
+            # model.
             if any(id(parameter) not in owned for parameter in graph.parameters()):
                 self._add(graph, "", None)
         owned = {id(parameter) for _, _, parameter in self.parameters()}
@@ -66,7 +68,7 @@ class ModuleTable:
             for parameter in group["params"]
         )
         if missing:
-            # A model that was there before the hooks were: one that an import had made.
+            # A model from before the hooks were installed, created by an import.
             self._add_unknown()
 
     def _add_unknown(self) -> None:
@@ -77,13 +79,13 @@ class ModuleTable:
                 self._add(module, "", None)
 
     def index_of(self, module: nn.Module) -> int | None:
-        """The index of a module, None where it has none."""
+        """Returns the index of a module, or None."""
         return self._index.get(id(module))
 
     def index_of_called(self, module: nn.Module) -> int | None:
-        """The index of a module that is being called, which may be new.
+        """Returns the index of a module that is being called, which may be new.
 
-        None for the graphs that torch.compile calls in place of the user's modules.
+        Returns None for the graphs that torch.compile calls instead of the user's modules.
         """
         index = self._index.get(id(module))
         if index is None and not isinstance(module, fx.GraphModule):
@@ -93,14 +95,14 @@ class ModuleTable:
         return index
 
     def _add(self, module: nn.Module, name: str, parent: int | None) -> int:
-        """Adds a tree of modules. One that stands in several places is named after the first."""
+        """Adds a tree of modules. A module in several places is named after the first."""
         root = module
         stack: list[tuple[nn.Module, str, int | None]] = [(module, name, parent)]
         while stack:
             module, name, parent = stack.pop()
             inner = _wrapped(module)
             if inner is not None:
-                # The wrapper and what it wraps are one module to the user.
+                # To the user, the wrapper and its inner module are one module.
                 self._wrappers.append(module)
                 if id(inner) not in self._index:
                     self._index[id(inner)] = self._add(inner, name, parent)
@@ -119,7 +121,7 @@ class ModuleTable:
         return self._index[id(root)]
 
     def parameters(self) -> Iterator[tuple[int, str, nn.Parameter]]:
-        """`(module, name, parameter)`, each parameter once, under its first owner."""
+        """Yields `(module, name, parameter)`, each parameter once, with its first owner."""
         seen = set()
         for index, module in enumerate(self.modules):
             for name, parameter in module._parameters.items():
@@ -128,7 +130,7 @@ class ModuleTable:
                     yield index, name, parameter
 
     def buffers(self) -> Iterator[tuple[int, str, torch.Tensor]]:
-        """`(module, name, buffer)`, each buffer once, under its first owner."""
+        """Yields `(module, name, buffer)`, each buffer once, with its first owner."""
         seen = set()
         for index, module in enumerate(self.modules):
             for name, buffer in module._buffers.items():
@@ -142,7 +144,9 @@ class ModuleTable:
         optimizers: list[torch.optim.Optimizer],
         frame: types.FrameType | None,
     ) -> list[dict[str, object]]:
-        """`modules` of the manifest. `frame` is where variables that hold models are looked for."""
+        """Returns `modules` for the manifest. Variables with models are searched from `frame`
+        outwards.
+        """
         paths = self._paths(optimizers, frame)
         parameters: dict[int, list[dict[str, object]]] = {}
         for index, name, parameter in self.parameters():
@@ -166,10 +170,10 @@ class ModuleTable:
         ]
 
     def _definition(self, index: int, sources: Sources) -> list[list[int]]:
-        """`[file, line]` innermost first: the module's own, or else that of what holds it."""
+        """Returns `[file, line]` of the module's (or its parent's) constructor, innermost first."""
         at: int | None = index
         while at is not None:
-            stack = self._definitions.of(self.modules[at])
+            stack = self._constructions.of(self.modules[at])
             lines = []
             for code, line in stack:
                 if sources.code(code) is not None:
@@ -182,9 +186,10 @@ class ModuleTable:
         return []
 
     def _used_roots(self, optimizers: list[torch.optim.Optimizer]) -> set[int]:
-        """Roots that took part: some of their modules ran, or an optimizer has their parameters.
+        """Returns the roots in use: some of their modules ran, or an optimizer has their
+        parameters.
 
-        Others are left over, as the layer that `nn.TransformerEncoder` was given to copy.
+        Others are leftovers, such as the layer that `nn.TransformerEncoder` copies.
         """
         owners = {id(parameter): index for index, _, parameter in self.parameters()}
         used = set(self._called)
@@ -210,7 +215,7 @@ class ModuleTable:
         variables = variables_holding({id(self.modules[i]) for i in roots}, frame)
         names: dict[int, str] = {}
         for index in roots:
-            # A model that stands alone needs no name before its children's.
+            # A single model needs no prefix for its children's names.
             if models == [index]:
                 names[index] = ""
                 continue
@@ -230,7 +235,7 @@ class ModuleTable:
 def optimizers_json(
     optimizers: list[torch.optim.Optimizer], table: ModuleTable
 ) -> list[dict[str, object]]:
-    """`optimizers` of the manifest."""
+    """Returns `optimizers` for the manifest."""
     owners = {id(parameter): index for index, _, parameter in table.parameters()}
     described = []
     for optimizer in optimizers:
@@ -244,7 +249,7 @@ def optimizers_json(
         described.append(
             {
                 "type": _algorithm(type(optimizer)),
-                # None stands for torch's own choice, which is foreach on a GPU alone.
+                # None means torch's default, which is foreach only on a GPU.
                 "foreach": options.get("foreach"),
                 "fused": options.get("fused"),
                 "options": _plain_options(options),
@@ -255,20 +260,22 @@ def optimizers_json(
 
 
 def _algorithm(kind: Any) -> str:
-    """The optimizer of torch's whose step a class runs; else the class's own name."""
+    """Returns torch's optimizer class whose step a class runs, or else the class's own name."""
     step = inspect.unwrap(kind.step)
     for base in kind.__mro__:
-        # torch and the agent wrap the steps of classes, a subclass's too.
+        # torch and the agent wrap the steps of classes, including subclasses.
         of_torch = base.__module__.startswith("torch.optim.")
         if of_torch and inspect.unwrap(base.step) is step:
             return str(base.__name__)
-    # One of the program's that has the name of one of torch's is another.
-    is_taken = hasattr(torch.optim, kind.__name__)
-    return f"{kind.__module__}.{kind.__name__}" if is_taken else str(kind.__name__)
+    # A class of the program with the name of a torch optimizer is a different one.
+    is_ambiguous = hasattr(torch.optim, kind.__name__)
+    return f"{kind.__module__}.{kind.__name__}" if is_ambiguous else str(kind.__name__)
 
 
 def _plain_options(options: dict[str, Any]) -> dict[str, object]:
-    """Settings that are flags and numbers, or pairs of them; others are the program's objects."""
+    """Returns the options that are flags, numbers or pairs of them. Others are the program's
+    objects.
+    """
     plain: dict[str, object] = {}
     for name, value in options.items():
         parts = value if isinstance(value, (tuple, list)) else [value]
@@ -282,7 +289,7 @@ def _plain_options(options: dict[str, Any]) -> dict[str, object]:
 
 
 def _size(tensor: torch.Tensor) -> tuple[int, int]:
-    """Elements and bytes; a lazy module's parameter has none until its first call."""
+    """Returns elements and bytes. A lazy module's parameter has none until its first call."""
     try:
         return tensor.numel(), tensor.numel() * tensor.element_size()
     except (RuntimeError, ValueError):
@@ -290,14 +297,14 @@ def _size(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def variables_holding(wanted: set[int], frame: types.FrameType | None) -> dict[int, str]:
-    """Names of variables that hold the objects, by identity.
+    """Returns the names of variables that refer to the objects, by object ID.
 
-    Looks through the frames outwards: local names, then attributes of `self`, then global names.
-    A wrapper that torch.compile made counts as what it wraps.
+    Searches the frames outwards: local names, then attributes of `self`, then global names. A
+    wrapper of torch.compile counts as its inner module.
     """
     found: dict[int, str] = {}
 
-    def look(names: dict[str, Any]) -> None:
+    def search(names: dict[str, Any]) -> None:
         for name, value in list(names.items()):
             if issubclass(type(value), nn.Module):
                 value = _wrapped(value) or value
@@ -308,12 +315,12 @@ def variables_holding(wanted: set[int], frame: types.FrameType | None) -> dict[i
         names = dict(frame.f_locals)
         module = frame.f_globals.get("__name__", "")
         if not module.startswith(("torch.", "ridgeline_agent.")):
-            look(names)
-            holder = names.get("self")
-            if holder is not None and hasattr(holder, "__dict__"):
-                look(vars(holder))
-                if issubclass(type(holder), nn.Module):
-                    look(dict(holder._modules))
-            look(frame.f_globals)
+            search(names)
+            instance = names.get("self")
+            if instance is not None and hasattr(instance, "__dict__"):
+                search(vars(instance))
+                if issubclass(type(instance), nn.Module):
+                    search(dict(instance._modules))
+            search(frame.f_globals)
         frame = frame.f_back
     return found

@@ -1,4 +1,4 @@
-"""Which code is the user's, and the table of the user's files and functions in a recording."""
+"""Decides which code is the user's, and numbers the user's files and functions in a recording."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 
 from ..patches.overlay import Overlay
 
-# The folder of `ridgeline_agent`, with all packages in it.
+# The folder of `ridgeline_agent` with all its packages.
 _AGENT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _BOOT = os.path.join(os.path.dirname(_AGENT), "boot.py")
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]")
 _NEWLINE = re.compile(rb"\r\n|\r|\n")
-# What Python's `bytes.strip()` takes away; analysis/python/src/lines.rs does the same.
+# Removed like whitespace from lines; analysis/python/src/lines.rs does the same.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -30,9 +30,9 @@ def _standard_library() -> list[str]:
 class UserCode:
     """Decides by path whether code is the user's.
 
-    User code lies under one of `user_code` and under none of `not_user_code`; installed packages
-    count only where `user_packages` names them. The agent, the standard library and code without a
-    file (`<string>`, `<frozen …>`) never do.
+    User code is below one of `user_code` and below none of `not_user_code`. Installed packages
+    count only if `user_packages` names them. The agent, the standard library and code without a
+    file (`<string>`, `<frozen …>`) never count.
     """
 
     def __init__(
@@ -51,21 +51,21 @@ class UserCode:
         self._paths: dict[str, str | None] = {}
 
     def path(self, filename: str) -> str | None:
-        """The path to show for a code object's file name, or None where it is not user code."""
+        """Returns the display path for a code object's file, or None if it is not user code."""
         if filename not in self._paths:
             self._paths[filename] = self._decide(filename)
         return self._paths[filename]
 
     def absolute(self, filename: str) -> str:
-        """Where a code object's file lies; relative names count from where the program began."""
+        """Resolves a code object's file name, relative to the program's initial folder."""
         return os.path.realpath(os.path.join(self._cwd, filename))
 
     def _decide(self, filename: str) -> str | None:
         if filename.startswith("<"):
             return None
         if not self._packages and _INSTALLED.search(filename):
-            # The same answer as below, without resolving links: torch alone has 1,700 modules, and
-            # resolving their paths took 280 ms of each run.
+            # The same result as below without resolving links: torch alone has 1,700 modules, and
+            # resolving their paths took 280 ms per run.
             return None
         path = self.absolute(filename)
         package = self._package(path)
@@ -73,18 +73,18 @@ class UserCode:
             return package
         if _INSTALLED.search(path) or _INSTALLED.search(filename):
             return None
-        # Of two prefixes the longer one decides: a project may lie inside of what is not user
-        # code (a workspace folder within `/usr/lib`), and the other way round (`.venv`).
+        # The longer of two prefixes decides: a project may be inside of what is not user code (a
+        # workspace folder within `/usr/lib`), and the other way round (`.venv`).
         if _longest_prefix(path, self._inside) <= _longest_prefix(path, self._outside):
             return None
         return _shown(os.path.relpath(path, self.root))
 
     def _package(self, path: str) -> str | None:
-        """`site-packages/…` for a file of a package that counts as user code."""
+        """Returns `site-packages/…` for a file of a package that counts as user code."""
         installed = _INSTALLED.split(path, maxsplit=1)
         if len(installed) == 2 and re.split(r"[/\\]", installed[1])[0] in self._packages:
             return _shown(os.path.join("site-packages", installed[1]))
-        # An editable install lies elsewhere; its module tells where.
+        # An editable install is elsewhere. Its module has the path.
         for name in self._packages:
             module = sys.modules.get(name)
             for folder in getattr(module, "__path__", ()):
@@ -108,7 +108,7 @@ def _shown(path: str) -> str:
 
 
 class Sources:
-    """Indices for files and code objects, in the order in which the run met them."""
+    """Numbers files and code objects in the order of their first use."""
 
     def __init__(self, user_code: UserCode, overlay: Overlay) -> None:
         self.user_code = user_code
@@ -116,21 +116,21 @@ class Sources:
         self._files: dict[str, int] = {}
         self._absolute: list[str] = []
         self._codes: dict[tuple[int, str, int], int] = {}
-        # Keyed by identity, because hashing a code object walks its whole bytecode. The list keeps
-        # the objects alive, so that an identity is never used twice.
+        # By object ID, because hashing a code object walks its whole bytecode. The list keeps the
+        # objects alive, so that an ID is never reused.
         self._by_identity: dict[int, int | None] = {}
-        self._kept: list[types.CodeType] = []
+        self._keep_alive: list[types.CodeType] = []
         self._texts: dict[str, bytes | None] = {}
-        # Threads of the program meet files at the same time.
-        self._new = threading.RLock()
+        # Threads of the program may add files concurrently.
+        self._lock = threading.RLock()
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        # Another thread may have held it.
-        self._new = threading.RLock()
+        # Another thread may have held the lock.
+        self._lock = threading.RLock()
 
     def file(self, filename: str) -> int | None:
-        """The index of a file of user code, or None."""
+        """Returns the index of a user file, or None."""
         path = self.user_code.path(filename)
         if path is None:
             return None
@@ -138,36 +138,36 @@ class Sources:
         if index is not None:
             return index
         absolute = self.user_code.absolute(filename)
-        with self._new:
+        with self._lock:
             if path not in self._files:
                 self._absolute.append(absolute)
                 self._files[path] = len(self._files)
             return self._files[path]
 
     def code(self, code: types.CodeType) -> int | None:
-        """The index of a code object, or None where it is not user code."""
+        """Returns the index of a code object, or None if it is not user code."""
         identity = id(code)
         if identity in self._by_identity:
             return self._by_identity[identity]
         file = self.file(code.co_filename)
         index = None
         if file is not None:
-            # Python 3.9 and 3.10 know no qualified name of a code object.
+            # Code objects have no qualified name before Python 3.11.
             name = getattr(code, "co_qualname", code.co_name)
             key = (file, name, code.co_firstlineno)
-            with self._new:
+            with self._lock:
                 index = self._codes.setdefault(key, len(self._codes))
-        self._kept.append(code)
+        self._keep_alive.append(code)
         self._by_identity[identity] = index
         return index
 
     def leave_out(self, code: types.CodeType) -> None:
-        """Takes a code object for none of the user's, whatever file it names."""
+        """Excludes a code object from user code, whatever file it names."""
         self._by_identity[id(code)] = None
-        self._kept.append(code)
+        self._keep_alive.append(code)
 
     def user_lines(self, frame: types.FrameType | None) -> Iterator[tuple[int, int]]:
-        """`(file, line)` of the user's frames from `frame` outwards, innermost first."""
+        """Yields `(file, line)` of the user's frames from `frame` outwards, innermost first."""
         while frame is not None:
             if self.code(frame.f_code) is not None:
                 file = self.file(frame.f_code.co_filename)
@@ -176,14 +176,14 @@ class Sources:
             frame = frame.f_back
 
     def innermost(self, frame: types.FrameType | None) -> tuple[int, int] | None:
-        """`(file, line)` of the user's innermost frame from `frame` outwards."""
+        """Returns `(file, line)` of the user's innermost frame from `frame` outwards."""
         return next(self.user_lines(frame), None)
 
     def read_texts(self, since_ns: int) -> None:
         """Reads the files of all user modules that are imported by now.
 
-        Read early, because the person may go on editing while the program runs. A file that
-        changed after `since_ns`, when the run began, is not the text that ran: its lines stay
+        This happens early, because the user may edit files while the program runs. A file that
+        changed after `since_ns`, when the run began, is not the text that ran: its text stays
         unknown.
         """
         names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
@@ -203,27 +203,27 @@ class Sources:
             self._texts[path] = _text_before(path, since_ns) if text is None else text
 
     def text(self, file: int) -> bytes | None:
-        """The text of a file as it ran, or None where it is unknown."""
+        """Returns the text of a file as it ran, or None if unknown."""
         return self._texts.get(self._absolute[file])
 
     def mention(self, pattern: re.Pattern[bytes]) -> bool:
-        """Whether the pattern is in a text that was read."""
+        """Whether the pattern occurs in any text that was read."""
         return any(text is not None and pattern.search(text) for text in list(self._texts.values()))
 
     def paths(self) -> list[str]:
-        """Every file, as it is shown."""
+        """Returns the display paths of all files."""
         return list(self._files)
 
     def files_json(self) -> list[dict[str, object]]:
-        """`files` of the manifest."""
+        """Returns `files` for the manifest."""
         return [
             {"path": path, "line_crc": line_checksums(self.text(index) or b"")}
-            # Threads of the program may meet further files meanwhile.
+            # Threads of the program may add files meanwhile.
             for path, index in list(self._files.items())
         ]
 
     def codes_json(self) -> list[dict[str, object]]:
-        """`codes` of the manifest."""
+        """Returns `codes` for the manifest."""
         return [
             {"file": file, "name": name, "first_line": line}
             for file, name, line in list(self._codes)
@@ -231,7 +231,7 @@ class Sources:
 
 
 def line_checksums(text: bytes) -> list[int]:
-    """crc32 of each line without the whitespace around it; nothing for an unknown (empty) text."""
+    """Returns the crc32 of each stripped line; empty for an unknown (empty) text."""
     if not text:
         return []
     if text.startswith(_BYTE_ORDER_MARK):

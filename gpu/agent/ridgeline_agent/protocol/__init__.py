@@ -1,3 +1,3 @@
-"""What the server and the agent's processes tell one another: messages, requests, and the small
-files by which ranks and child processes report. Whoever acts on a message is elsewhere.
+"""The communication between the server and the agent's processes: messages, requests, and the small
+files through which ranks and child processes report. The code that acts on messages is elsewhere.
 """

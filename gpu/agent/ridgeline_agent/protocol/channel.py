@@ -1,4 +1,4 @@
-"""One JSON object a line, over a descriptor: how the parts of the agent and the server speak."""
+"""The transport between the agent's processes and the server: JSON lines over a file descriptor."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-# A longer line is no request. Without an end to it, a mistaken peer could fill the memory.
-LONGEST_LINE = 16 * 2**20
+# Longer lines are not requests. The limit protects the memory from a faulty peer.
+MAX_LINE_BYTES = 16 * 2**20
 _CHUNK = 65536
-# Programs that close "all" descriptors often stop at a small number; programs that open files get
-# small ones.
-_LEAST_DESCRIPTOR = 100
+# Programs that close "all" descriptors often stop at a small number, and programs that open files
+# get small numbers.
+_MIN_DESCRIPTOR = 100
 
 
 class Events(Protocol):
-    """Takes what a run tells."""
+    """Receives the events of a run."""
 
     def send(self, event: dict[str, Any]) -> None:
-        """Takes one event. Raises OSError where nobody listens any more."""
+        """Takes an event. Raises OSError if the receiver is gone."""
 
 
 class Sender:
-    """Writes events. Nothing is buffered, so that an `os._exit` right after loses nothing."""
+    """Writes events. Nothing is buffered, so an `os._exit` right after loses nothing."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -32,19 +32,19 @@ class Sender:
 
     @property
     def descriptor(self) -> int:
-        """What it writes to."""
+        """The file descriptor that it writes to."""
         return self._descriptor
 
     def send(self, event: dict[str, Any]) -> None:
-        """Writes one event. Raises OSError where the pipe is closed or is another file by now."""
+        """Writes an event. Raises OSError if the pipe is closed, or has become another file."""
         if _identity(self._descriptor) != self._identity:
-            # The user's program closed it and opened something else under its number.
+            # The user's program closed it and opened another file with the same number.
             raise BrokenPipeError("the protocol's file descriptor was closed")
         write_all(self._descriptor, json.dumps(event).encode("ascii") + b"\n")
 
 
 def read_objects(descriptor: int) -> Iterator[dict[str, Any]]:
-    """The JSON objects that come in until the end of the file. Lines that are none are left out."""
+    """Yields the JSON objects until the end of the file. Other lines are skipped."""
     rest = b""
     skipping = False
     while True:
@@ -56,17 +56,17 @@ def read_objects(descriptor: int) -> Iterator[dict[str, Any]]:
             return
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            if skipping or len(line) > LONGEST_LINE:
+            if skipping or len(line) > MAX_LINE_BYTES:
                 skipping = False
                 continue
             if (value := _parse(line)) is not None:
                 yield value
-        if len(rest) > LONGEST_LINE:
+        if len(rest) > MAX_LINE_BYTES:
             rest, skipping = b"", True
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Writes all of it, also to a pipe that somebody made non-blocking."""
+    """Writes all data, even to a pipe that was set to non-blocking."""
     view = memoryview(data)
     while view:
         try:
@@ -76,18 +76,16 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def take_descriptor(descriptor: int) -> int:
-    """A copy of it with a high number that no program started from here inherits."""
+    """Duplicates it to a high number that child programs do not inherit."""
     if sys.platform != "win32":
         import fcntl
 
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LEAST_DESCRIPTOR)
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _MIN_DESCRIPTOR)
     return os.dup(descriptor)
 
 
 def take_standard_streams() -> tuple[int, int]:
-    """Takes 0 and 1 for the protocol, and leaves an empty input and the error stream in their
-    places.
-    """
+    """Takes 0 and 1 for the protocol, and replaces them with an empty input and stderr."""
     requests, events = take_descriptor(0), take_descriptor(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

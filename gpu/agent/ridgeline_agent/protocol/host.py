@@ -1,4 +1,4 @@
-"""What the recorder may ask of the process that it runs in."""
+"""The recorder's interface to the process that it runs in."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ STAGES = ("starting", "estimating", "probing", "warm-up", "timing", "profiling",
 
 
 class Host(Protocol):
-    """`process.run.RunHost` is the one that runs; tests of the recorder bring their own."""
+    """Implemented by `process.run.RunHost`, and by fakes in the tests of the recorder."""
 
     def progress(self, stage: str, done: int, total: int) -> None:
-        """Tells how far the run is. `stage` is one of STAGES."""
+        """Reports the progress of the run. `stage` is one of STAGES."""
 
     def timed(self, iterations: int) -> None:
-        """So many iterations have been timed. Between two of them others may have their turn."""
+        """Reports the number of timed iterations. Other versions may take their turn before the
+        next.
+        """
 
     def finish(self, outcome: str, message: str | None = None) -> NoReturn:
-        """Ends the process at once: no `finally` of the user's runs, so that no checkpoint is
-        written.
+        """Ends the process at once, without running the user's `finally` blocks, so no checkpoint
+        is written.
 
-        `outcome` is `complete`, `short` or `failed` after a manifest was written, and `exited`,
-        with the reason as the message, where none could be (a full disk).
+        `outcome` is `complete`, `short` or `failed` after a manifest was written. It is `exited`,
+        with the reason as the message, if none could be written (a full disk).
         """
         ...

@@ -1,8 +1,7 @@
-"""What each rank of a launched run tells while it runs: a small file of its own in one folder.
+"""The progress of each rank of a launched run: one small file per rank in a common folder.
 
-Files, because ranks have nothing else in common: their launcher starts them, and their standard
-streams are its own. A folder that all of them see is what a launcher of several machines needs
-anyway.
+Files are the only thing that ranks have in common: their launcher starts them and owns their
+standard streams. A launcher for several machines needs a shared folder anyway.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from ..system.private_files import private
 from .host import STAGES
 
 FOLDER = "ranks"
-# What the launcher's ranks read to know what to run. It holds the configuration's variables.
+# The request that ranks read. It contains the configuration's variables.
 REQUEST = "launch.json"
-_LARGEST = 64 * 2**10
-_MOST_MESSAGE = 2000
+_MAX_BYTES = 64 * 2**10
+_MAX_MESSAGE_CHARS = 2000
 
 
 @dataclass
 class RankState:
-    """How far a rank is."""
+    """The progress of a rank."""
 
     rank: int
     world_size: int
@@ -33,33 +32,33 @@ class RankState:
     stage: str = "starting"
     done: int = 0
     total: int = 0
-    # How it ended, as in the protocol; None while it runs.
+    # Outcome as in the protocol; None while it runs.
     outcome: str | None = None
     message: str | None = None
 
 
-def how_far(state: RankState) -> tuple[int, int]:
-    """Orders ranks by how far they are."""
+def progress_key(state: RankState) -> tuple[int, int]:
+    """Sort key of a rank's progress."""
     stage = STAGES.index(state.stage) if state.stage in STAGES else 0
     return stage, state.done
 
 
 def rank_folder(out: str, rank: int) -> str:
-    """Where a rank's recording is: the first one's is the run's, and the others' are within it."""
+    """Returns the folder of a rank's recording: the run's own folder for rank 0."""
     return out if rank == 0 else os.path.join(out, f"rank-{rank}")
 
 
 def write(out: str, state: RankState) -> None:
-    """Puts the file there whole. `out` is the folder of the whole run."""
+    """Writes the file atomically. `out` is the folder of the whole run."""
     path = os.path.join(out, FOLDER, f"{state.rank}.json")
-    state.message = None if state.message is None else state.message[:_MOST_MESSAGE]
+    state.message = None if state.message is None else state.message[:_MAX_MESSAGE_CHARS]
     with open(path + ".part", "w", encoding="utf-8", opener=private) as file:
         json.dump(asdict(state), file)
     os.replace(path + ".part", path)
 
 
 def read_all(out: str) -> dict[int, RankState]:
-    """The states that there are, by rank. A file that is none is left out."""
+    """Returns the states by rank. Invalid files are skipped."""
     folder = os.path.join(out, FOLDER)
     states: dict[int, RankState] = {}
     try:
@@ -76,10 +75,10 @@ def read_all(out: str) -> dict[int, RankState]:
 
 
 def _read(path: str) -> RankState | None:
-    # The program could write there, too, so nothing is taken on trust.
+    # The program could write there too, so validate everything.
     with contextlib.suppress(OSError, ValueError, RecursionError, KeyError):
         with open(path, encoding="utf-8") as file:
-            value: Any = json.loads(file.read(_LARGEST))
+            value: Any = json.loads(file.read(_MAX_BYTES))
         if isinstance(value, dict):
             numbers = [value[key] for key in ("rank", "world_size", "pid", "done", "total")]
             texts = [value["stage"], value["outcome"] or "", value["message"] or ""]
@@ -101,12 +100,12 @@ def _read(path: str) -> RankState | None:
 
 
 def processes_of_run(out: str, rank: int) -> frozenset[int]:
-    """The processes of all ranks of a launched run, by the recording's folder of one of them."""
+    """Returns the processes of all ranks of a launched run, given one rank's recording folder."""
     run_folder = out if rank == 0 else os.path.dirname(os.path.abspath(out))
     return frozenset(state.pid for state in read_all(run_folder).values())
 
 
 def all_ended(states: dict[int, RankState]) -> bool:
-    """Whether every rank that there should be has said how it ended."""
+    """Whether every expected rank has reported its outcome."""
     size = max((state.world_size for state in states.values()), default=1)
     return len(states) >= size and all(state.outcome is not None for state in states.values())

@@ -1,4 +1,4 @@
-"""What a run, an estimate or a probe is asked to do, validated (docs/agent-protocol.md)."""
+"""The validated request for a run, an estimate or a probe (docs/agent-protocol.md)."""
 
 from __future__ import annotations
 
@@ -12,53 +12,52 @@ CLAIMS = ("cpu", "cuda")
 SIDE_EFFECTS = ("allow", "redirect", "deny")
 FINDERS = ("optimizer", "backward", "module", "provider")
 
-# Upper ends that no sensible run reaches. They keep a wrong configuration from asking for an
-# endless run.
-MOST_ITERATIONS = 10_000
-MOST_SIGNALS = 2**31
-MOST_SECONDS = 7 * 24 * 3600.0
-MOST_OVERLAY_CHARACTERS = 8 * 2**20
-MOST_RANKS = 100_000
-MOST_VERSIONS = 8
-MOST_EARLIER = 16
+# Upper bounds that no sensible run reaches. They protect from endless runs by a wrong
+# configuration.
+MAX_ITERATIONS = 10_000
+MAX_SIGNALS = 2**31
+MAX_SECONDS = 7 * 24 * 3600.0
+MAX_OVERLAY_CHARACTERS = 8 * 2**20
+MAX_RANKS = 100_000
+MAX_VERSIONS = 8
+MAX_EARLIER = 16
 
 
 class SpecError(ValueError):
-    """The request does not say what a run needs. The text names the key and what was wrong with
-    it.
-    """
+    """The request is invalid. The message names the key and the problem."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where the program starts: `target` is a path, or for the kind `module` a dotted name."""
+    """The program's entry point: `target` is a path, or a dotted name if `kind` is `module`."""
 
     kind: str
     target: str
 
 
-# A probe runs nothing of the workspace.
+# A probe runs no workspace code.
 NO_ENTRY = Entry("none", "")
 
 
 @dataclass(frozen=True)
 class Iterations:
-    """How many iterations each stage takes."""
+    """The number of iterations of each stage."""
 
     warmup: int = 2
     timed: int = 3
-    # More are timed, up to so many, while they are quick or unequal; None: no more.
+    # Upper limit for additional timed iterations while they are short or vary. None: no additional
+    # ones.
     timed_at_most: int | None = None
     profiled: int = 2
     found_by: str | None = None
-    # What an earlier run of the same program told: signals before the first repetition, which count
-    # as one iteration, and signals in each iteration.
+    # From an earlier run of the same program: signals before the first repetition, which count as
+    # one iteration, and signals in each iteration.
     signals: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may use. None means that nothing limits it."""
+    """Limits of a run. None means no limit."""
 
     seconds: float | None = None
     memory_bytes: int | None = None
@@ -68,20 +67,20 @@ class Limits:
 
 @dataclass(frozen=True)
 class Launcher:
-    """What starts the ranks of a run (docs/ranks.md)."""
+    """The command that starts the ranks of a run (docs/ranks.md)."""
 
     command: tuple[str, ...]
-    # The words that carry a command to another machine, none where the launcher runs here; and the
-    # Python there.
+    # The command that reaches another machine, empty if the launcher runs here; and the Python
+    # there.
     remote: tuple[str, ...] = ()
     python: str = "python3"
-    # Folders as the ranks see them, by what they are called here.
+    # Folders of this machine, and their paths as the ranks see them.
     paths: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Version:
-    """What one of several versions of a program has of its own."""
+    """What differs between versions of a program that are compared."""
 
     out: str
     overlay: Mapping[str, str]
@@ -104,39 +103,37 @@ class RunSpec:
     user_packages: tuple[str, ...] = ()
     device: str = "auto"
     iterations: Iterations = field(default_factory=Iterations)
-    # Recordings of earlier runs of the same program, whose timed iterations count here, too.
+    # Recordings of earlier runs of the same program, whose timed iterations are included.
     earlier: tuple[str, ...] = ()
     batch_size: int | None = None
     eager: bool = False
-    # Texts in the places of files, by paths relative to the root.
+    # File contents by path relative to the root.
     overlay: Mapping[str, str] = field(default_factory=dict)
-    # Of an estimate: the device that tensors say they are on, and the batches of a run.
+    # Estimates only: the device that tensors claim to be on, and the recorded batches of a run.
     estimate: bool = False
     claim: str = "cpu"
     batches: str | None = None
-    # Of an estimate or a probe: whether it may go on where the system cannot confine it.
+    # Estimates and probes: allow running where the system cannot sandbox them.
     without_sandbox: bool = False
-    # Nobody waits for it: it gets what others leave of the machine.
+    # Run at low CPU and I/O priority, because nobody is waiting for the result.
     low_priority: bool = False
-    # Of a probe: the file that says what to measure. It has no program.
+    # Probes only: the file that lists what to measure. Probes have no program.
     probe: str | None = None
-    # Of a run with many ranks: what starts them. Each rank has none, and knows its own number.
+    # Runs with several ranks: the launcher. In a rank's own request it is None, and `rank` is set.
     launcher: Launcher | None = None
     rank: int | None = None
-    # Of a run of several versions: what each has of its own, and the iterations of a turn.
+    # Runs that compare versions: the versions, and the number of iterations per turn.
     versions: tuple[Version, ...] = ()
     turn: int = 1
-    # What becomes of what the program writes (side_effects/redirect.py), and the folders that it
-    # may write to.
+    # What happens to the program's writes (side_effects/redirect.py), and the folders whose writes
+    # always reach the disk.
     side_effects: str = "allow"
     keep_writes: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
     @staticmethod
     def from_json(request: object) -> RunSpec:
-        """What a `run`, `estimate` or `probe` request describes. Raises SpecError for one that does
-        not make sense.
-        """
+        """Parses a `run`, `estimate` or `probe` request. Raises SpecError if it is invalid."""
         keys = _object(request, "the request")
         root = _text(keys, "root")
         is_probe = keys.get("op") == "probe"
@@ -164,9 +161,9 @@ class RunSpec:
             without_sandbox=_flag(keys, "without_sandbox"),
             probe=_text(keys, "request") if is_probe else None,
             launcher=_launcher(keys),
-            rank=_optional_whole(keys, "rank", 0, MOST_RANKS),
+            rank=_optional_whole(keys, "rank", 0, MAX_RANKS),
             versions=_versions(keys),
-            turn=_whole(keys, "turn", 1, MOST_ITERATIONS, 1),
+            turn=_whole(keys, "turn", 1, MAX_ITERATIONS, 1),
             side_effects=_side_effects(keys),
             keep_writes=_texts(keys, "keep_writes"),
             limits=_limits(keys),
@@ -174,7 +171,7 @@ class RunSpec:
 
 
 def entry_from_json(value: object) -> Entry:
-    """The entry of a `run` or `prepare` request."""
+    """Parses the entry of a `run` or `prepare` request."""
     keys = _object(value, "entry")
     kind = _text(keys, "kind", inside="entry.")
     if kind not in ENTRY_KINDS:
@@ -207,11 +204,11 @@ def _texts(keys: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _checked(text: str, key: str) -> str:
-    """The text, if the operating system can take it as a path, an argument or a variable."""
+    """Returns the text if the operating system accepts it as a path, an argument or a variable."""
     if "\0" in text:
         raise SpecError(f"{key} contains a NUL character")
     try:
-        # "surrogateescape" is how Python itself passes on file names that are not UTF-8.
+        # Python itself uses "surrogateescape" for file names that are not UTF-8.
         text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise SpecError(f"{key} contains a lone surrogate") from None
@@ -240,31 +237,31 @@ def _overlay(keys: Mapping[str, Any]) -> dict[str, str]:
         if not path or os.path.isabs(path) or not isinstance(text, str):
             raise SpecError(f"overlay: {path} is not a relative path with a string value")
         _checked(path, "overlay")
-    if sum(map(len, texts.values())) > MOST_OVERLAY_CHARACTERS:
-        raise SpecError(f"overlay has more than {MOST_OVERLAY_CHARACTERS} characters")
+    if sum(map(len, texts.values())) > MAX_OVERLAY_CHARACTERS:
+        raise SpecError(f"overlay has more than {MAX_OVERLAY_CHARACTERS} characters")
     return dict(texts)
 
 
 def _whole(
     keys: Mapping[str, Any],
     key: str,
-    least: int,
-    most: int,
+    minimum: int,
+    maximum: int,
     default: int | None = None,
     inside: str = "",
 ) -> int:
     value = keys.get(key)
     if value is None and default is not None:
         return default
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise SpecError(f"{inside}{key} must be a whole number from {least} to {most}")
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise SpecError(f"{inside}{key} must be a whole number from {minimum} to {maximum}")
     return value
 
 
 def _optional_whole(
-    keys: Mapping[str, Any], key: str, least: int, most: int, inside: str = ""
+    keys: Mapping[str, Any], key: str, minimum: int, maximum: int, inside: str = ""
 ) -> int | None:
-    return None if keys.get(key) is None else _whole(keys, key, least, most, inside=inside)
+    return None if keys.get(key) is None else _whole(keys, key, minimum, maximum, inside=inside)
 
 
 def _flag(keys: Mapping[str, Any], key: str) -> bool:
@@ -308,8 +305,8 @@ def _versions(keys: Mapping[str, Any]) -> tuple[Version, ...]:
     value = keys.get("versions")
     if value is None:
         return ()
-    if not isinstance(value, list) or len(value) > MOST_VERSIONS:
-        raise SpecError(f"versions must be a list of at most {MOST_VERSIONS}")
+    if not isinstance(value, list) or len(value) > MAX_VERSIONS:
+        raise SpecError(f"versions must be a list of at most {MAX_VERSIONS}")
     if value and (keys.get("op") != "run" or keys.get("launcher") is not None):
         raise SpecError("versions are for runs without a launcher")
     versions = []
@@ -343,10 +340,10 @@ def _iterations(keys: Mapping[str, Any]) -> Iterations:
     if found_by is not None and found_by not in FINDERS:
         raise SpecError(f"iterations.found_by must be one of {', '.join(FINDERS)}, or null")
     iterations = Iterations(
-        warmup=_whole(part, "warmup", 0, MOST_ITERATIONS, Iterations.warmup, "iterations."),
-        timed=_whole(part, "timed", 0, MOST_ITERATIONS, Iterations.timed, "iterations."),
-        timed_at_most=_optional_whole(part, "timed_at_most", 1, MOST_ITERATIONS, "iterations."),
-        profiled=_whole(part, "profiled", 0, MOST_ITERATIONS, Iterations.profiled, "iterations."),
+        warmup=_whole(part, "warmup", 0, MAX_ITERATIONS, Iterations.warmup, "iterations."),
+        timed=_whole(part, "timed", 0, MAX_ITERATIONS, Iterations.timed, "iterations."),
+        timed_at_most=_optional_whole(part, "timed_at_most", 1, MAX_ITERATIONS, "iterations."),
+        profiled=_whole(part, "profiled", 0, MAX_ITERATIONS, Iterations.profiled, "iterations."),
         found_by=found_by,
         signals=_signals(part),
     )
@@ -362,15 +359,15 @@ def _signals(iterations: Mapping[str, Any]) -> tuple[int, int] | None:
     part = _object(value, "iterations.signals")
     inside = "iterations.signals."
     return (
-        _whole(part, "first", 0, MOST_SIGNALS, 0, inside),
-        _whole(part, "every", 1, MOST_SIGNALS, 1, inside),
+        _whole(part, "first", 0, MAX_SIGNALS, 0, inside),
+        _whole(part, "every", 1, MAX_SIGNALS, 1, inside),
     )
 
 
 def _earlier(keys: Mapping[str, Any]) -> tuple[str, ...]:
     folders = _texts(keys, "earlier")
-    if len(folders) > MOST_EARLIER:
-        raise SpecError(f"earlier must name at most {MOST_EARLIER} recordings")
+    if len(folders) > MAX_EARLIER:
+        raise SpecError(f"earlier must name at most {MAX_EARLIER} recordings")
     return folders
 
 
@@ -382,8 +379,8 @@ def _limits(keys: Mapping[str, Any]) -> Limits:
     seconds = part.get("seconds")
     if seconds is not None:
         number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-        if not number or not 0 < seconds <= MOST_SECONDS:
-            raise SpecError(f"limits.seconds must be a number above 0, at most {MOST_SECONDS:.0f}")
+        if not number or not 0 < seconds <= MAX_SECONDS:
+            raise SpecError(f"limits.seconds must be a number above 0, at most {MAX_SECONDS:.0f}")
         seconds = float(seconds)
     return Limits(
         seconds=seconds,

@@ -1,8 +1,8 @@
-"""Which process of a run is recorded, and how far it is: small files in the run's folder.
+"""Which process of a run is recorded, and its progress: small files in the run's folder.
 
-A program may train in processes that it starts (`multiprocessing`). The first process that trains
-claims the recording; the others run along. Files, because a process that is started afresh shares
-nothing else with the supervisor.
+A program may train in child processes (`multiprocessing`). The first process that trains claims the
+recording; the others run unrecorded. Files are used because a spawned process shares nothing else
+with the supervisor.
 """
 
 from __future__ import annotations
@@ -25,62 +25,62 @@ _CHILD = "child-"
 _TRAINS = "trains-"
 _FAILED = "failed"
 _MANIFEST = "manifest.json"
-_LARGEST = 64 * 2**10
-_MOST_MESSAGE = 2000
-# A child that was recorded stays until the supervisor ends the run: its end would close connections
-# that the others need, and their errors would be the last that the log tells.
-_LONGEST_STAY_SECONDS = 20.0
+_MAX_BYTES = 64 * 2**10
+_MAX_MESSAGE_CHARS = 2000
+# A recorded child stays until the supervisor ends the run. If it exited, it would close connections
+# that the others need, and their errors would be the last ones in the log.
+_MAX_WAIT_SECONDS = 20.0
 
 
 @dataclass
 class TrainerState:
-    """How far the child is that is recorded."""
+    """The progress of the recorded child."""
 
     stage: str = STAGES[0]
     done: int = 0
     total: int = 0
-    # How it ended, as in the protocol; None while it runs.
+    # Outcome as in the protocol; None while it runs.
     outcome: str | None = None
     message: str | None = None
 
 
 def clear(out: str) -> None:
-    """Forgets an earlier run into the same folder."""
+    """Removes the files of an earlier run in the same folder."""
     shutil.rmtree(os.path.join(out, FOLDER), ignore_errors=True)
 
 
 def claim(out: str) -> bool:
-    """Whether this process is the first of its run that trains."""
+    """Claims the recording. Returns whether this is the first process of its run that trains."""
     return _make(out, _CLAIM)
 
 
 def is_claimed(out: str) -> bool:
-    """Whether a process of the run trains."""
+    """Whether a process of the run has claimed the recording."""
     return os.path.exists(os.path.join(out, FOLDER, _CLAIM))
 
 
 def count_trainer(out: str) -> None:
-    """Tells that this child process trains, recorded or not."""
+    """Reports that this child process trains, recorded or not."""
     _make(out, _TRAINS + str(os.getpid()))
 
 
 def count_child(out: str) -> None:
-    """Tells that this child process may come to train."""
+    """Reports that this child process may start to train."""
     _make(out, _CHILD + str(os.getpid()))
 
 
 def children(out: str) -> frozenset[int]:
-    """The child processes that were seen to begin or to train."""
+    """Returns the child processes that have started or trained."""
     return frozenset(_processes(out, _CHILD) | _processes(out, _TRAINS))
 
 
 def trainers(out: str) -> int:
-    """How many child processes train."""
+    """Returns the number of child processes that train."""
     return len(_processes(out, _TRAINS))
 
 
-def why_none_trains(out: str) -> str | None:
-    """What to say of a program whose children don't train; None where it has none, or one does."""
+def why_nothing_trains(out: str) -> str | None:
+    """Returns a message if the program has child processes but none trains, else None."""
     count = len(_processes(out, _CHILD))
     if count == 0 or is_claimed(out):
         return None
@@ -93,8 +93,8 @@ def why_none_trains(out: str) -> str | None:
 
 
 def may_train(out: str) -> bool:
-    """Whether a child is there that does not train yet."""
-    return any(map(_is_there, _processes(out, _CHILD) - _processes(out, _TRAINS)))
+    """Whether a live child has not started to train yet."""
+    return any(map(_is_alive, _processes(out, _CHILD) - _processes(out, _TRAINS)))
 
 
 def _processes(out: str, kind: str) -> set[int]:
@@ -106,7 +106,7 @@ def _processes(out: str, kind: str) -> set[int]:
     return {int(number) for number in numbers if number.isascii() and number.isdigit()}
 
 
-def _is_there(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except OSError:
@@ -115,30 +115,32 @@ def _is_there(process: int) -> bool:
 
 
 def failure_folder(out: str) -> str | None:
-    """The folder for the manifest of the first child that failed before any process trained."""
+    """Returns the folder for the manifest of the first child that failed before any process
+    trained.
+    """
     return os.path.join(out, FOLDER) if not is_claimed(out) and _make(out, _FAILED) else None
 
 
 def take_failure(out: str) -> str | None:
-    """Takes that manifest for the run's. What was raised, or None where nothing was."""
+    """Uses that manifest as the run's. Returns the exception's message, or None without one."""
     source = os.path.join(out, FOLDER, _MANIFEST)
     if is_claimed(out) or not os.path.exists(source):
         return None
     with contextlib.suppress(OSError, ValueError, RecursionError, KeyError, TypeError):
         with open(source, encoding="utf-8") as file:
             failure: Any = json.load(file)["failure"]
-        message = f"{failure['type']}: {failure['message']}"[:_MOST_MESSAGE]
+        message = f"{failure['type']}: {failure['message']}"[:_MAX_MESSAGE_CHARS]
         os.replace(source, os.path.join(out, _MANIFEST))
         return message
     return None
 
 
 def read(out: str) -> TrainerState | None:
-    """What the recorded child has told; None where there is none."""
-    # The program could write there, too, so nothing is taken on trust.
+    """Returns the state of the recorded child, or None if there is none."""
+    # The program could write there too, so validate everything.
     with contextlib.suppress(OSError, ValueError, RecursionError, KeyError, TypeError):
         with open(os.path.join(out, FOLDER, _STATE), encoding="utf-8") as file:
-            value: Any = json.loads(file.read(_LARGEST))
+            value: Any = json.loads(file.read(_MAX_BYTES))
         state = TrainerState(**value)
         texts = [state.stage, state.outcome or "", state.message or ""]
         numbers = [state.done, state.total]
@@ -160,9 +162,7 @@ def _make(out: str, name: str) -> bool:
 
 
 class ChildHost:
-    """The recorder's host (host.Host) in a child process. What one tells that is not recorded
-    concerns nobody.
-    """
+    """The recorder's host (host.Host) in a child. Only the recorded child writes its state."""
 
     def __init__(self, out: str) -> None:
         self._out = out
@@ -175,18 +175,18 @@ class ChildHost:
         self._write()
 
     def timed(self, iterations: int) -> None:
-        """See host.Host. Versions that take turns have no children that are recorded."""
+        """See host.Host. Programs with versions that take turns have no recorded children."""
 
     def ended(self, outcome: str, message: str | None = None) -> None:
-        """Tells the outcome; the process goes on to its own end."""
+        """Reports the outcome; the process continues to its own end."""
         self._state.outcome = outcome
-        self._state.message = None if message is None else message[:_MOST_MESSAGE]
+        self._state.message = None if message is None else message[:_MAX_MESSAGE_CHARS]
         self._write()
 
     def finish(self, outcome: str, message: str | None = None) -> NoReturn:
         """See host.Host. The supervisor ends all processes of the run."""
         self.ended(outcome, message)
-        end = time.monotonic() + _LONGEST_STAY_SECONDS
+        end = time.monotonic() + _MAX_WAIT_SECONDS
         while self.is_recorded and time.monotonic() < end:
             time.sleep(0.05)
         os._exit(0)

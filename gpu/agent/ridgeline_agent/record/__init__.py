@@ -1,3 +1,3 @@
-"""Measured runs: the recorder, the line clock, the timer, the profiler's traces, and the manifest.
-Estimates, which run no kernels, are in `estimate`.
+"""Measured runs: the recorder, line clock, timer, profiler traces and manifest. Estimates, which
+run no kernels, are in `estimate`.
 """

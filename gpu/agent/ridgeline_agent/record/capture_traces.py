@@ -1,9 +1,9 @@
-"""What ran while CUDA graphs were captured, recorded for the lines of what a replay launches.
+"""Traces the capture of CUDA graphs, to attribute the kernels of replays to lines.
 
-A replay starts its kernels with one call, and nothing of the captured code runs again. The nodes
-of a graph are numbered in the order in which the capture made them, and the profiler writes the
-number of the node beside each kernel of a replay, so a trace of the capture has their launches.
-Its events join the trace of the profiled iterations (docs/recording.md).
+A replay starts all kernels with one call, without running the captured code again. Graph nodes are
+numbered in the order of their capture, and the profiler stores the node number with each kernel of
+a replay, so a trace of the capture has the launches of those kernels. Its events are added to the
+trace of the profiled iterations (docs/recording.md).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch
 
 from ..system.private_files import make_private
 
-# More captures are not recorded, nor larger ones: their kernels belong to the line of the replay.
-_MOST_CAPTURES = 16
-_MOST_BYTES = 64 * 2**20
+# More or larger captures are not recorded. Their kernels are attributed to the replay's line.
+_MAX_CAPTURES = 16
+_MAX_TRACE_BYTES = 64 * 2**20
 _HOST_EVENTS = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
 _DEVICE_EVENTS = ("kernel", "gpu_memcpy", "gpu_memset")
-# Kineto's trace ends with some hundred bytes behind its events.
+# Kineto's trace ends with a few hundred bytes after its events.
 _TAIL_BYTES = 1 << 12
 
 
@@ -31,22 +31,23 @@ class CaptureTraces:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        # By number of the capture: from when to when it lasted, and the events of its trace.
+        # By capture number: start and end time, and the events of its trace.
         self._done: dict[int, tuple[int, int, list[str]]] = {}
         self._number = 0
         # Whether a capture is being recorded.
         self.is_on = False
         self._began_ns = 0
-        # `(start, end, number of the capture)` of each replay in the profiled iterations.
+        # `(start, end, capture number)` of each replay in the profiled iterations.
         self._replays: list[tuple[int, int, int | None]] = []
 
     def begin(self, number: int) -> bool:
-        """Records the capture that is about to begin. Returns whether it does."""
-        full = len(self._done) >= _MOST_CAPTURES
+        """Starts recording the capture that is about to begin. Returns whether it does."""
+        full = len(self._done) >= _MAX_CAPTURES
         if full or self.is_on or torch.autograd._profiler_enabled():
             return False
-        # Before CUDA 12.6 CUPTI crashed where graphs were in use and it was started a second time
-        # after Kineto had taken it down; torch.compile says so, and switches that off likewise.
+        # Before CUDA 12.6, CUPTI crashed if graphs were in use and it was started again after
+        # Kineto had shut it down. torch.compile documents that and disables the shutdown in the
+        # same way.
         os.environ.update({"TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"})
         start_kineto(on_cuda=True, memory=False)
         self._number = number
@@ -61,7 +62,7 @@ class CaptureTraces:
         self.is_on = False
         results = torch._C._autograd._disable_profiler()
         ended_ns = time.time_ns()
-        # Read at once: Kineto's results point into buffers that its next start uses again.
+        # Read immediately, because Kineto's results point into buffers that its next start reuses.
         events = _events(results, os.path.join(self._folder, "capture.json"))
         self._done[self._number] = (self._began_ns, ended_ns, events)
 
@@ -70,16 +71,16 @@ class CaptureTraces:
         self._replays.append((began_ns, time.time_ns(), number))
 
     def forget_replays(self) -> None:
-        """The profiled iterations are thrown away."""
+        """Forgets the replays, because the profiled iterations are discarded."""
         self._replays.clear()
 
     @property
     def replays(self) -> int:
-        """How many graphs were replayed in the profiled iterations."""
+        """The number of graph replays in the profiled iterations."""
         return len(self._replays)
 
     def json(self) -> dict[str, object]:
-        """`cuda_graphs` of the manifest."""
+        """Returns `cuda_graphs` for the manifest."""
         needed = {number for _, _, number in self._replays if number is not None}
         captures = [number for number in self._done if number in needed]
         index = {number: at for at, number in enumerate(captures)}
@@ -92,23 +93,21 @@ class CaptureTraces:
         }
 
     def add_to_trace(self, path: str) -> None:
-        """Adds what ran during the captures that were replayed to Kineto's trace. The process is in
-        its folder.
-        """
+        """Adds the events of replayed captures to Kineto's trace. The process is in its folder."""
         replayed = {number for _, _, number in self._replays if number is not None}
         events: list[str] = []
-        for number, (_, _, of_capture) in self._done.items():
+        for number, (_, _, capture_events) in self._done.items():
             if number in replayed:
-                events += of_capture
+                events += capture_events
         if events:
             _add_events(path, events)
 
 
 def start_kineto(on_cuda: bool, memory: bool) -> Any:
-    """Starts torch's profiler on this thread; `_disable_profiler` ends it.
+    """Starts torch's profiler on this thread; `_disable_profiler` stops it.
 
-    The configuration and the start are those of torch's own profiler; its end is not, for it would
-    build Python objects of every event.
+    Configuration and start are those of torch's own profiler. Its stop is not used, because it
+    would create Python objects for all events.
     """
     # Without `use_kineto`, torch records CUDA events for each operator instead of kernels.
     profiler: Any = torch.autograd.profiler.profile(
@@ -125,17 +124,17 @@ def start_kineto(on_cuda: bool, memory: bool) -> Any:
 
 
 def _events(results: Any, path: str) -> list[str]:
-    """The operators of a capture and the calls that made its nodes, as JSON."""
+    """Returns the operators of a capture and the calls that created its nodes, as JSON."""
     results.save(path)
     make_private(path)
     try:
-        if os.path.getsize(path) > _MOST_BYTES:
+        if os.path.getsize(path) > _MAX_TRACE_BYTES:
             return []
         with open(path, encoding="utf-8", errors="replace") as file:
             events = json.load(file)["traceEvents"]
     finally:
         os.remove(path)
-    # What another thread launched at the time ran at once, and is in no graph.
+    # Launches of other threads meanwhile ran immediately, and are in no graph.
     ran = {
         event.get("args", {}).get("correlation")
         for event in events
@@ -151,7 +150,7 @@ def _events(results: Any, path: str) -> list[str]:
 
 
 def _add_events(path: str, events: list[str]) -> None:
-    """Adds events behind the last one of a Chrome trace."""
+    """Appends events to those of a Chrome trace."""
     with open(path, "r+b") as file:
         size = file.seek(0, os.SEEK_END)
         first = max(0, size - _TAIL_BYTES)

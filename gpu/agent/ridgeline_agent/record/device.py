@@ -1,4 +1,4 @@
-"""Facts about what runs the program."""
+"""Facts about the device that runs the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from ..program.memory import other_tensors
 
 
 def used_device(wanted: str) -> torch.device:
-    """The device whose memory and time count: the GPU that the program uses, or the CPU."""
+    """Returns the device whose memory and time are measured: the GPU that the program uses, or the
+    CPU.
+    """
     if wanted != "cpu" and torch.cuda.is_initialized():
         counted = {index: allocated_bytes(index) or 0 for index in range(torch.cuda.device_count())}
         held = counted if any(counted.values()) else _held_by_tensors()
@@ -25,7 +27,7 @@ def used_device(wanted: str) -> torch.device:
 
 
 def _held_by_tensors() -> dict[int, int]:
-    """Bytes of tensors by GPU, for allocators that do not count."""
+    """Returns the bytes of tensors by GPU, for allocators that do not report allocations."""
     held: dict[int, int] = {}
     for tensor in other_tensors():
         if tensor.device.type == "cuda" and tensor.device.index is not None:
@@ -35,22 +37,22 @@ def _held_by_tensors() -> dict[int, int]:
 
 
 def others_in_use(used: torch.device) -> list[str]:
-    """The program's other GPUs, such as `cuda:0`, that hold more than a hundredth of what `used`
-    does.
+    """Returns the program's other GPUs, such as `cuda:0`, with more than 1% of the memory on
+    `used`.
     """
     if used.type != "cuda":
         return []
-    least = (allocated_bytes(used) or 0) // 100
+    threshold = (allocated_bytes(used) or 0) // 100
     others = (index for index in range(torch.cuda.device_count()) if index != used.index)
-    return [f"cuda:{index}" for index in others if (allocated_bytes(index) or 0) > least]
+    return [f"cuda:{index}" for index in others if (allocated_bytes(index) or 0) > threshold]
 
 
 def synchronize() -> None:
-    """Waits for all GPUs that the process has memory on: a model may be spread over several."""
-    # To wait for another one would give it a context, which takes memory and time.
-    holding = [index for index in range(torch.cuda.device_count()) if _holds_memory(index)]
-    # Without PyTorch's caching allocator none is known to.
-    for index in holding or [torch.cuda.current_device()]:
+    """Waits for all GPUs on which the process has memory: a model may use several."""
+    # Synchronizing with another GPU would create a context there, which takes memory and time.
+    wrap_command = [index for index in range(torch.cuda.device_count()) if _holds_memory(index)]
+    # Without PyTorch's caching allocator, no GPU is known to have memory.
+    for index in wrap_command or [torch.cuda.current_device()]:
         torch.cuda.synchronize(index)
 
 
@@ -58,12 +60,12 @@ def _holds_memory(index: int) -> bool:
     try:
         return bool(torch.cuda.memory_reserved(index) > 0)
     except RuntimeError:
-        # A pluggable allocator does not tell.
+        # A pluggable allocator does not report it.
         return bool(index == torch.cuda.current_device())
 
 
 def device_json(device: torch.device) -> dict[str, object]:
-    """`device` of the manifest."""
+    """Returns `device` for the manifest."""
     if device.type == "cuda":
         properties: Any = torch.cuda.get_device_properties(device)
         return {
@@ -78,7 +80,7 @@ def device_json(device: torch.device) -> dict[str, object]:
         }
     return {
         "kind": "cpu",
-        "name": processor_name(),
+        "name": cpu_name(),
         "index": None,
         "capacity_bytes": main_memory_bytes(),
         "capability": None,
@@ -90,13 +92,14 @@ def device_json(device: torch.device) -> dict[str, object]:
 
 def is_simulated() -> bool:
     """Whether this process runs on the simulated CUDA device (tests/gpu/simulated), whose libraries
-    export a symbol that no real one has. Environment variables would not do: a launcher drops them.
+    export a symbol that no real one has. Environment variables are no alternative: a launcher drops
+    them.
     """
     return os.name == "posix" and hasattr(ctypes.CDLL(None), "simgpu_missing")
 
 
-def processor_name() -> str | None:
-    """The processor's name as its maker gives it, where the system tells."""
+def cpu_name() -> str | None:
+    """Returns the CPU's model name, if the system reports it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             found = re.search(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", file.read(), re.M)
@@ -108,7 +111,7 @@ def processor_name() -> str | None:
 
 
 def main_memory_bytes() -> int | None:
-    """The machine's memory in bytes, or less where a control group allows less."""
+    """Returns the machine's memory in bytes, or a smaller cgroup limit."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -119,6 +122,6 @@ def main_memory_bytes() -> int | None:
             with open(path, encoding="ascii") as file:
                 limits.append(int(file.read()))
         except (OSError, ValueError):
-            # No such group, or "max".
+            # No such cgroup, or "max".
             continue
     return min(limits)

@@ -1,4 +1,4 @@
-"""Whether the profiler recorded what the GPU did, and why it may not have."""
+"""Whether the profiler recorded GPU activity, and if not, why."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 
 _ACTIVITY = re.compile(rb'"cat"\s*:\s*"(?:kernel|gpu_memcpy|gpu_memset)"')
 _CHUNK_BYTES = 1 << 20
-# More than the pattern is long.
+# Longer than the pattern.
 _OVERLAP_BYTES = 64
 _DRIVER_PARAMETERS = "/proc/driver/nvidia/params"
 
 
 def allocations(device: torch.device) -> int | None:
-    """How often the allocator gave out memory of a GPU; nothing where it does not count."""
+    """Returns the number of allocations on a GPU so far, or None if they are not counted."""
     if device.type != "cuda":
         return None
     try:
@@ -26,7 +26,7 @@ def allocations(device: torch.device) -> int | None:
 
 
 def has_activity(path: str) -> bool:
-    """Whether a Chrome trace holds a kernel, a copy or a fill of a GPU."""
+    """Whether a Chrome trace contains a kernel, copy or memset of a GPU."""
     before = b""
     with open(path, "rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -37,7 +37,7 @@ def has_activity(path: str) -> bool:
 
 
 def why_missing() -> str:
-    """Why the profiler recorded nothing of a GPU, and what to do, as far as that can be told."""
+    """Returns why the profiler recorded no GPU activity, and what to do, as far as known."""
     activities = torch.profiler.supported_activities()
     if torch.profiler.ProfilerActivity.CUDA not in activities:
         return (

@@ -1,8 +1,8 @@
-"""What a GPU has drawn, by the counter that NVML keeps for it.
+"""GPU energy, from NVML's counter.
 
-Whatever is missing (the library, the counter before Volta, a device that NVML does not know) means
-that nothing was measured. Of a MIG instance nothing is: the counter is the whole GPU's, and others
-may use the rest of it.
+If anything is missing (the library, the counter before Volta, a device that NVML does not know),
+energy is not measured. It is never measured for a MIG instance: the counter belongs to the whole
+GPU, and others may use the rest of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..system import nvml
 
 
 class EnergyCounter:
-    """Millijoules that one GPU has drawn since its driver was loaded."""
+    """The energy that a GPU has used since its driver was loaded, in millijoules."""
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._library = library
@@ -24,12 +24,12 @@ class EnergyCounter:
 
     @classmethod
     def of(cls, device: torch.device) -> EnergyCounter | None:
-        """The counter of a device; nothing where there is none."""
+        """Returns the counter of a device, or None."""
         return cls.of_gpu(nvml.find(device))
 
     @classmethod
     def of_gpu(cls, gpu: nvml.Gpu | nvml.Unavailable) -> EnergyCounter | None:
-        """The counter of a GPU that torch has for itself, if it has one that counts."""
+        """Returns the counter of a GPU that torch uses exclusively, if it has a working one."""
         if isinstance(gpu, nvml.Unavailable) or gpu.is_instance:
             return None
         counter = cls(gpu.library, gpu.whole)
@@ -38,12 +38,12 @@ class EnergyCounter:
         return counter
 
     def millijoules(self) -> int | None:
-        """What the counter says."""
+        """Reads the counter."""
         value = ctypes.c_ulonglong()
         try:
-            said = self._library.nvmlDeviceGetTotalEnergyConsumption(
+            error_code = self._library.nvmlDeviceGetTotalEnergyConsumption(
                 self._handle, ctypes.byref(value)
             )
         except AttributeError:
             return None
-        return value.value if said == nvml.SUCCESS else None
+        return value.value if error_code == nvml.SUCCESS else None

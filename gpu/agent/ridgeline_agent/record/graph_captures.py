@@ -1,4 +1,4 @@
-"""What a measured run does where the program captures and replays CUDA graphs."""
+"""How a measured run handles captures and replays of CUDA graphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .stages import Stage, Stages
 
 
 class GraphCaptures:
-    """Receives what the hooks of CUDA graphs report (`patches.cuda_graphs.Listener`)."""
+    """Receives the calls of the CUDA graph hooks (`patches.cuda_graphs.Listener`)."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class GraphCaptures:
         stages: Stages,
     ) -> None:
         self.guard = tracker.guard
-        self._asked_device = spec.device
+        self._requested_device = spec.device
         self._tracker = tracker
         self._program = program
         self._profiled = profiled
@@ -44,13 +44,13 @@ class GraphCaptures:
     def capture_begins(self, capture: Capture) -> None:
         if self._stages.stage is Stage.SAVING:
             return
-        if capture.is_compilers:
-            # As what it compiles, it belongs to the first iterations.
+        if capture.is_from_inductor:
+            # Like compilation, it belongs to the first iterations.
             self._program.compiled.compilations += 1
             return
-        # What ran before was the warm-up of the capture, and no training.
+        # What ran before was the capture's warm-up, not training.
         if self._tracker.may_restart():
-            self._tracker.begin_anew()
+            self._tracker.reset()
             self._stages.warmed_up = 0
             self._stages.restart()
             self._program.observed.begin(anew=True)
@@ -66,8 +66,9 @@ class GraphCaptures:
 
     def _trace(self, capture: Capture) -> None:
         program = self._program
-        program.device = device.used_device(self._asked_device)
-        # One table for all that is logged, because the log names modules by their index in it.
+        program.device = device.used_device(self._requested_device)
+        # One table for everything in the log, because the log refers to modules by their index in
+        # it.
         program.table.build(self._tracker.signals.optimizers())
         if self._traces.begin(capture.number):
             program.calls.start()
@@ -79,20 +80,20 @@ class GraphCaptures:
             return None
         if capture is not None:
             self._program.batch.replayed(capture.batch)
-        # The profiler knows the thread of a launch by the operators that run on it.
+        # The profiler identifies a launch's thread by the operators that run on it.
         operator: Any = torch._C._profiler._RecordFunctionFast("CUDAGraph.replay")
         operator.__enter__()
         return operator, time.time_ns()
 
     @harmless
-    def replayed(self, capture: Capture | None, begun: Any) -> None:
-        if begun is not None:
-            operator, began_ns = begun
+    def replayed(self, capture: Capture | None, started_replay: Any) -> None:
+        if started_replay is not None:
+            operator, began_ns = started_replay
             operator.__exit__(None, None, None)
             if capture is None:
                 self._traces.replayed(began_ns, None)
-            elif not capture.is_compilers:
-                # Those divide over their lines as what is compiled without graphs does.
+            elif not capture.is_from_inductor:
+                # Those are divided over their lines like compiled code without graphs.
                 self._traces.replayed(began_ns, capture.number)
         phases, signals, finder = self._program.open, self._tracker.signals, self._tracker.finder
         is_part = phases.is_in_call() or phases.has(hooks.BACKWARD) or phases.has(hooks.OPTIMIZER)
@@ -103,5 +104,5 @@ class GraphCaptures:
         frame = sys._getframe(2)
         symbol = (capture.number, signals.place(frame))
         alive = signals.optimizer_ids()
-        verdict = finder.replayed(capture.holds, symbol, capture.optimizers, alive)
+        verdict = finder.replayed(capture.strongest_signal, symbol, capture.optimizers, alive)
         self._stages.decide(verdict, frame)

@@ -1,4 +1,4 @@
-"""Receives what the hooks into torch report, and hands it to the parts of a measured run."""
+"""Receives the calls of the hooks into torch, and forwards them to the parts of a measured run."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .stages import Stage, Stages
 
 
 class HookReceiver:
-    """The listener of the hooks (`hooks.Listener`). They run often, so this asks no more than it
-    has to.
+    """The listener of the hooks (`hooks.Listener`). They are called often, so this does no more
+    than necessary.
 
     Args:
-        ignore: Measures nothing in this process any more.
+        ignore: Stops measuring in this process.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class HookReceiver:
             self._passed()
 
     def _passed(self) -> None:
-        """A pass through a loader began or ended: what validates may follow."""
-        if self._stages.is_measuring() and self._observed.look_once():
-            self._program.look_at_all_modules()
+        """A pass through a loader began or ended, so validation may follow."""
+        if self._stages.is_measuring() and self._observed.inspect_once():
+            self._program.inspect_all_modules()
 
     @harmless
     def went_backward(self) -> None:
@@ -125,7 +125,7 @@ class HookReceiver:
             capture.went_backward()
             return
         if profiled.is_on:
-            program.settings.look(program.device)
+            program.settings.observe(program.device)
         if profiled.is_on and profiled.memory is not None:
             profiled.memory.went_backward()
         self._observed.went_backward()
@@ -133,8 +133,8 @@ class HookReceiver:
         self._stages.decide(self._tracker.went_backward(frame), frame)
 
     @harmless
-    def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
-        self._tracker.optimizer_made(optimizer)
+    def optimizer_created(self, optimizer: torch.optim.Optimizer) -> None:
+        self._tracker.optimizer_created(optimizer)
 
     @harmless
     def stepped(self, optimizer: object) -> None:
@@ -166,23 +166,23 @@ class HookReceiver:
             index = program.table.index_of_called(module)
             if index is not None:
                 log.add(line_clock.MODULE_ENTER, index)
-            program.settings.look(program.device)
+            program.settings.observe(program.device)
         elif outermost and stages.stage is Stage.WARM_UP:
             program.out_of_memory.given((args, kwargs))
         if outermost and self._tracker.is_found_by_modules:
             program.forward_only.given(module, args, kwargs)
-        if self._observed.is_looking and self._is_looked_at():
+        if self._observed.is_inspecting and self._is_inspected():
             self._observed.entered(module, args, kwargs, outermost, sys._getframe(2))
 
     def _given(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """An outermost module is called in an iteration that is logged."""
+        """An outermost module is called in a logged iteration."""
         program, memory = self._program, self._profiled.memory
         inputs = (args, kwargs)
         place = self._signals.place(sys._getframe(3))
         capture = self._graphs.open
         batch = program.batch if capture is None else capture.batch
         batch.given((id(module), place), inputs)
-        # What a loader gave is copied to a GPU, and the copy is what a model is given.
+        # A loader's batch is copied to the GPU, and the model gets the copy.
         is_copied = program.device.type == "cuda"
         if memory is not None and (is_copied or not program.batch.has_loader):
             memory.given(inputs)
@@ -190,20 +190,20 @@ class HookReceiver:
     @harmless
     def module_gave(self, module: nn.Module, output: Any) -> None:
         """A module returned (`hooks.ModuleCalls`)."""
-        if self._observed.is_looking and self._is_looked_at():
+        if self._observed.is_inspecting and self._is_inspected():
             self._observed.gave(module, output)
         stages = self._stages
         is_warm_up = stages.stage is Stage.WARM_UP and not stages.before_first
         if self._tracker.boundaries > 0 or not is_warm_up:
             return
         if type(module) in SPARSE_TYPES and self._graphs.open is None:
-            # Once, in the first of the iterations that are thrown away.
+            # Once, in the first warm-up iteration.
             self._program.sparsity.gave(module, output)
 
     @harmless
     def module_left(self, module: nn.Module) -> None:
         outermost = self._open.called()
-        if outermost and self._observed.is_looking and self._is_looked_at():
+        if outermost and self._observed.is_inspecting and self._is_inspected():
             self._observed.left()
         if self._profiled.is_on or self._traces.is_on:
             index = self._program.table.index_of_called(module)
@@ -218,9 +218,9 @@ class HookReceiver:
             frame = sys._getframe(2)
             self._stages.decide(self._tracker.called(module, frame), frame)
 
-    def _is_looked_at(self) -> bool:
-        """Whether a call belongs to the forward passes of the thread that trains."""
-        # What is looked at is computed with, which no capture should have in it.
+    def _is_inspected(self) -> bool:
+        """Whether a call belongs to the forward passes of the training thread."""
+        # The inspection computes with tensors, which must not be captured in a graph.
         is_captured = self._graphs.open is not None
         return (
             self._signals.may_be_our_thread()
@@ -229,7 +229,7 @@ class HookReceiver:
         )
 
     def _is_recorded(self) -> bool:
-        """Whether this process is the one of the program that is recorded."""
+        """Whether this process is the one that is recorded."""
         children = self._children
         if children is None or children.is_ours or children.is_recorded():
             return True

@@ -1,8 +1,8 @@
-"""The line clock: which line of the user's code each thread stood on, by Kineto's clock.
+"""The line clock: the current user line of each thread, with Kineto's clock.
 
-Joined to the trace by time, it gives the whole user call stack of every operator, which the
+Joined to the trace by time, it gives the complete user call stack of every operator, which the
 profiler's own `with_stack` does not (docs/recording.md has the format). `sys.monitoring` slows a
-loop by 1.06, `sys.settrace` (before Python 3.12) by 1.16.
+loop down by a factor of 1.06, `sys.settrace` (before Python 3.12) by 1.16.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from ..system.private_files import private
 RECORD_BYTES = 24
 _HEADER = struct.pack("<8sII", b"RDGLINES", 1, RECORD_BYTES)
 _MAX_THREADS = 1 << 16
-# Shorter times of the recorder are not worth a record, and longer ones do not fit into it.
-_SHORTEST_NS = 1_000
-_LONGEST_NS = (1 << 31) - 1
+# Shorter times of the recorder are not worth a record, and longer ones do not fit into one.
+_MIN_NS = 1_000
+_MAX_NS = (1 << 31) - 1
 
 
 class _Threads(dict[int, int]):
-    """The second word's thread bits, by `threading.get_ident()`, given out on first use."""
+    """Maps `threading.get_ident()` to the thread bits of a record's second word. Assigned on first
+    use.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,10 +66,10 @@ def _native_id(identity: int) -> int:
 
 
 class EventLog:
-    """Records in memory, three 64-bit words each, which are the file's 24 bytes as they stand.
+    """Records in memory. Each has three 64-bit words, which are the 24 bytes in the file.
 
-    The words are: the time; kind, thread and `a`; `b`. At most `limit` records are kept, because a
-    program may run lines for ever.
+    The words are: time; kind, thread and `a`; `b`. At most `limit` records are kept, because a
+    program may run for ever.
     """
 
     def __init__(self, limit: int) -> None:
@@ -87,15 +89,15 @@ class EventLog:
     def recorder_ran(self, began_ns: int) -> None:
         """Logs that the time from `began_ns` until now was the recorder's own."""
         took_ns = time_ns() - began_ns
-        if took_ns >= _SHORTEST_NS:
-            self.add(RECORDER, min(took_ns, _LONGEST_NS))
+        if took_ns >= _MIN_NS:
+            self.add(RECORDER, min(took_ns, _MAX_NS))
 
     def position(self) -> int:
-        """Where the next record will stand, for `records`."""
+        """Returns the position of the next record, for `records`."""
         return len(self.words) // 3
 
     def records(self, first: int, last: int) -> list[tuple[int, int, int, int]]:
-        """`(kind, thread, a, b)` of the records from `first` up to `last`."""
+        """Returns `(kind, thread, a, b)` of the records from `first` to before `last`."""
         words = self.words
         return [
             (words[i] & 0xFF, words[i] >> 16 & 0xFFFF, words[i] >> 32, words[i + 1])
@@ -113,22 +115,22 @@ class EventLog:
             words.tofile(file)
 
     def keep(self, records: int) -> None:
-        """Forgets everything but the first records and the threads."""
+        """Keeps only the first records and the threads."""
         del self.words[3 * records :]
         self.dropped = 0
 
     def forget(self, first: int, last: int) -> None:
-        """Forgets the records from `first` up to `last`."""
+        """Removes the records from `first` to before `last`."""
         del self.words[3 * first : 3 * last]
 
     def threads_json(self) -> list[dict[str, object]]:
-        """`threads` of the manifest."""
+        """Returns `threads` for the manifest."""
         main = os.getpid() if sys.platform.startswith("linux") else None
         main_thread = threading.main_thread().native_id
         return [{"tid": tid, "main": tid in (main, main_thread)} for tid in self.threads.native_ids]
 
     def json(self) -> dict[str, int]:
-        """`line_log` of the manifest."""
+        """Returns `line_log` for the manifest."""
         return {"events": self.position(), "dropped": self.dropped}
 
 
@@ -140,11 +142,11 @@ class LineClock:
         self.sources = sources
 
     def start(self) -> None:
-        """Logs the frames on every thread's stack, outermost first, and every line from now on."""
+        """Logs the frames on every thread's stack, outermost first, and from now on every line."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Logs no more. Harmless where it does not run."""
+        """Stops logging. Does nothing if the clock is not running."""
         raise NotImplementedError
 
     def _push_stack(self, frame: types.FrameType | None, thread: int) -> list[types.FrameType]:
@@ -164,10 +166,10 @@ class LineClock:
 
 
 def _stacks() -> dict[int, types.FrameType | None]:
-    """Each thread's innermost frame; of this thread, the one that called our caller.
+    """Returns each thread's innermost frame; for this thread, the frame that called our caller.
 
-    A frame must not hold itself in a variable: that cycle would keep all outer frames, and so the
-    user's tensors, alive until the garbage collector comes by.
+    A frame must not refer to itself in a variable: the cycle would keep all outer frames, and so
+    the user's tensors, alive until the next garbage collection.
     """
     frames: dict[int, types.FrameType | None] = dict(sys._current_frames())
     frames[threading.get_ident()] = sys._getframe(2)
@@ -175,18 +177,18 @@ def _stacks() -> dict[int, types.FrameType | None]:
 
 
 def line_clock(log: EventLog, sources: Sources) -> LineClock:
-    """The cheapest line clock that this Python has."""
+    """Returns the cheapest line clock for this Python."""
     if hasattr(sys, "monitoring"):
         return MonitoringClock(log, sources)
     return TraceClock(log, sources)
 
 
 class MonitoringClock(LineClock):
-    """By `sys.monitoring`, Python 3.12 and later.
+    """Uses `sys.monitoring`, since Python 3.12.
 
-    Functions are found by the global start events, which are switched off for each function that
-    is not the user's; lines and returns are asked for in user functions alone, so that torch's own
-    Python runs at its full speed.
+    Functions are found with the global start events, which are disabled for each function that is
+    not the user's. Lines and returns are enabled only in user functions, so torch's own Python code
+    runs at full speed.
     """
 
     def __init__(self, log: EventLog, sources: Sources) -> None:
@@ -199,7 +201,7 @@ class MonitoringClock(LineClock):
     def start(self) -> None:
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
         events = monitoring.events
-        # 3 and 4 belong to nobody; the named ones serve where a tool of the user's has those.
+        # 3 and 4 have no owner. The named ones are used if the user's tools have those.
         for tool in (4, 3, monitoring.PROFILER_ID, monitoring.OPTIMIZER_ID):
             if monitoring.get_tool(tool) is None:
                 break
@@ -240,7 +242,7 @@ class MonitoringClock(LineClock):
         self._codes.clear()
 
     def _follow(self, code: types.CodeType) -> int | None:
-        """Asks for the lines of `code` where it is the user's; returns its word."""
+        """Enables line events for `code` if it is the user's. Returns its word."""
         word = self._words.get(id(code))
         if word is not None:
             return word
@@ -266,7 +268,7 @@ class MonitoringClock(LineClock):
         return line
 
     def _callbacks(self, monitoring: Any) -> tuple[Any, Any, Any, Any, Any]:
-        # Local names, because each of these runs for every line of the user's program.
+        # Local names, because these run for every line of the user's program.
         disable = monitoring.DISABLE
         log, words, follow, resume_line = self.log, self._words, self._follow, self._resume_line
         records, extend, limit = log.words, log.extend, log.limit_words
@@ -299,7 +301,7 @@ class MonitoringClock(LineClock):
             if word is None:
                 word = follow(code)
                 if word is None:
-                    # A throw cannot be switched off for one function.
+                    # A throw event cannot be disabled for a single function.
                     return None if thrown is not None else disable
             if len(records) < limit:
                 line = resume_line(code, offset)
@@ -331,7 +333,7 @@ class MonitoringClock(LineClock):
 
 
 class TraceClock(LineClock):
-    """By `sys.settrace`, before Python 3.12."""
+    """Uses `sys.settrace`, before Python 3.12."""
 
     def __init__(self, log: EventLog, sources: Sources) -> None:
         super().__init__(log, sources)
@@ -356,14 +358,14 @@ class TraceClock(LineClock):
         self._running = False
         sys.settrace(None)
         threading.settrace(None)  # type: ignore[arg-type,unused-ignore]
-        # Found anew, because a frame that is kept keeps the user's tensors alive.
+        # Search again, because storing a frame would keep the user's tensors alive.
         frame: types.FrameType | None = sys._getframe()
         while frame is not None:
             frame.f_trace = None
             frame = frame.f_back
 
     def _callbacks(self) -> tuple[Any, Any]:
-        # Local names, because each of these runs for every line of the user's program.
+        # Local names, because these run for every line of the user's program.
         clock, log, sources = self, self.log, self.sources
         records, extend, limit = log.words, log.extend, log.limit_words
         threads, get_ident = log.threads, threading.get_ident

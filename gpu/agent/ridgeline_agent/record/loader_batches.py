@@ -1,4 +1,4 @@
-"""Records the structure of the batches that a run takes from its loaders, for estimates."""
+"""Records the structure of a run's batches from data loaders, for estimates."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ..system.private_files import private
 
 NAME = "batch.json"
 VERSION = 1
-_MOST_LOADERS = 16
+_MAX_LOADERS = 16
 
 
 class LoaderBatches:
-    """One entry for each data set, in the order in which they were first loaded from."""
+    """One entry per data set, in the order of their first use."""
 
     def __init__(self) -> None:
-        # By the identity of the data set, which is kept so that the identity stays its own.
+        # By object ID of the data set, which is kept alive so that its ID is not reused.
         self._entries: dict[int, tuple[object, dict[str, Any]]] = {}
 
     def loaded(self, loader: Any, batch: object, measured: bool) -> None:
-        """A loader's iterator gave a batch: the first, or one of an iteration that is measured."""
+        """A loader's iterator returned a batch: the first one, or one in a measured iteration."""
         dataset = getattr(loader, "_dataset", None)
         known = id(dataset) in self._entries
-        if (known and not measured) or (not known and len(self._entries) >= _MOST_LOADERS):
+        if (known and not measured) or (not known and len(self._entries) >= _MAX_LOADERS):
             return
         try:
             structure = describe(batch)
@@ -40,7 +40,7 @@ class LoaderBatches:
         self._entries[id(dataset)] = (dataset, entry)
 
     def save(self, folder: str) -> None:
-        """Writes `batch.json`, where there was a loader."""
+        """Writes `batch.json` if there was a loader."""
         if not self._entries:
             return
         entries = [entry for _, entry in self._entries.values()]

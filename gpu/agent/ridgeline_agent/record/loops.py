@@ -1,4 +1,4 @@
-"""Finds the loop that an iteration belongs to: the `for` that the programmer wrote."""
+"""Finds the loop of an iteration: the programmer's `for` statement."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import torch
 from ..program.sources import Sources
 from .line_clock import LINE, EventLog
 
-# Loops of a file this long are not looked for: parsing it would take seconds.
-_LONGEST_TEXT = 4_000_000
-# Objects may be made so that each pretends to wrap another one.
-_MOST_WRAPPERS = 100
+# Longer files are not searched for loops, because parsing them would take seconds.
+_MAX_TEXT_BYTES = 4_000_000
+# Objects may be constructed so that each pretends to wrap another one.
+_MAX_WRAPPERS = 100
 
 Frames = list[tuple[int, types.CodeType, int]]
 
 
 def stack_frames(frame: types.FrameType | None, sources: Sources) -> Frames:
-    """`(identity, code, line)` of the user's frames, outermost first."""
+    """Returns `(frame ID, code, line)` of the user's frames, outermost first."""
     frames = []
     while frame is not None:
         if sources.code(frame.f_code) is not None:
@@ -32,7 +32,7 @@ def stack_frames(frame: types.FrameType | None, sources: Sources) -> Frames:
 
 
 def lines_in(log: EventLog, first: int, last: int) -> dict[int, set[int]]:
-    """The lines that ran between two records of the log, by index of their code."""
+    """Returns the lines that ran between two positions of the log, by code index."""
     lines: dict[int, set[int]] = {}
     for kind, _, code, line in log.records(first, last):
         if kind == LINE:
@@ -43,11 +43,11 @@ def lines_in(log: EventLog, first: int, last: int) -> dict[int, set[int]]:
 def find_loop(
     before: Frames, after: Frames, lines: dict[int, set[int]], sources: Sources
 ) -> tuple[int, int] | None:
-    """`(file, line)` of the loop that ran once between two boundaries.
+    """Returns `(file, line)` of the loop that ran once between two boundaries.
 
-    `before` and `after` are the stacks at the boundaries; `lines` ran between, by index of their
-    code. The loop stands in the outermost frame that was there at both and moved: those further
-    out waited at a call. It is the innermost loop there around all lines that ran.
+    `before` and `after` are the stacks at the boundaries; `lines` ran in between, by code index.
+    The loop is in the outermost frame that exists at both boundaries and whose line changed: frames
+    further out were waiting at a call. It is the innermost loop there around all lines that ran.
     """
     for (frame, function, line), (frame_after, _, line_after) in zip(before, after):
         index = sources.code(function)
@@ -63,7 +63,7 @@ def find_loop(
 
 
 def definition(function: object, sources: Sources) -> tuple[int, int] | None:
-    """`(file, line)` of the `def` of a function of the user's, or None where it is none."""
+    """Returns `(file, line)` of the `def` of a user function, or None for other functions."""
     code = _code_of(function)
     file = None if code is None else sources.file(code.co_filename)
     if code is None or file is None:
@@ -80,8 +80,8 @@ def definition(function: object, sources: Sources) -> tuple[int, int] | None:
 
 
 def _code_of(function: Any) -> types.CodeType | None:
-    """The code of a function, a method, a partial, a module, or another object that is called."""
-    for _ in range(_MOST_WRAPPERS):
+    """Returns the code of a function, method, partial, module, or other callable object."""
+    for _ in range(_MAX_WRAPPERS):
         if isinstance(function, functools.partial):
             function = function.func
         elif isinstance(function, torch.nn.Module):
@@ -99,7 +99,7 @@ def _code_of(function: Any) -> types.CodeType | None:
 def _tree(code: types.CodeType, sources: Sources) -> ast.Module | None:
     file = sources.file(code.co_filename)
     text = None if file is None else sources.text(file)
-    if text is None or len(text) > _LONGEST_TEXT:
+    if text is None or len(text) > _MAX_TEXT_BYTES:
         return None
     try:
         return ast.parse(text)

@@ -1,7 +1,7 @@
-"""How long the backward pass and the optimizer took in the timed iterations.
+"""The time of the backward pass and the optimizer in the timed iterations.
 
-No profiler slowed those. Recording slows down a forward pass of many small modules more than an
-update, so that the profiled iterations alone tell wrongly how an iteration divides.
+These run without a profiler. Profiling slows a forward pass of many small modules down more than an
+optimizer step, so the profiled iterations alone would show wrong shares of the phases.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAMES = {BACKWARD: "backward", OPTIMIZER: "optimizer"}
 
 
 class PhaseTimes:
-    """Adds up the time within phases on one thread. Time belongs to the innermost one."""
+    """Sums up the time within phases on one thread. Time belongs to the innermost phase."""
 
     def __init__(self, clock: Callable[[], int] = perf_counter_ns) -> None:
         self._clock = clock
@@ -23,7 +23,8 @@ class PhaseTimes:
         self._since = 0
         self._now: dict[int, int] = {}
         self._all: list[dict[int, int]] = []
-        # A step that calls the model and goes backward (`step(closure)`) is no one phase.
+        # Set if a step calls the model and runs backward (`step(closure)`), so it is not a single
+        # phase.
         self._is_mixed = False
 
     def entered(self, phase: int) -> None:
@@ -33,7 +34,7 @@ class PhaseTimes:
         self._open.append(phase)
 
     def left(self, phase: int) -> None:
-        """It ended, and whatever an error left open within."""
+        """The phase ended, together with everything that an error left open inside."""
         if phase not in self._open:
             return
         self._charge()
@@ -41,13 +42,13 @@ class PhaseTimes:
             pass
 
     def iteration_ended(self) -> None:
-        """What comes from here on belongs to the next one."""
+        """An iteration ended; the following time belongs to the next one."""
         self._charge()
         self._all.append(self._now)
         self._now = {}
 
     def json(self, iterations: int) -> dict[str, list[int]]:
-        """`iterations.timed_phases` of the manifest, for so many timed iterations."""
+        """Returns `iterations.timed_phases` for the manifest, given the number of iterations."""
         if self._is_mixed or len(self._all) != iterations:
             return {}
         times = {name: [one.get(phase, 0) for one in self._all] for phase, name in NAMES.items()}

@@ -1,5 +1,5 @@
-"""The profiling stage: iterations under the line clock and Kineto, whose shares divide the time of
-the timed ones. Memory is watched in the first of them.
+"""The profiling stage: iterations with the line clock and Kineto, whose shares divide the time of
+the timed iterations. Memory is observed in the first of them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .program_watch import ProgramWatch
 
 
 class ProfiledIterations:
-    """The windows of the profiled iterations, and what was recorded in them.
+    """The time windows of the profiled iterations, and what was recorded in them.
 
     Args:
-        all_ranks: The sum of what every rank gives, which all wait for.
+        all_ranks: Waits for all ranks and returns the sum of their numbers.
     """
 
     def __init__(
@@ -52,20 +52,20 @@ class ProfiledIterations:
         self.clock = line_clock.line_clock(self.log, tracker.sources)
         # Whether the profiler runs.
         self.is_on = False
-        # From when to when each iteration lasted, by the realtime clock.
+        # Start and end time of each iteration, by the realtime clock.
         self.windows: list[tuple[int, int]] = []
-        # Watches the iteration that runs; None where its memory is not watched.
+        # Observes the current iteration; None if its memory is not observed.
         self.memory: MemoryWatch | None = None
-        # Of the last iteration whose memory was watched.
+        # The last iteration whose memory was observed.
         self.measured: tuple[MemoryWatch, BatchWatch] | None = None
-        # How many iterations are profiled for their times only, behind those with memory.
+        # The number of iterations that are profiled only for their times, after those with memory.
         self.for_times = 0
-        # When the signal came that is being looked at, by the realtime clock.
+        # Time of the current signal, by the realtime clock.
         self.signal_ns = 0
-        # Where the line log of captures ends.
+        # End of the line log of captures.
         self.captured_records = 0
         self.found_loops: collections.Counter[tuple[int, int]] = collections.Counter()
-        # What the allocator of the GPU had given out when the profiler started.
+        # The number of the GPU's allocations when the profiler started.
         self.allocations: int | None = None
         self._results: Any = None
         self._stack_before: loops.Frames = []
@@ -73,7 +73,7 @@ class ProfiledIterations:
 
     @property
     def measured_at(self) -> int:
-        """Which of the profiled iterations was the last whose memory was watched."""
+        """The index of the last profiled iteration whose memory was observed."""
         return min(len(self.windows), self._wanted) - 1
 
     def begin(self, for_times: int) -> None:
@@ -83,51 +83,51 @@ class ProfiledIterations:
         self._begin_with_memory(sys._getframe())
 
     def iteration_ended(self, frame: types.FrameType) -> bool:
-        """Returns whether it was the last of them. If so, call `stop`, or else `begin_next`."""
+        """Returns whether it was the last one. If so, call `stop`, otherwise `begin_next`."""
         is_last = len(self.windows) + 1 >= self._wanted + self.for_times
         self._close_window(frame, is_last)
         return is_last
 
     def begin_next(self, frame: types.FrameType) -> None:
-        """Memory is watched in the first of the profiled iterations."""
+        """Begins the next iteration. Memory is observed only in the first ones."""
         if len(self.windows) < self._wanted:
             self._begin_with_memory(frame)
         else:
             self._begin_for_times()
 
     def stop(self) -> Any:
-        """Stops everything that costs time; returns Kineto's results."""
+        """Stops everything that costs time. Returns Kineto's results."""
         self.clock.stop()
         self._program.stop_calls()
         if not self.is_on:
             return self._results
         self.is_on = False
         self._guard.log = None
-        # Kept until the process ends, because taking them apart takes longer than saving them.
+        # Kept until the process ends, because freeing them takes longer than saving them.
         self._results = torch._C._autograd._disable_profiler()
         return self._results
 
     def forget(self) -> None:
-        """What was profiled were no iterations as the others are. Call `stop` before."""
+        """Discards the profiled iterations, because they were not typical. Call `stop` before."""
         self.log.keep(self.captured_records)
         self.windows.clear()
         self.measured = None
         self._results = None
 
     def ignore(self) -> None:
-        """Nothing is measured in this process any more."""
+        """Stops measuring in this process."""
         with contextlib.suppress(Exception):
             self.clock.stop()
             self._program.calls.stop(keep=self._program.compiled.is_used)
             if self.is_on and os.getpid() == self._guard.process:
-                # A forked child has none of the threads that the profiler of its parent has.
+                # A forked child does not have the threads of its parent's profiler.
                 self.stop()
             if self._program.observed.line_times is not None:
                 self._program.observed.line_times.stop()
 
     def again(self, iterations: int, wait: int) -> WholePeriods:
-        """Profiles so many iterations in the place of those that were, after so many others. Where
-        the program ends before the last of them, those stay.
+        """Profiles this number of iterations after waiting for some, to replace those that were
+        profiled before. If the program ends before the last of them, the earlier ones are kept.
         """
         results, windows, measured = self._results, self.windows, self.measured
         first_record, dropped = self.log.position(), self.log.dropped
@@ -157,7 +157,7 @@ class ProfiledIterations:
     def _start(self) -> None:
         program = self._program
         if self.captured_records == 0:
-            program.table = ModuleTable(self._tracker.definitions)
+            program.table = ModuleTable(self._tracker.constructions)
         optimizers = self._tracker.signals.optimizers()
         self._notes.tolerating("the search for modules", program.table.build, optimizers)
         on_cuda = program.device.type == "cuda"
@@ -183,7 +183,9 @@ class ProfiledIterations:
         self._open_window()
 
     def _begin_for_times(self) -> None:
-        """What else is looked at in an iteration leaves cold caches to a quick one."""
+        """Begins an iteration without observing memory, which would leave cold caches to a fast
+        one.
+        """
         self._program.batch = self._program.batch.next_iteration()
         self.memory = None
         self._open_window()
@@ -196,11 +198,11 @@ class ProfiledIterations:
     def _close_window(self, frame: types.FrameType, last: bool) -> None:
         on = self._program.device
         if on.type == "cuda":
-            # So that an iteration's kernels lie within its own window.
+            # So that all kernels of an iteration are inside of its window.
             device.synchronize()
         self.windows.append((self._guard.iteration_began_ns, time.time_ns()))
-        # The program neither waited there nor read texts. Behind the last iteration nothing else
-        # says so.
+        # The wait and the reading of texts were not the program's. After the last iteration,
+        # nothing else marks that time.
         self.log.recorder_ran(self.signal_ns)
         if last:
             self.log.add(line_clock.ITERATION, len(self.windows))

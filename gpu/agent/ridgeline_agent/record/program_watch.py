@@ -1,4 +1,5 @@
-"""What a measured run knows of the program: its modules, batches, loaders, optimizers and settings.
+"""What a measured run knows about the program: its modules, batches, loaders, optimizers and
+settings.
 
 The hooks add to it (`hook_receiver`), and the manifest is written from it (`recording_writer`).
 """
@@ -28,9 +29,9 @@ from .sparsity import Sparsity
 
 
 class ProgramWatch:
-    """Everything that is known of the program, and which of its module calls are listened to."""
+    """Collects facts about the program, and controls which module calls are hooked."""
 
-    # What listens to module calls. Given by `install`.
+    # The hook of module calls. Set by `install`.
     calls: hooks.ModuleCalls
 
     def __init__(self, tracker: IterationTracker) -> None:
@@ -38,7 +39,7 @@ class ProgramWatch:
         self._tracker = tracker
         # The CPU until something is measured.
         self.device = torch.device("cpu")
-        self.table = ModuleTable(tracker.definitions)
+        self.table = ModuleTable(tracker.constructions)
         self.batch = BatchWatch()
         self.open = OpenPhases()
         self.compiled = CompiledRegions(sources)
@@ -50,16 +51,16 @@ class ProgramWatch:
         self.sparsity = Sparsity()
         self.settings = IterationScopedSettings()
         self.out_of_memory = OutOfMemoryWatch(sources)
-        # Whether threads other than the one that trains run backward passes.
+        # Whether threads other than the training thread run backward passes.
         self.others_go_backward = False
 
     def install(self, listener: hooks.Listener, calls: hooks.ModuleCalls, eager: bool) -> None:
-        """Installs the hooks into torch. Call it before any of the user's code runs."""
+        """Installs the hooks into torch. Call it before any user code runs."""
         tolerating = self._tracker.notes.tolerating
-        # So that a search for tensors need not look at what the imports have made, and copies none
-        # of the pages that are shared with a zygote.
+        # So that searches for tensors skip the objects from imports, and do not copy pages that are
+        # shared with a zygote.
         gc.freeze()
-        self._tracker.definitions.install()
+        self._tracker.constructions.install()
         hooks.install(listener)
         self.loader_times.install()
         tolerating("the program's own profilers", self.observed.profilers.install)
@@ -67,26 +68,26 @@ class ProgramWatch:
         self.calls = calls
         self.compiled.install(eager, lambda: calls.function)
 
-    def look_at_all_modules(self) -> None:
-        """Listens to every module call from here on, and to what each returns."""
+    def inspect_all_modules(self) -> None:
+        """From now on, hooks every module call and its result."""
         self.calls.of_all = True
         self.calls.start()
 
-    def look_away(self, is_profiled: bool) -> None:
-        """Listens to module calls again only where they are profiled or tell the iterations."""
+    def stop_inspecting(self, is_profiled: bool) -> None:
+        """Stops hooking module calls, unless they are profiled or determine the iterations."""
         self.calls.of_all = False
         if not is_profiled:
             self.stop_calls()
 
     def stop_calls(self) -> None:
-        """Listens to no module call any more, unless they tell the iterations."""
+        """Stops hooking module calls, unless they determine the iterations."""
         if self._tracker.finder.found_by != MODULE:
             self.calls.stop(keep=self.compiled.is_used)
 
-    def what_held_memory(self, error: BaseException) -> dict[str, Any] | None:
-        """`failure.memory` of the manifest; None where the error is about something else."""
+    def memory_at_failure(self, error: BaseException) -> dict[str, Any] | None:
+        """Returns `failure.memory` for the manifest, or None if the error has another cause."""
         table, optimizers = (
-            ModuleTable(self._tracker.definitions),
+            ModuleTable(self._tracker.constructions),
             self._tracker.signals.optimizers(),
         )
         table.build(optimizers)

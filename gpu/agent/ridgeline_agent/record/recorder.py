@@ -1,14 +1,14 @@
 """The recorder: measures a program's iterations and writes the recording (docs/recording.md).
 
-A run has three stages. In the *warm-up*, iterations are found and the program settles. In the
-*timing*, iterations run as they are, with hooks that cost a microsecond: theirs is the time that is
-reported. In the *profiling*, the line clock and Kineto are on: theirs are the shares by which the
-reported time is split. After that the recording is written and the process ends.
+A run has three stages. In the *warm-up*, iterations are found and the program reaches its steady
+state. In the *timing*, iterations run normally, with hooks that cost a microsecond: their time is
+the one that is reported. In the *profiling*, the line clock and Kineto are on: they provide the
+shares by which the reported time is divided. After that the recording is written and the process
+ends.
 
-What happens in them is for the parts that the recorder is made of: `hook_receiver` and
-`graph_captures` receive what the program does, `stages` goes from one stage to the next,
-`timed_iterations` and `profiled_iterations` measure, `program_watch` keeps what is known of the
-program, and `recording_writer` writes all of it.
+The recorder consists of these parts: `hook_receiver` and `graph_captures` receive the program's
+calls, `stages` advances from stage to stage, `timed_iterations` and `profiled_iterations` measure,
+`program_watch` stores facts about the program, and `recording_writer` writes all of it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from .timed_iterations import TimedIterations
 
 
 class Recorder:
-    """Measures the program of this process. One for each process.
+    """Measures the program of this process. One per process.
 
     Args:
-        children: Follows the program into processes that it starts; None where only this one is
+        children: Follows the program into its child processes; None if only this process is
             recorded.
     """
 
@@ -86,10 +86,10 @@ class Recorder:
             spec, tracker, program, timed, profiled, traces, stages, children
         )
 
-    # What the host calls.
+    # Called by the host.
 
     def install(self) -> None:
-        """Installs every hook. Call it before any of the user's code runs."""
+        """Installs every hook. Call it before any user code runs."""
         program, receiver = self._program, self._receiver
         calls = hooks.ModuleCalls(receiver, SPARSE_TYPES, receiver.module_gave)
         program.install(receiver, calls, self._spec.eager)
@@ -105,78 +105,80 @@ class Recorder:
     def provided(
         self, batch_size: int, inputs: object, iterations: tuple[Callable[..., object], ...]
     ) -> None:
-        """A provider made its inputs, for this batch size, and what runs an iteration."""
+        """A provider returned its inputs for this batch size, and the functions that run an
+        iteration.
+        """
         self._program.batch.provided(batch_size)
         self._tracker.provided(inputs, iterations)
 
     @harmless
     def iteration_ended(self) -> None:
-        """A provider's iteration has ended: the boundary that needs no finding."""
+        """A provider's iteration has ended. This boundary needs no detection."""
         self._stages.decide(self._tracker.finder.ended(), sys._getframe(2))
 
     def ended(self) -> str:
-        """The program ended early. Writes what there is; returns the outcome."""
+        """The program ended early. Writes what was recorded and returns the outcome."""
         host, stage, children = self._tracker.host, self._stages.stage, self._children
         if stage is Stage.SAVING:
             return "complete"
-        if children is not None and children.is_anothers():
+        if children is not None and children.is_other_process():
             why = "the child process that trains exited before enough iterations ran"
             host.finish("exited", why)
         try:
             complete = stage is Stage.PROFILING and bool(self._profiled.windows)
             if stage is Stage.TIMING and self._spec.iterations.profiled == 0:
-                # Of a run that is there for its times, those that there are count.
+                # If only times are needed, a shorter timing is enough.
                 self._timed.timer.finish()
                 complete = self._timed.timer.count > 0
             self._writer.write("complete" if complete else "short", sys._getframe(1), None)
         except OSError as error:
-            host.finish("exited", unwritten(error))
+            host.finish("exited", write_failed(error))
         if not complete and children is not None and self._tracker.finder.grouping_at_end() is None:
-            why_none = children.why_none_trains()
+            why_none = children.why_nothing_trains()
             if why_none is not None:
                 host.finish("short", why_none)
         return "complete" if complete else "short"
 
     def failed(self, error: BaseException) -> None:
-        """The program raised. Writes a manifest that says what, and where."""
+        """The program raised an exception. Writes a manifest with its description and location."""
         if self._stages.extra is not None:
-            # All that was asked for had been recorded.
+            # Everything that was requested had been recorded.
             self._complete(None)
-        if self._children is not None and self._children.has_told():
-            # A child of the program was recorded, and what it left stays.
+        if self._children is not None and self._children.has_reported():
+            # A child of the program was recorded, and its result is kept.
             return
         failure = describe_failure(error, self._spec.root, self._tracker.sources.file)
         failure["memory"] = self._tracker.notes.tolerating(
-            "what held the memory", self._program.what_held_memory, error
+            "what held the memory", self._program.memory_at_failure, error
         )
         self._writer.write("failed", None, failure)
 
-    # What is told of a child process of the program (child_processes.ChildRecorder).
+    # Called in a child process of the program (child_processes.ChildRecorder).
 
     def ignore(self) -> None:
-        """Nothing is measured in this process."""
+        """Stops measuring in this process."""
         self.guard.is_inert = True
         self._profiled.ignore()
 
     def child_ended(self) -> None:
-        """What the child was started for has returned."""
+        """The child's target function has returned."""
         children = self._children
         if not self.guard.is_inert and children is not None and children.is_ours:
             children.host.ended(self.ended())
 
     def child_raised(self, error: BaseException) -> None:
-        """It raised."""
+        """The child's target function raised an exception."""
         children = self._children
         if self.guard.is_inert or children is None or not children.is_child:
             return
         if isinstance(error, SystemExit) and isinstance(error.__context__, Exception):
-            # `torch.multiprocessing.spawn` passes on what was raised, and then leaves.
+            # `torch.multiprocessing.spawn` reports the exception, and then exits.
             error = error.__context__
         if isinstance(error, SystemExit) and not error.code:
             self.child_ended()
             return
         if not children.is_ours:
-            # It raised before it trained, which tells why nothing trained.
+            # It raised before it trained, which explains why nothing trained.
             if (folder := children.failure_folder()) is None:
                 return
             self._writer.folder = folder
@@ -184,13 +186,13 @@ class Recorder:
         text = without_absolute_paths(f"{type(error).__name__}: {error}", self._spec.root)
         children.host.ended("failed", shorten(text, 500))
 
-    # What the parts call.
+    # Called by the parts.
 
     def _complete(self, frame: types.FrameType | None) -> None:
-        """Writes the recording and ends the process, from within the program's own call."""
+        """Writes the recording and ends the process, from within the program's call."""
         children = self._children
         if children is not None and (
-            children.is_anothers() or (children.is_child and not children.is_ours)
+            children.is_other_process() or (children.is_child and not children.is_ours)
         ):
             self.ignore()
             return
@@ -198,17 +200,17 @@ class Recorder:
         try:
             self._writer.write("complete", frame, None)
         except Exception as error:
-            host.finish("exited", unwritten(error))
+            host.finish("exited", write_failed(error))
         host.finish("complete")
 
     def _all_ranks(self, what: str, number: int) -> int:
-        """The sum of what every rank gives, which all wait for; 0 where the others do not come."""
+        """Waits for all ranks and returns the sum of their numbers; 0 if others do not arrive."""
         total, tolerating = self._alignment.total, self._tracker.notes.tolerating
         return tolerating("the wait for the other ranks", total, what, number) or 0
 
     def _processes_of_ranks(self) -> frozenset[int]:
-        """The processes that the launcher started with this one, or the program with this child;
-        none without either.
+        """Returns the processes that the launcher started together with this one, or the program
+        with this child. Empty without either.
         """
         rank = self._spec.rank
         if self._children is not None:
@@ -216,8 +218,8 @@ class Recorder:
         return frozenset() if rank is None else processes_of_run(self._spec.out, rank)
 
     def _forked(self) -> None:
-        """In a child of the user's program, a loader's worker for one, nothing is measured; unless
-        the child is the first process that trains.
+        """In a child of the user's program, such as a loader's worker, stops measuring, unless the
+        child may be the first process that trains.
         """
         children = self._children
         is_early = self._stages.stage in (Stage.WARM_UP, Stage.TIMING)
@@ -228,6 +230,6 @@ class Recorder:
         self._stages.forked()
 
 
-def unwritten(error: Exception) -> str:
+def write_failed(error: Exception) -> str:
     """The message for a recording that could not be written."""
     return f"the recording could not be written: {type(error).__name__}: {error}"

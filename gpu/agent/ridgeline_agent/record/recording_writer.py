@@ -29,7 +29,7 @@ from .timed_iterations import TimedIterations
 
 
 class RecordingWriter:
-    """Puts together what the parts of a run know."""
+    """Collects the results of a run's parts."""
 
     def __init__(
         self,
@@ -52,22 +52,22 @@ class RecordingWriter:
         self._traces = traces
         self._stages = stages
         self._children = children
-        # Why the profiler recorded nothing of a GPU that ran operators.
+        # Why the profiler recorded no kernel of a GPU that ran operators.
         self._kernels_missing: str | None = None
 
     def write(
         self, status: str, frame: types.FrameType | None, failure: dict[str, object] | None
     ) -> None:
-        """Ends what is measured and writes everything.
+        """Stops all measurements and writes everything.
 
         Args:
             status: `complete`, `short` or `failed`.
-            frame: Where the program stands, for the names of its variables.
-            failure: What made the program fail.
+            frame: The program's current frame, for the names of its variables.
+            failure: Why the program failed.
         """
         tolerating, profiled = self._notes.tolerating, self._profiled
         if self._program.device.type == "cpu" and profiled.windows and profiled.measured_at == 0:
-            # torch reports no frees of CPU memory that it had not seen being taken.
+            # torch reports no frees of CPU memory whose allocation it did not see.
             self._notes.add(
                 "only one iteration was profiled: memory allocated before it and freed within it "
                 "counts as held, "
@@ -95,7 +95,7 @@ class RecordingWriter:
         self._stages.progress(1, 1)
 
     def _look_for_kernels(self) -> None:
-        """A profile of a GPU without a kernel is wrong where the GPU had something to do."""
+        """Detects a GPU profile without kernels, which is wrong if the GPU had work to do."""
         on = self._program.device
         if on.type != "cuda" or device_activity.has_activity(manifest.TRACE):
             return
@@ -111,7 +111,7 @@ class RecordingWriter:
         tracker, program, profiled = self._tracker, self._program, self._profiled
         sources, tolerating = tracker.sources, tracker.notes.tolerating
         facts = device.device_json(program.device)
-        # Modules first: their definitions may name files that no line of the log does.
+        # Modules first: their constructors may be in files that no logged line is in.
         optimizers = tracker.signals.optimizers()
         modules: Any = []
         if complete:
@@ -160,7 +160,7 @@ class RecordingWriter:
         }
 
     def _iterations(self, status: str) -> dict[str, object]:
-        """`iterations` of the manifest."""
+        """Returns `iterations` for the manifest."""
         complete = status == "complete"
         finder, timer, profiled = self._tracker.finder, self._timed.timer, self._profiled
         found = rhythm(timer.wall_ns() if complete else [])
@@ -186,7 +186,7 @@ class RecordingWriter:
         }
 
     def _loop(self) -> tuple[int, int] | None:
-        """`(file, line)` of the loop, or of the function that a provider's iteration is."""
+        """Returns `(file, line)` of the loop, or of the function for a provider's iteration."""
         tracker, found_loops = self._tracker, self._profiled.found_loops
         for function in tracker.iterations:
             what = "the search for the iteration"

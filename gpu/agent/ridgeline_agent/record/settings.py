@@ -1,4 +1,4 @@
-"""How PyTorch was set while the iterations ran, and the machine around it."""
+"""PyTorch's settings while the iterations ran, and facts about the machine."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import torch
 
 
 class IterationScopedSettings:
-    """What a program turns on for a part of each iteration."""
+    """Settings that a program enables for a part of each iteration."""
 
     def __init__(self) -> None:
         self._autocasts: dict[str, None] = {}
         self.has_anomaly_detection = False
 
-    def look(self, device: torch.device) -> None:
-        """Looks what is on at this moment."""
+    def observe(self, device: torch.device) -> None:
+        """Records the current settings."""
         if torch.is_autocast_enabled(device.type):
             name = str(torch.get_autocast_dtype(device.type))
             self._autocasts[name.partition("torch.")[2]] = None
         self.has_anomaly_detection |= torch.is_anomaly_enabled()
 
     def autocasts_json(self) -> list[str]:
-        """`settings.autocast` of the manifest."""
+        """Returns `settings.autocast` for the manifest."""
         return list(self._autocasts)
 
 
 def settings_json(device: torch.device, within: IterationScopedSettings) -> dict[str, object]:
-    """`settings` of the manifest."""
+    """Returns `settings` for the manifest."""
     return {
         "autocast": within.autocasts_json(),
         "matmul_precision": torch.get_float32_matmul_precision(),
@@ -43,12 +43,12 @@ def settings_json(device: torch.device, within: IterationScopedSettings) -> dict
 
 
 def machine_json() -> dict[str, object]:
-    """`machine` of the manifest."""
+    """Returns `machine` for the manifest."""
     return {"cores": usable_cores()}
 
 
 def usable_cores() -> int | None:
-    """Processor cores that this process may use."""
+    """Returns the number of CPU cores that this process may use."""
     try:
         cores = len(os.sched_getaffinity(0))
     except (AttributeError, OSError):
@@ -62,9 +62,9 @@ def usable_cores() -> int | None:
 
 
 def has_native_bfloat16(device: torch.device) -> bool | None:
-    """Whether the device has instructions for bfloat16; nothing where that cannot be told."""
+    """Whether the device has instructions for bfloat16; None if unknown."""
     if device.type == "cuda":
-        # AMD's accelerators of these years have them too.
+        # So do AMD's accelerators of these years.
         return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:

@@ -1,4 +1,4 @@
-"""How many zeros activations hold, by module: measured once, in the first iteration, which is not
+"""The share of zeros in activations, by module: measured once, in the first iteration, which is not
 timed.
 """
 
@@ -12,43 +12,43 @@ from torch import nn
 from ..program.modules import ModuleTable
 from .transforms import is_transformed
 
-# Modules whose outputs are 0 where their inputs are negative.
+# Modules whose output is 0 for negative inputs.
 SPARSE_TYPES = frozenset({nn.ReLU, nn.ReLU6})
-# A module may be called several times; of all modules together so many outputs are looked at.
-_MOST_OUTPUTS = 2000
-# Of a larger output the first samples are looked at.
-_MOST_ELEMENTS = 1 << 20
+# The maximum number of outputs over all modules. A module may be called several times.
+_MAX_OUTPUTS = 2000
+# Only the first samples of a larger output are inspected.
+_MAX_ELEMENTS = 1 << 20
 
 
 class Sparsity:
-    """The share of zeros in what each module gave in one iteration."""
+    """The share of zeros in each module's output in one iteration."""
 
     def __init__(self) -> None:
-        # The module, its zeros as a tensor, and of how many elements.
+        # The module, its zeros as a tensor, and the number of elements.
         self._counts: list[tuple[nn.Module, torch.Tensor, int]] = []
-        # By the identity of the module, which is kept so that the identity stays its own: the
-        # module, its zeros, and of how many elements.
+        # By object ID of the module, which is kept alive so that its ID is not reused: the module,
+        # its zeros, and the number of elements.
         self._sums: dict[int, tuple[nn.Module, int, int]] = {}
 
     def gave(self, module: nn.Module, output: Any) -> None:
         """A module of SPARSE_TYPES returned."""
-        if len(self._counts) >= _MOST_OUTPUTS:
+        if len(self._counts) >= _MAX_OUTPUTS:
             return
-        # Tensors of other classes need not have values: a tracer's have none.
+        # Tensors of other classes need not have values; those of a tracer do not.
         if type(output) is not torch.Tensor or output.dim() == 0 or output.numel() == 0:
             return
         if is_transformed():
             return
-        samples = _MOST_ELEMENTS * output.shape[0] // output.numel()
+        samples = _MAX_ELEMENTS * output.shape[0] // output.numel()
         if samples == 0:
             return
         with torch.no_grad():
             part = output.detach()[:samples]
-            # Not read yet: on a GPU that would wait for it.
+            # Not read yet, because on a GPU that would wait.
             self._counts.append((module, part.numel() - part.count_nonzero(), part.numel()))
 
     def settle(self) -> None:
-        """Reads what was counted. Call it before anything is timed."""
+        """Reads the counts. Call it before anything is timed."""
         for module, zeros, elements in self._counts:
             _, zeros_before, elements_before = self._sums.get(id(module), (module, 0, 0))
             sums = (module, zeros_before + int(zeros), elements_before + elements)
@@ -56,10 +56,10 @@ class Sparsity:
         self._counts.clear()
 
     def json(self, table: ModuleTable) -> list[dict[str, object]]:
-        """`sparsity` of the manifest."""
+        """Returns `sparsity` for the manifest."""
         found = [(table.index_of_called(module), zeros / of) for module, zeros, of in self.sums()]
         return [{"module": index, "zeros": share} for index, share in found if index is not None]
 
     def sums(self) -> list[tuple[nn.Module, int, int]]:
-        """Each module with its zeros and of how many elements."""
+        """Returns each module with its zeros and its number of elements."""
         return list(self._sums.values())

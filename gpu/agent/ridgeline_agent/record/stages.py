@@ -1,4 +1,4 @@
-"""The stages of a measured run: warm-up, timing, profiling, and saving what was recorded."""
+"""The stages of a measured run: warm-up, timing, profiling, and saving the recording."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from ..iterations.finder import Verdict
-from ..iterations.tracker import MOST_RESTARTS, IterationTracker
+from ..iterations.tracker import MAX_RESTARTS, IterationTracker
 from ..protocol.spec import RunSpec
 from . import device
 from .capture_traces import CaptureTraces
@@ -24,16 +24,16 @@ from .profiled_iterations import ProfiledIterations
 from .program_watch import ProgramWatch
 from .timed_iterations import TimedIterations
 
-# Iterations before a capture are its warm-up: three of torch's documentation, eleven with DDP. In a
-# program whose text mentions a capture so many are waited for, and no longer than this; more on a
-# stream of their own, as the documentation has it.
-_MOST_BEFORE_CAPTURE = 16
-_MOST_BEFORE_CAPTURE_NS = 10_000_000_000
-_MOST_ON_SIDE_STREAM = 64
+# Iterations before a capture are its warm-up: three in torch's documentation, eleven with DDP. In a
+# program whose text mentions a capture, wait for it for this number of iterations and this time;
+# for more iterations on a side stream, as in the documentation.
+_MAX_BEFORE_CAPTURE = 16
+_MAX_BEFORE_CAPTURE_NS = 10_000_000_000
+_MAX_ON_SIDE_STREAM = 64
 
 
 class Stage(enum.Enum):
-    """How far the run is; the values are the names in the protocol."""
+    """The current stage. The values are the names in the protocol."""
 
     WARM_UP = "warm-up"
     TIMING = "timing"
@@ -42,12 +42,12 @@ class Stage(enum.Enum):
 
 
 class Stages:
-    """Goes from one stage to the next as iterations end.
+    """Advances from stage to stage as iterations end.
 
     Args:
         traces: The traces of captured CUDA graphs, whose replays belong to the profiled iterations.
-        processes_of_ranks: The processes that belong to this run besides this one.
-        all_ranks: The sum of what every rank gives, which all wait for.
+        processes_of_ranks: Returns the other processes of this run.
+        all_ranks: Waits for all ranks and returns the sum of their numbers.
         complete: Writes the recording and ends the process.
     """
 
@@ -75,7 +75,7 @@ class Stages:
         self._all_ranks = all_ranks
         self._complete = complete
         self.stage = Stage.WARM_UP
-        # Without warm-up, the first iteration begins with the first thing that a loop does.
+        # Without warm-up, the first iteration begins with the loop's first hook call.
         self.before_first = spec.iterations.warmup == 0
         self.warmed_up = 0
         # The iterations after the profiled ones, while they run.
@@ -89,18 +89,18 @@ class Stages:
         return self.stage in (Stage.TIMING, Stage.PROFILING) and self.extra is None
 
     def open_phase_times(self) -> PhaseTimes | None:
-        """Those of the iteration that runs, where it is timed."""
+        """Returns the phase times of the current iteration, if it is timed."""
         if self.extra is None:
             return self._timed.phase_times if self.stage is Stage.TIMING else None
         more = self.extra.more_times
         return None if more is None else more.phase_times
 
     def progress(self, done: int, total: int) -> None:
-        """Reports how far the stage is."""
+        """Reports the progress of the stage."""
         self._tracker.host.progress(self.stage.value, done, total)
 
     def decide(self, verdict: Verdict, frame: types.FrameType) -> None:
-        """A signal of the iterations came, and this is what it means for them."""
+        """Acts on a signal of the iterations and its meaning."""
         now_ns = time.perf_counter_ns()
         self._profiled.signal_ns = time.time_ns()
         try:
@@ -115,7 +115,7 @@ class Stages:
             return
         program, tracker = self._program, self._tracker
         if program.graphs.is_capturing():
-            # Nothing can be measured now, and what is captured is no iteration.
+            # Nothing can be measured during a capture, and it is not an iteration.
             return
         if verdict is Verdict.RESTART:
             # This signal need not be the end of an iteration; the next boundary is.
@@ -124,8 +124,8 @@ class Stages:
             program.observed.begin(anew=True)
             return
         tracker.boundaries += 1
-        if self.is_measuring() and program.observed.look_away():
-            program.look_away(is_profiled=self._profiled.is_on)
+        if self.is_measuring() and program.observed.stop_inspecting():
+            program.stop_inspecting(is_profiled=self._profiled.is_on)
         if self.stage is Stage.WARM_UP:
             program.calls.of_all = True
             program.observed.begin()
@@ -141,37 +141,37 @@ class Stages:
             self._profiled_one(frame, now_ns)
 
     def _was_compiled(self) -> bool:
-        """Whether something was compiled in the iteration that has ended, in any of the ranks."""
+        """Whether something was compiled in the iteration that has ended, in any rank."""
         is_used = self._program.compiled.is_used
         compiled = self._program.compiled.compilations - self._compilations_before
         self._compilations_before += compiled
         if self._tracker.boundaries == 1:
-            # Where one of the ranks compiles, all of them have to ask after each iteration.
+            # If one rank compiles, all of them must synchronize after each iteration.
             self._ranks_compile = self._all_ranks("compilers", int(is_used)) > 0
         if (self._ranks_compile or is_used) and self.stage is not Stage.PROFILING:
             return self._all_ranks("compiled", compiled) > 0
         return compiled > 0
 
     def _may_restart(self) -> bool:
-        """Whether to begin anew after an iteration in which something was compiled."""
+        """Whether to restart after an iteration in which something was compiled."""
         tracker = self._tracker
         if self.stage is Stage.PROFILING:
             return False
         if self._spec.iterations.warmup == 0:
-            # The program has too few iterations to leave one out.
+            # The program has too few iterations to skip one.
             tracker.notes.add(
                 "torch.compile compiled during a measured iteration, because there was no warm-up"
             )
             return False
         may = tracker.may_restart()
-        if tracker.restarts == MOST_RESTARTS:
+        if tracker.restarts == MAX_RESTARTS:
             tracker.notes.add(
                 "torch.compile recompiles repeatedly, so the measured time includes compilation"
             )
         return may
 
     def restart(self) -> None:
-        """Back to the warm-up: what was measured was no iteration as the others are."""
+        """Returns to the warm-up, because the measured iterations were not typical."""
         program = self._program
         if self.stage is Stage.PROFILING:
             self._profiled.stop()
@@ -182,18 +182,18 @@ class Stages:
         program.loader_times.forget_times()
         self.stage = Stage.WARM_UP
         program.out_of_memory.start_history()
-        program.look_at_all_modules()
+        program.inspect_all_modules()
 
     def forked(self) -> None:
-        """In a forked child of the program, which is followed from here on. Nothing here asks the
-        device, which most children must not.
+        """Continues in a forked child of the program. Does not access the device, because most
+        children must not.
         """
         self.warmed_up = 0
         self.before_first = self._spec.iterations.warmup == 0
         self.stage = Stage.WARM_UP
         self._timed.forget(torch.device("cpu"))
         self._program.loader_times.forget_times()
-        self._program.look_at_all_modules()
+        self._program.inspect_all_modules()
 
     def _warmed_up_one(self) -> None:
         wanted = self._spec.iterations.warmup
@@ -205,8 +205,8 @@ class Stages:
             self._begin_timing()
 
     def _awaits_children(self) -> bool:
-        """Whether this is a child that calls a model and has not trained yet, or one beside which
-        others are about to train.
+        """Whether this is a child that calls a model and has not trained yet, or whose siblings are
+        about to train.
         """
         children = self._children
         if children is None or not children.is_child:
@@ -214,7 +214,7 @@ class Stages:
         return not children.is_ours or children.awaits_others()
 
     def _awaits_capture(self) -> bool:
-        """Whether the iterations so far may be the warm-up of a capture that is still to come."""
+        """Whether the iterations so far may be the warm-up of a future capture."""
         boundaries = self._tracker.boundaries
         if boundaries == 1:
             self._first_boundary_ns = time.perf_counter_ns()
@@ -222,13 +222,13 @@ class Stages:
         if not torch.cuda.is_initialized() or not mentions(MENTIONS_CAPTURE):
             return False
         if torch.cuda.current_stream() != torch.cuda.default_stream():
-            return boundaries < _MOST_ON_SIDE_STREAM
+            return boundaries < _MAX_ON_SIDE_STREAM
         took_ns = time.perf_counter_ns() - self._first_boundary_ns
-        is_early = boundaries < _MOST_BEFORE_CAPTURE and took_ns < _MOST_BEFORE_CAPTURE_NS
+        is_early = boundaries < _MAX_BEFORE_CAPTURE and took_ns < _MAX_BEFORE_CAPTURE_NS
         return self._program.graphs.count == 0 and is_early
 
     def begin_without_warm_up(self) -> None:
-        """The first thing that a loop does, where the first iteration is measured."""
+        """Called for the loop's first hook call, if the first iteration is measured."""
         self.before_first = False
         self._tracker.notes.add(
             "the first iteration was measured. It is slower than later ones, because it includes "
@@ -241,7 +241,7 @@ class Stages:
     def _begin_timing(self) -> None:
         program, tolerating = self._program, self._tracker.notes.tolerating
         program.device = device.used_device(self._spec.device)
-        program.look_away(is_profiled=self._profiled.is_on)
+        program.stop_inspecting(is_profiled=self._profiled.is_on)
         tolerating("the zeros in activations", program.sparsity.settle)
         program.observed.timing_begins(program.device)
         program.out_of_memory.stop_history()
@@ -287,7 +287,7 @@ class Stages:
             self._profiled.begin_next(frame)
 
     def _run_extra(self, frame: types.FrameType) -> None:
-        """Goes on for some iterations where these tell more; without any, it is complete."""
+        """Runs more iterations where they add information; without any, the run is complete."""
         if self._spec.iterations.timed == 0:
             # The program has no more iterations, or too few.
             self._complete(frame)
@@ -308,7 +308,7 @@ class Stages:
             self._complete(frame)
 
     def stop_extra(self) -> None:
-        """Ends the iterations after the profiled ones, and keeps what they timed."""
+        """Ends the extra iterations, and keeps their times."""
         extra, self.extra = self.extra, None
         if extra is not None:
             extra.stop()

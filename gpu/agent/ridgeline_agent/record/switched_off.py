@@ -1,8 +1,9 @@
-"""What an iteration takes without what was left on: `observed.switched_off` of the manifest.
+"""The time of an iteration without debugging settings that were left on: `observed.switched_off` of
+the manifest.
 
-Anomaly detection and a profiler of the program's own slow down everything a little, so no part of
-a recording is what they cost. After the profiled iterations some more run by turns: as the program
-is, and with one of them switched off. By turns, because a machine becomes slower and faster.
+Anomaly detection and the program's own profiler slow everything down a little, so no part of a
+recording shows their cost. After the profiled iterations, some more run in turns: unchanged, and
+with one of them switched off. Turns are used because a machine's speed changes.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ import torch
 
 from .device import synchronize
 
-_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 10
+_MIN_ROUNDS, _MAX_ROUNDS = 3, 10
 _ENOUGH_NS = 500_000_000
-_MOST_NS = 10_000_000_000
+_MAX_NS = 10_000_000_000
 
 
 @dataclass(frozen=True)
 class Switch:
-    """Turns something of the program off and on again; twice is as good as once."""
+    """Turns something in the program off and on again. Both are idempotent."""
 
     name: str
     off: Callable[[], None]
-    # Nothing where it is off for good since the profiled iterations.
+    # None if it has been off for good since the profiled iterations.
     on: Callable[[], None] | None
 
 
 def anomaly_detection() -> Switch:
-    """The switch of autograd's search for NaNs."""
+    """Returns the switch of autograd's anomaly detection."""
     checks_nan = torch.is_anomaly_check_nan_enabled()
     return Switch(
         "anomaly",
@@ -42,23 +43,23 @@ def anomaly_detection() -> Switch:
 
 
 def rounds(timed_ns: list[int], switches: list[Switch], seconds_left: float | None) -> int:
-    """How often each turn is taken; 0 where there is none, or all of them would take too long."""
+    """Returns how often each turn runs; 0 if there are none, or if all would take too long."""
     if not timed_ns or not switches:
         return 0
     round_ns = len(_turns(switches)) * statistics.fmean(timed_ns)
-    room = _MOST_NS if seconds_left is None else min(_MOST_NS, seconds_left * 1e9 / 4)
-    if _FEWEST_ROUNDS * round_ns > room:
+    room = _MAX_NS if seconds_left is None else min(_MAX_NS, seconds_left * 1e9 / 4)
+    if _MIN_ROUNDS * round_ns > room:
         return 0
-    return max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(_ENOUGH_NS / round_ns)))
+    return max(_MIN_ROUNDS, min(_MAX_ROUNDS, int(_ENOUGH_NS / round_ns)))
 
 
 def _turns(switches: list[Switch]) -> list[Switch | None]:
-    """What is off in each turn of a round."""
+    """Returns what is off in each turn of a round."""
     return [None, *(one for one in switches if one.on is not None)]
 
 
 class Turns:
-    """Times single iterations; on a GPU each of them is synchronized at both ends."""
+    """Times single iterations, which are synchronized at both ends on a GPU."""
 
     def __init__(
         self, switches: list[Switch], timed_ns: list[int], device: torch.device, rounds: int
@@ -68,18 +69,18 @@ class Turns:
         self._device = device
         self._turns = _turns(switches) * rounds
         self._took: list[tuple[Switch | None, int]] = []
-        self._begun = 0
+        self._began_ns = 0
 
     def start(self) -> None:
-        """Call it between two iterations."""
+        """Starts the first iteration. Call it between two iterations."""
         self._set(self._turns[len(self._took)])
         self._synchronize()
-        self._begun = perf_counter_ns()
+        self._began_ns = perf_counter_ns()
 
     def iteration_ended(self, now_ns: int) -> bool:
-        """Returns whether it was the last of them."""
+        """Returns whether it was the last one."""
         self._synchronize()
-        self._took.append((self._turns[len(self._took)], perf_counter_ns() - self._begun))
+        self._took.append((self._turns[len(self._took)], perf_counter_ns() - self._began_ns))
         if len(self._took) == len(self._turns):
             self.stop()
             return True
@@ -87,17 +88,17 @@ class Turns:
         return False
 
     def stop(self) -> None:
-        """All is as the program had it, but for what cannot be turned on again."""
+        """Restores the program's settings, except what cannot be turned on again."""
         self._set(None)
 
     def json(self) -> list[dict[str, object]]:
-        """`observed.switched_off` of the manifest."""
-        as_it_is = [took for off, took in self._took if off is None]
+        """Returns `observed.switched_off` for the manifest."""
+        unchanged = [took for off, took in self._took if off is None]
         switched_off: list[dict[str, object]] = []
         for one in self._switches:
             without = [took for off, took in self._took if off is one]
             with_ns, without_ns = (
-                (self._timed_ns, as_it_is) if one.on is None else (as_it_is, without)
+                (self._timed_ns, unchanged) if one.on is None else (unchanged, without)
             )
             switched_off.append({"name": one.name, "with_ns": with_ns, "without_ns": without_ns})
         return switched_off

@@ -1,4 +1,4 @@
-"""The timing stage: iterations run as they are, and theirs is the time that is reported."""
+"""The timing stage: iterations run normally, and their time is the one that is reported."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .timing import Timer, more_are_timed
 
 
 class TimedIterations:
-    """The iterations that are timed, and those that were.
+    """The iterations that are being timed or were timed.
 
     Args:
-        all_ranks: The sum of what every rank gives, which all wait for.
+        all_ranks: Waits for all ranks and returns the sum of their numbers.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class TimedIterations:
         observed: Observed,
         all_ranks: Callable[[str, int], int],
     ) -> None:
-        self._asked = spec.iterations
+        self._requested = spec.iterations
         self._tracker = tracker
         self._observed = observed
         self._all_ranks = all_ranks
@@ -35,34 +35,34 @@ class TimedIterations:
         self.phase_times = PhaseTimes()
 
     def forget(self, device: torch.device) -> None:
-        """What was timed were no iterations as the others are."""
+        """Discards the timed iterations, because they were not typical."""
         self.timer = Timer(device)
 
     def prepare(self, device: torch.device) -> None:
-        """Iterations on this device are about to be timed."""
+        """Prepares the timing of iterations on this device."""
         self.timer = Timer(device)
         self.phase_times = PhaseTimes()
 
     def iteration_ended(self, now_ns: int) -> bool:
-        """Returns whether it was the last of them. The time is that of `perf_counter_ns`."""
+        """Returns whether it was the last one. `now_ns` is a time of `perf_counter_ns`."""
         timer = self.timer
         timer.end(now_ns)
         self.phase_times.iteration_ended()
         self._tracker.host.timed(timer.count)
-        self._observed.look_at_gpu(now_ns)
-        most = self._asked.timed_at_most
-        if timer.count < self._asked.timed or (most is not None and self._goes_on(most)):
+        self._observed.query_gpu(now_ns)
+        maximum = self._requested.timed_at_most
+        if timer.count < self._requested.timed or (maximum is not None and self._goes_on(maximum)):
             timer.begin()
             return False
         timer.finish()
         return True
 
-    def _goes_on(self, most: int) -> bool:
-        """Whether another iteration is timed. Where one rank has a reason to, all of them go on."""
-        return self._all_ranks("more", int(more_are_timed(self.timer.host_ns, most))) > 0
+    def _goes_on(self, maximum: int) -> bool:
+        """Whether another iteration is timed. If one rank needs more, all of them continue."""
+        return self._all_ranks("more", int(more_are_timed(self.timer.host_ns, maximum))) > 0
 
     def phases_json(self) -> dict[str, list[int]]:
-        """`iterations.timed_phases` of the manifest."""
-        # On a GPU the host runs ahead of what it starts.
+        """Returns `iterations.timed_phases` for the manifest."""
+        # On a GPU, the host runs ahead of the work that it launches.
         on_cpu = self.timer.device.type == "cpu"
         return self.phase_times.json(self.timer.count) if on_cpu else {}

@@ -1,4 +1,4 @@
-"""Wall time of the unprofiled iterations: the truth that everything else is scaled to."""
+"""Wall time of the unprofiled iterations: the ground truth that everything else is scaled to."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ import torch
 from .device import synchronize
 from .energy import EnergyCounter
 
-# The counter of energy moves ten to fifty times a second: of a shorter block it says too little.
-_SHORTEST_FOR_ENERGY_NS = 500_000_000
-# More iterations are timed while those so far took less together: they cost nothing.
-_QUICK_NS = 100_000_000
-# And none while those so far took more than this, however unequal they are.
-_LONG_NS = 10_000_000_000
-# Or while the slowest took so much longer than the quickest: a few say little then.
-_UNEQUAL = 1.3
+# The energy counter updates ten to fifty times a second, so shorter blocks are too inaccurate.
+_MIN_ENERGY_NS = 500_000_000
+# More iterations are timed while the total is below this, because they cost nothing.
+_SHORT_TOTAL_NS = 100_000_000
+# No more iterations are timed once the total exceeds this, however much they vary.
+_LONG_TOTAL_NS = 10_000_000_000
+# More iterations are timed while the ratio of slowest to fastest is above this, because a few are
+# not representative then.
+_VARYING_RATIO = 1.3
 
 
 def more_are_timed(times_ns: Sequence[int], most: int) -> bool:
     """Whether another iteration should be timed after these, up to `most`.
 
-    The times are those of the host's clock, because asking the device would stop it.
+    The times are those of the host's clock, because querying the device would stall it.
     """
     total_ns = sum(times_ns)
-    if len(times_ns) >= most or total_ns >= _LONG_NS:
+    if len(times_ns) >= most or total_ns >= _LONG_TOTAL_NS:
         return False
-    return total_ns < _QUICK_NS or max(times_ns) >= _UNEQUAL * min(times_ns)
+    return total_ns < _SHORT_TOTAL_NS or max(times_ns) >= _VARYING_RATIO * min(times_ns)
 
 
 class Timer:
     """Times a block of iterations.
 
-    On a GPU the host runs ahead of the device, so single iterations cannot be told apart by its
-    clock, and synchronizing within the block would slow the program down. The block's wall time is
-    exact, since it is synchronized at both ends; CUDA events say how it is shared out.
+    On a GPU the host runs ahead of the device, so its clock cannot time single iterations, and
+    synchronizing within the block would slow the program down. The block's wall time is exact,
+    because it is synchronized at both ends; CUDA events provide the share of each iteration.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -53,21 +54,21 @@ class Timer:
 
     @property
     def count(self) -> int:
-        """How many iterations have been timed."""
+        """The number of timed iterations."""
         return len(self._host_ns)
 
     @property
     def total_ns(self) -> int:
-        """Their time by the host's clock."""
+        """Their total time in nanoseconds, by the host's clock."""
         return sum(self._host_ns)
 
     @property
     def host_ns(self) -> list[int]:
-        """The time of each by the host's clock."""
+        """The time of each iteration in nanoseconds, by the host's clock."""
         return self._host_ns
 
     def begin(self) -> None:
-        """An iteration begins. The first one synchronizes with the device."""
+        """Begins an iteration. The first one synchronizes with the device."""
         if self.device.type == "cuda" and not self._events:
             synchronize()
             if self._energy is not None:
@@ -77,13 +78,13 @@ class Timer:
         self._begun = perf_counter_ns()
 
     def end(self, now_ns: int) -> None:
-        """The iteration ended at `now_ns` of `perf_counter_ns`."""
+        """Ends the iteration at `now_ns` of `perf_counter_ns`."""
         self._host_ns.append(now_ns - self._begun)
         if self.device.type == "cuda":
             self._mark()
 
     def finish(self) -> None:
-        """The block is over; synchronizes with the device."""
+        """Ends the block. Synchronizes with the device."""
         if self.device.type == "cuda":
             synchronize()
             self._block_ended = perf_counter_ns()
@@ -91,12 +92,12 @@ class Timer:
                 self._energy_ended = self._energy.millijoules()
 
     def device_ns(self) -> list[int]:
-        """Each iteration's time between CUDA events, or nothing on a CPU."""
+        """Returns each iteration's time between CUDA events. Empty on a CPU."""
         pairs = zip(self._events, self._events[1:])
         return [round(first.elapsed_time(second) * 1e6) for first, second in pairs]
 
     def wall_ns(self) -> list[int]:
-        """Each iteration's wall time; on a GPU its share of the block's."""
+        """Returns each iteration's wall time; on a GPU its share of the block's time."""
         shares = self.device_ns()
         if not shares or sum(shares) <= 0:
             return self._host_ns
@@ -104,9 +105,9 @@ class Timer:
         return [round(block * share / sum(shares)) for share in shares]
 
     def joules(self) -> float | None:
-        """What one iteration drew, all of the GPU together; nothing where it is not known."""
+        """Returns the energy of one iteration of the whole GPU in joules, or None if unknown."""
         begun, ended = self._energy_begun, self._energy_ended
-        long_enough = self._block_ended - self._block_begun >= _SHORTEST_FOR_ENERGY_NS
+        long_enough = self._block_ended - self._block_begun >= _MIN_ENERGY_NS
         if begun is None or ended is None or ended <= begun or not long_enough or not self.count:
             return None
         return (ended - begun) / 1e3 / self.count

@@ -6,6 +6,6 @@ import torch
 
 
 def is_transformed() -> bool:
-    """Whether one is under way: it has a backward pass of its own, and its tensors no values."""
+    """Whether a transform is active: it has its own backward pass and tensors without values."""
     level = getattr(torch._C._functorch, "maybe_current_level", None)
     return level is not None and level() is not None

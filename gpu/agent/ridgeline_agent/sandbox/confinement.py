@@ -1,9 +1,9 @@
-"""Confines a process that runs a workspace's code without having been asked to: an estimate of
-half-typed text must have no effect that outlives it.
+"""Sandboxes a process that runs workspace code without an explicit request: an estimate of
+half-typed code must have no lasting effects.
 
-On Linux the kernel holds it: Landlock for files, a seccomp filter for everything else. It is in
-force before the first line of the program, for the process and all that it starts, and cannot be
-undone. Where the kernel cannot hold it, estimates are refused, unless the request says
+On Linux the kernel enforces it: Landlock for files, a seccomp filter for everything else. It takes
+effect before the first line of the program, for the process and all its children, and cannot be
+undone. Where the kernel does not support it, estimates are refused, unless the request has
 `without_sandbox`.
 """
 
@@ -21,44 +21,44 @@ from typing import Any
 from ..protocol.spec import RunSpec
 from ..system import process_tree
 
-# Checkpoints are left out of an estimate; what is left is logs.
-LARGEST_FILE = 256 * 2**20
-# Root's are not counted by the system; the supervisor does (process/supervise.py).
-_MOST_NEW_PROCESSES = 500
-# Pretends that this machine has no sandbox, to try what becomes of estimates then. They are
-# refused, so a workspace that sets it gains nothing.
-_PRETENDED = "RIDGELINE_PRETEND_NO_SANDBOX"
-# Some keep their data in memory, in /dev/shm.
+# Estimates write no checkpoints, so the largest files are logs.
+MAX_FILE_BYTES = 256 * 2**20
+# The system does not count root's processes; the supervisor does (process/supervise.py).
+_MAX_NEW_PROCESSES = 500
+# Simulates a machine without a sandbox, for tests. Estimates are refused then, so a workspace that
+# sets it gains nothing.
+_PRETEND_VARIABLE = "RIDGELINE_PRETEND_NO_SANDBOX"
+# Some programs keep their data in memory, in /dev/shm.
 _READ_DEVICES = ("/dev/random", "/dev/urandom", "/dev/shm")
 _USED_DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
 _GPU_DEVICES = (
     "/dev/nvidia*", "/dev/kfd", "/dev/dri", "/dev/dxg", "/dev/nvhost*", "/dev/nvgpu", "/dev/nvmap",
 )  # fmt: skip
-# What the simulated GPUs of our tests share with one another.
-_OF_SIMULATED_GPUS = "/dev/shm"
+# Shared by the simulated GPUs of our tests.
+_SIMULATED_GPU_FOLDER = "/dev/shm"
 
 
 class NotConfinedError(RuntimeError):
-    """The process could not be confined. The text says why."""
+    """The process could not be sandboxed. The message has the reason."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """What this machine's kernel can hold."""
+    """The sandbox features of this machine's kernel."""
 
-    # Landlock's ABI; 0 where there is none.
+    # Landlock's ABI version; 0 if not supported.
     landlock: int
     seccomp: bool
-    # Why estimates cannot be confined, or None where they can.
+    # Why estimates cannot be sandboxed, or None if they can.
     why: str | None
 
     @property
     def holds(self) -> bool:
-        """Whether estimates can be confined."""
+        """Whether estimates can be sandboxed."""
         return self.why is None
 
     def to_json(self) -> dict[str, Any]:
-        """For the `ready` event (docs/agent-protocol.md)."""
+        """Returns the fields of the `ready` event (docs/agent-protocol.md)."""
         return {
             "landlock": self.landlock,
             "seccomp": self.seccomp,
@@ -68,9 +68,9 @@ class Level:
 
 
 def level() -> Level:
-    """What the kernel offers. Takes microseconds."""
-    if _PRETENDED in os.environ:
-        return Level(0, False, f"{_PRETENDED} is set")
+    """Queries the kernel. Takes microseconds."""
+    if _PRETEND_VARIABLE in os.environ:
+        return Level(0, False, f"{_PRETEND_VARIABLE} is set")
     return _real_level()
 
 
@@ -91,16 +91,16 @@ def _real_level() -> Level:
 
 
 def confine(spec: RunSpec, kept: Iterable[int]) -> bool:
-    """Confines this process, and whatever it starts, to the folder of its output. False where the
-    request lets it go on unconfined and the kernel cannot hold it.
+    """Restricts this process and its future children to the folder of its output. Returns False if
+    the kernel does not support it and the request allows running without a sandbox.
 
-    Of the open descriptors only the standard ones and `kept` stay. Raises NotConfinedError.
+    Only the standard descriptors and those in `kept` stay open. Raises NotConfinedError.
     """
     temporary = os.path.join(spec.out, "tmp")
     os.makedirs(temporary, mode=0o700, exist_ok=True)
     os.environ.update({"TMPDIR": temporary, "TEMP": temporary, "TMP": temporary})
     tempfile.tempdir = temporary
-    # Who may go on unconfined is confined all the same where that can be.
+    # Sandbox where possible, even if the request allows running without.
     here = _real_level() if spec.without_sandbox else level()
     try:
         if not here.holds:
@@ -123,15 +123,15 @@ def confine_to(
 
     threads = process_tree.threads_of_this_process()
     if threads != 1 and not on_gpu:
-        # The kernel confines the calling thread. A probe on a GPU may have a driver's beside it;
-        # of a workspace's code it runs nothing.
+        # Landlock applies to the calling thread only. A probe on a GPU may have the driver's
+        # threads too, but it runs no workspace code.
         raise NotConfinedError(f"the process already has {threads} threads")
     if not on_gpu:
-        _limit_resources()  # A driver has files of its own.
-    _be_killed_first()
+        _limit_resources()  # The driver has its own files.
+    _prefer_for_oom_kill()
     try:
         if not on_gpu:
-            _let_go_of_files({0, 1, 2, *kept})
+            _replace_open_files({0, 1, 2, *kept})
         privileges.give_up()
         landlock.restrict(_rules(out, reads_root, on_gpu), landlock_abi)
         seccomp.install(landlock_abi, on_gpu)
@@ -142,8 +142,8 @@ def confine_to(
 def _rules(out: str, reads_root: bool, on_gpu: bool) -> list[tuple[str, int]]:
     from . import landlock
 
-    # Everything below the root but devices: opening one can have effects, and reading a terminal
-    # takes what is typed there.
+    # Everything below the root except devices: opening one can have effects, and reading a terminal
+    # takes the user's input.
     readable = ["/"] if reads_root else [
         entry.path for entry in os.scandir("/") if entry.name != "dev" and not entry.is_symlink()
     ]  # fmt: skip
@@ -155,19 +155,19 @@ def _rules(out: str, reads_root: bool, on_gpu: bool) -> list[tuple[str, int]]:
         devices = [path for pattern in _GPU_DEVICES for path in glob.glob(pattern)]
         rules += [(path, landlock.USE_DEVICE | landlock.READ_DIR) for path in devices]
         if "SIMGPU_MACHINE" in os.environ:
-            rules.append((_OF_SIMULATED_GPUS, landlock.WRITE_BELOW))
+            rules.append((_SIMULATED_GPU_FOLDER, landlock.WRITE_BELOW))
     return rules
 
 
 def _reads_root(spec: RunSpec) -> bool:
-    """Whether the project lies in the root folder itself, as it does in some containers. Python
-    lists the folders that it imports from.
+    """Whether the project is in the root folder itself, as in some containers. Python lists the
+    folders that it imports from.
     """
     return "/" in (os.path.realpath(spec.root), os.path.realpath(spec.cwd))
 
 
 def _uses_gpu(spec: RunSpec) -> bool:
-    """Whether it is a probe that will use one. An estimate never does (process/run.py)."""
+    """Whether it is a probe on a GPU. Estimates never use one (process/run.py)."""
     if spec.probe is None or spec.device == "cpu":
         return False
     import torch
@@ -175,10 +175,10 @@ def _uses_gpu(spec: RunSpec) -> bool:
     return bool(torch.cuda.is_available())
 
 
-def _let_go_of_files(kept: set[int]) -> None:
-    """Puts an empty file in the place of what is open: neither Landlock nor the filter knows of
-    descriptors that were opened before. Their numbers stay taken, because whoever had them may
-    close them yet.
+def _replace_open_files(kept: set[int]) -> None:
+    """Replaces open files with an empty one, because neither Landlock nor the filter covers
+    descriptors that are already open. The descriptor numbers stay in use, because their owners may
+    still close them.
     """
     empty = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for name in os.listdir("/proc/self/fd"):
@@ -186,29 +186,29 @@ def _let_go_of_files(kept: set[int]) -> None:
         if descriptor in kept or descriptor == empty:
             continue
         with contextlib.suppress(OSError):
-            os.fstat(descriptor)  # The folder's own descriptor is closed by now.
+            os.fstat(descriptor)  # os.listdir's own descriptor is already closed.
             os.dup2(empty, descriptor, inheritable=False)
     os.close(empty)
 
 
 def _limit_resources() -> None:
-    """The size of a file; and the processes, which the system counts for all of the user's."""
+    """Limits the file size, and the number of processes, which the system counts per user."""
     import resource
 
-    limits = [(resource.RLIMIT_FSIZE, LARGEST_FILE)]
+    limits = [(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)]
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/loadavg") as load:
         running = int(load.read().split()[3].partition("/")[2])
-        limits.append((resource.RLIMIT_NPROC, running + _MOST_NEW_PROCESSES))
+        limits.append((resource.RLIMIT_NPROC, running + _MAX_NEW_PROCESSES))
     for kind, limit in limits:
         most = resource.getrlimit(kind)[1]
         if most == resource.RLIM_INFINITY or most > limit:
-            # Also the upper limit, so that the program cannot set it higher again.
+            # Also the hard limit, so the program cannot raise it again.
             resource.setrlimit(kind, (limit, limit))
 
 
-def _be_killed_first() -> None:
-    """Where it fills the memory faster than the supervisor looks, the kernel ends it and not the
-    person's own programs.
+def _prefer_for_oom_kill() -> None:
+    """If it fills the memory faster than the supervisor polls, the kernel kills it first instead of
+    the user's programs.
     """
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")

@@ -1,7 +1,7 @@
-"""Landlock (Linux 5.13): which files a process may change, held by the kernel (landlock(7)).
+"""Landlock (Linux 5.13): the kernel restricts which files a process may change (landlock(7)).
 
-What is not allowed by a rule is refused, to this process and to everything that it starts, for
-ever. Descriptors that are open already are not affected.
+Everything that no rule allows is denied, for this process and its children, permanently.
+Descriptors that are already open are not affected.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ REFER = 1 << 13
 TRUNCATE = 1 << 14
 IOCTL_DEV = 1 << 15
 
-# The rights that a kernel with this ABI knows are those below this bit.
-_FIRST_UNKNOWN = {1: REFER, 2: TRUNCATE, 3: IOCTL_DEV, 4: IOCTL_DEV}
-_OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+# A kernel with this ABI knows the rights below this bit.
+_FIRST_UNKNOWN_RIGHT = {1: REFER, 2: TRUNCATE, 3: IOCTL_DEV, 4: IOCTL_DEV}
+_FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 _NET_BIND_TCP_AND_CONNECT_TCP = 3
 _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL = 3
 
-# Since these ABIs the kernel itself holds what a seccomp filter has to hold before.
+# From these ABI versions on, Landlock enforces what otherwise needs a seccomp filter.
 HOLDS_TRUNCATE = 3
 HOLDS_TCP = 4
 HOLDS_SIGNALS = 6
 
 READ = READ_FILE | READ_DIR | EXECUTE
-# Without links to elsewhere, pipes, sockets and devices: those who read the folder afterwards are
-# not confined, and would follow the one and wait for the other.
+# No links, pipes, sockets or devices: unsandboxed processes read the folder afterwards, and would
+# follow links and block on pipes.
 WRITE_BELOW = (
     READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE | MAKE_REG | MAKE_DIR | REMOVE_FILE | REMOVE_DIR
     | REFER
 )  # fmt: skip
 USE_DEVICE = READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
-# Everything that changes a file or a folder.
+# All rights that change a file or a folder.
 _CHANGE = (
     WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_CHAR | MAKE_DIR | MAKE_REG | MAKE_SOCK | MAKE_FIFO
     | MAKE_BLOCK | MAKE_SYM | REFER | TRUNCATE
@@ -69,21 +69,21 @@ class _RulesetAttributes(ctypes.Structure):
 
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
-    _layout_ = "ms"  # What `_pack_` implies; Python 3.14 wants it said.
+    _layout_ = "ms"  # Implied by `_pack_`, but Python 3.14 requires it.
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
 def abi() -> int:
-    """What this kernel offers. Raises OSError where that is nothing."""
+    """Returns the kernel's ABI version. Raises OSError if Landlock is not supported."""
     return kernel_calls.landlock_create_ruleset(None, _VERSION)
 
 
 def restrict(rules: Iterable[tuple[str, int]], level: int) -> None:
-    """From now on the calling thread may do what the rules say, each a path and rights on it and
-    below it, and nothing else to files. Paths that are not there are left out. Raises OSError.
+    """Restricts file access of the calling thread to the rules: paths, and the rights on them and
+    below. Paths that do not exist are skipped. Raises OSError.
 
-    At `level`, which is the kernel's ABI or below, it opens no TCP connection and reaches no
-    process outside by signals, as far as that ABI knows them.
+    `level` is the kernel's ABI or lower. As far as that ABI supports it, TCP connections and
+    signals to outside processes are denied too.
     """
     attributes = _RulesetAttributes(_known(level), 0, 0)
     if level >= HOLDS_TCP:
@@ -94,17 +94,17 @@ def restrict(rules: Iterable[tuple[str, int]], level: int) -> None:
 
 
 def restrict_writes(folders: Iterable[str]) -> None:
-    """From now on the calling thread may change only what is below some folders; it may read as
-    before. Raises OSError.
+    """Restricts the calling thread's writes to some folders. Reading is not restricted. Raises
+    OSError.
     """
     attributes = _RulesetAttributes(_CHANGE & _known(abi()), 0, 0)
-    kernel_calls.gain_no_privileges()
+    kernel_calls.set_no_new_privileges()
     _restrict(attributes, ((folder, _CHANGE) for folder in folders))
 
 
 def _known(level: int) -> int:
-    """The rights that a kernel with this ABI knows."""
-    return _FIRST_UNKNOWN.get(level, IOCTL_DEV << 1) - 1
+    """Returns the rights that a kernel with this ABI knows."""
+    return _FIRST_UNKNOWN_RIGHT.get(level, IOCTL_DEV << 1) - 1
 
 
 def _restrict(attributes: _RulesetAttributes, rules: Iterable[tuple[str, int]]) -> None:
@@ -123,9 +123,9 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     except OSError:
         return
     try:
-        # A directory takes every right, a file only its own.
+        # A folder takes every right, a file only file rights.
         is_folder = stat.S_ISDIR(os.fstat(place).st_mode)
-        beneath = _PathBeneath(rights if is_folder else rights & _OF_FILES, place)
+        beneath = _PathBeneath(rights if is_folder else rights & _FILE_RIGHTS, place)
         kernel_calls.landlock_add_rule(ruleset, _PATH_BENEATH, beneath)
     finally:
         os.close(place)

@@ -1,4 +1,4 @@
-"""Gives up what root may do beyond others: an agent in a container mostly runs as root."""
+"""Drops root's privileges. In a container, an agent usually runs as root."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ctypes
 from ..system import kernel_calls
 
 _VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
-# To open files of others. Landlock says which may be written.
+# For opening files of other users. Landlock controls which may be written.
 _KEPT = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
 
@@ -16,12 +16,12 @@ class _Header(ctypes.Structure):
 
 
 def give_up() -> None:
-    """From now on the calling thread, and what it starts, gains nothing by set-user-ID programs,
-    and has no capability but those to open files. Raises OSError.
+    """Prevents the calling thread and its children from gaining privileges through set-user-ID
+    programs, and drops all capabilities except those for opening files. Raises OSError.
     """
-    kernel_calls.gain_no_privileges()
+    kernel_calls.set_no_new_privileges()
     kept = _permitted() & _KEPT
-    # Two halves, each with what is effective, permitted and inheritable.
+    # Two halves, each with the effective, permitted and inheritable set.
     data = (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)
     kernel_calls.capset(_Header(_VERSION, 0), data)
 

@@ -1,7 +1,7 @@
-"""A seccomp filter (seccomp(2)): what an estimate may ask the kernel for, where Landlock does not
-say so: sockets, signals, other processes, the machine, and what a file's permissions and times are.
+"""A seccomp filter (seccomp(2)) for estimates, where Landlock does not apply: sockets, signals,
+other processes, the machine, and permissions and times of files.
 
-Everything that is not refused here is allowed: what a call does to files is for Landlock to say.
+All other calls are allowed. Landlock controls their effect on files.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 
-# They seem to succeed and do nothing: programs copy permissions and times along with files, and
-# lock them.
-_OF_NO_EFFECT = (
+# Seem to succeed, but do nothing: programs copy permissions and times along with files, and lock
+# files.
+_IGNORED = (
     "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat",
     "utime", "utimes", "futimesat", "utimensat",
-    # A lock on a file that is open for reading holds others up.
+    # A lock on a file that is open for reading would block other processes.
     "flock",
 )  # fmt: skip
 _NOT_SUPPORTED = (
     "setxattr", "lsetxattr", "fsetxattr", "setxattrat",
     "removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr",
 )  # fmt: skip
-# Programs do without them where a kernel has none.
+# Programs work without these, as on older kernels.
 _MISSING = (
     "clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "memfd_secret",
 )  # fmt: skip
@@ -58,7 +58,7 @@ _FORBIDDEN = (
     "delete_module", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "sethostname",
     "setdomainname", "iopl", "ioperm", "acct", "quotactl", "quotactl_fd", "syslog", "vhangup",
     "fanotify_init", "open_by_handle_at", "lookup_dcookie", "nfsservctl", "uselib", "_sysctl",
-    # memory, semaphores and queues that outlive their process
+    # shared memory, semaphores and queues that outlive their process
     "shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd",
     "msgrcv", "msgctl", "mq_open", "mq_unlink", "mq_timedsend", "mq_timedreceive", "mq_notify",
 )  # fmt: skip
@@ -67,24 +67,24 @@ _UNIX = 1
 _SOCKET_TYPE = 0xF
 _STREAM, _SEQPACKET = 1, 5
 _OPEN_MODE, _TRUNCATE = 0o3, 0o1000
-# Asking a terminal that is none, what can be read, and flags of descriptors. Others change files
-# that are open for reading (FS_IOC_SETFLAGS) and type into terminals (TIOCSTI).
+# Terminal queries, the number of readable bytes, and descriptor flags. Others change files that are
+# open for reading (FS_IOC_SETFLAGS) and type into terminals (TIOCSTI).
 _HARMLESS_IOCTLS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)
 _HARMFUL_IOCTLS = (
     *(0x5412, 0x541C),  # TIOCSTI, TIOCLINUX
     *(0x40086602, 0x40046602, 0x401C5820),  # FS_IOC_SETFLAGS (two), FS_IOC_FSSETXATTR
 )
-# In the place of a step's values: a pointer, of which both halves are looked at.
+# In place of a step's values: a null pointer, where both halves are compared.
 _NULL: tuple[int, ...] = ()
 # fcntl(2): locks of files, of processes (F_SETLK, F_SETLKW) and of descriptors (F_OFD_SETLK,
-# F_OFD_SETLKW), and a say in who opens them (F_SETLEASE).
+# F_OFD_SETLKW), and leases (F_SETLEASE).
 _LOCKS = (6, 7, 37, 38, 1024)
-# And signals to any process where a descriptor has news (F_SETOWN, F_SETSIG, F_SETOWN_EX).
+# Signals to any process when a descriptor is ready (F_SETOWN, F_SETSIG, F_SETOWN_EX).
 _SIGNALS = (8, 10, 15)
 
 
 class _Verdict(Enum):
-    """What becomes of a call where a step's condition holds. Otherwise the next step decides."""
+    """The result for a call if a step's condition holds. Otherwise the next step decides."""
 
     ALLOWED = "allowed"
     REFUSED = "refused"
@@ -92,9 +92,7 @@ class _Verdict(Enum):
 
 @dataclass(frozen=True)
 class _Step:
-    """Whether an argument, as far as `mask` covers it, is one of `values`; or whether it is none of
-    them, where `negated`.
-    """
+    """Whether an argument, masked with `mask`, is one of `values`, or none of them if `negated`."""
 
     then: _Verdict
     argument: int
@@ -105,7 +103,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Rule:
-    """What becomes of a call: its steps decide, and after them the call is refused or allowed."""
+    """A system call: the first matching step decides; without one, `ends_refused` does."""
 
     name: str
     error: int
@@ -114,7 +112,7 @@ class _Rule:
 
 
 def is_available() -> bool:
-    """Whether this kernel takes filters that refuse calls."""
+    """Whether this kernel supports filters that deny calls."""
     if not kernel_calls.machine():
         return False
     try:
@@ -126,9 +124,9 @@ def is_available() -> bool:
 
 
 def install(landlock_abi: int, on_gpu: bool) -> None:
-    """From now on the calling thread, and all that it starts, is refused what is listed here.
+    """Denies the calls listed here to the calling thread and its children.
 
-    `landlock_abi` is what Landlock holds already. `on_gpu` leaves the calls to a GPU's driver.
+    `landlock_abi` is what Landlock enforces already. `on_gpu` allows the calls of a GPU driver.
     Raises OSError. No new privileges must have been set before.
     """
     machine = kernel_calls.machine()
@@ -143,7 +141,7 @@ def install(landlock_abi: int, on_gpu: bool) -> None:
 
 
 def _rules(landlock_abi: int, on_gpu: bool, process: int) -> list[_Rule]:
-    rules = [_Rule(name, 0) for name in _OF_NO_EFFECT]
+    rules = [_Rule(name, 0) for name in _IGNORED]
     rules += [_Rule(name, errno.ENOTSUP) for name in _NOT_SUPPORTED]
     rules += [_Rule(name, errno.ENOSYS) for name in _MISSING]
     rules += [_Rule(name, errno.EPERM) for name in _FORBIDDEN]
@@ -167,13 +165,13 @@ def _rules(landlock_abi: int, on_gpu: bool, process: int) -> list[_Rule]:
 
 
 def _of_sockets(on_gpu: bool) -> list[_Rule]:
-    """Sockets reach whoever listens: other machines, and other programs by paths of which Landlock
-    knows nothing. What is left is a pair of connected ends.
+    """Sockets reach other machines, and other programs through paths that Landlock does not
+    control. Only pairs of connected sockets are allowed.
     """
     if on_gpu:
-        # CUDA has sockets of its own, and one of the machine where GPUs are shared (MPS).
+        # CUDA uses Unix sockets, among them a machine-wide one if GPUs are shared (MPS).
         return [_Rule("socket", errno.EACCES, (_allow_where(0, (_UNIX,)),))]
-    # An end that takes datagrams could still send to any address.
+    # A datagram socket could still send to any address.
     pair = (
         _Step(_Verdict.REFUSED, 0, (_UNIX,), negated=True),
         _allow_where(1, (_STREAM, _SEQPACKET), _SOCKET_TYPE),
@@ -184,25 +182,25 @@ def _of_sockets(on_gpu: bool) -> list[_Rule]:
 
 
 def _of_other_processes(process: int) -> list[_Rule]:
-    """What a process may set of itself, and not of another: its priority, processors and limits."""
+    """A process may set its own priority, CPU affinity and limits, but not those of others."""
     own = (0, process)
     rules = [
         _Rule(name, errno.EPERM, (_allow_where(0, own),))
         for name in ("sched_setscheduler", "sched_setparam", "sched_setaffinity", "sched_setattr")
     ]
-    # By process or by group, and never all of the user.
+    # For a process or a group, but never for all processes of the user.
     rules += [
         _Rule(name, errno.EPERM, (_Step(_Verdict.REFUSED, 0, (everyone,)), _allow_where(1, own)))
         for name, everyone in (("setpriority", 2), ("ioprio_set", 3))
     ]
-    # Without new limits it only asks.
+    # Without new limits it only queries.
     steps = (_allow_where(0, own), _Step(_Verdict.ALLOWED, 2, _NULL))
     rules.append(_Rule("prlimit64", errno.EPERM, steps))
     return rules
 
 
 def _of_signals(process: int) -> list[_Rule]:
-    """To itself and to its group. Signal 0 only asks whether there is such a process."""
+    """Allowed to itself and to its group. Signal 0 only checks whether a process exists."""
     to_self = _allow_where(0, (process,))
     steps = (to_self, _allow_where(0, (0,)), _allow_where(1, (0,)))
     rules = [_Rule("kill", errno.EPERM, steps), _Rule("pidfd_send_signal", errno.EPERM)]
@@ -239,7 +237,7 @@ def _assemble(rules: Iterable[_Rule], machine: str) -> bytes:
         _instruction(_EQUAL, _AUDIT_ARCH[machine], 1, 0),
         _instruction(_RETURN, _KILL_PROCESS),
         _instruction(_LOAD, _NUMBER_AT),
-        # Also -1, by which a tracer skips a call.
+        # Also covers -1, with which a tracer skips a call.
         _instruction(_AT_LEAST, X32, 0, 1),
         _instruction(_RETURN, _KILL_PROCESS),
         _instruction(_AT_LEAST, FIRST_UNKNOWN, 0, 1),
@@ -270,12 +268,12 @@ def _step(step: _Step, end: bytes) -> list[bytes]:
     if step.values == _NULL:
         upper = [_instruction(_LOAD, at + 4), _instruction(_EQUAL, 0, 0, 3)]
         return [*upper, _instruction(_LOAD, at), _instruction(_EQUAL, 0, 0, 1), end]
-    # Of all other arguments here the kernel takes the lower 32 bits and does not look at the rest.
+    # For all other arguments here, the kernel uses the lower 32 bits and ignores the rest.
     code = [_instruction(_LOAD, at)]
     if step.mask != 0xFFFFFFFF:
         code.append(_instruction(_AND, step.mask))
     for place, value in enumerate(step.values):
-        # The end stands behind the comparisons.
+        # The verdict follows the comparisons.
         left = len(step.values) - 1 - place
         if step.negated:
             code.append(_instruction(_EQUAL, value, left + 1, 0))

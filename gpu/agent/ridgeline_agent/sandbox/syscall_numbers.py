@@ -1,10 +1,10 @@
-"""The numbers of the system calls that an estimate is refused, on x86-64 and on aarch64
+"""The numbers of the system calls that estimates are denied, on x86-64 and aarch64
 (arch/x86/entry/syscalls/syscall_64.tbl and scripts/syscall.tbl of Linux 6.17).
 """
 
 from __future__ import annotations
 
-# Later calls have numbers from here on, and what they do is not known.
+# Newer calls have numbers from here on. Their effects are unknown.
 FIRST_UNKNOWN = 470
 # x86-64 has a second set of numbers, for programs with 32-bit pointers.
 X32 = 0x40000000
@@ -141,5 +141,5 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
 
 
 def number_of(name: str, machine: str) -> int | None:
-    """None where the architecture has no such call."""
+    """Returns the number, or None if the architecture has no such call."""
     return _NUMBERS[name][ARCHITECTURES.index(machine)]

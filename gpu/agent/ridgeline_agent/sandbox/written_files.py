@@ -1,5 +1,5 @@
-"""What a confined program has written: it may write below its output folder only, and not without
-end.
+"""Counts what a sandboxed program has written. It may write only below its output folder, and only
+a limited amount.
 """
 
 from __future__ import annotations
@@ -8,18 +8,18 @@ import os
 
 from ..system.files_in_memory import below, bytes_of, descriptors
 
-# A path that is much longer cannot be opened, and what is there would not be counted.
-_LONGEST_PATH = 3000
+# Much longer paths cannot be opened, so files below them would not be counted.
+_MAX_PATH_LENGTH = 3000
 
 
 def count(folder: str, processes: list[int], most: int) -> tuple[int, int]:
-    """How many files there are, and their bytes. Counts to `most` files."""
+    """Returns the number of files and their total size in bytes. Stops at `most` files."""
     files = size = 0
     for entry in below(folder):
         if files >= most:
             break
         files += 1
-        if len(entry.path) > _LONGEST_PATH:
+        if len(entry.path) > _MAX_PATH_LENGTH:
             return most, size
         try:
             size += bytes_of(entry.stat(follow_symlinks=False))
@@ -29,7 +29,7 @@ def count(folder: str, processes: list[int], most: int) -> tuple[int, int]:
         for path in descriptors(process):
             try:
                 status = os.stat(path)
-                if status.st_nlink == 0:  # Removed, and gone only when it is closed.
+                if status.st_nlink == 0:  # Deleted; its space is freed when it is closed.
                     size += bytes_of(status)
             except OSError:
                 continue

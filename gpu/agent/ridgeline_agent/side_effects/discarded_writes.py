@@ -1,8 +1,8 @@
-"""What a run wrote and the disk did not get (redirect.py): listed at the run's end, then removed.
+"""Lists the redirected writes of a run (redirect.py) at its end, then removes them.
 
-This is done by the process that watches the run, which outlives it however it ends. The program
-could write to the run's folder, so nothing that is read there is taken on trust: only folders that
-look as redirect.py makes them are removed.
+The process that watches the run does this, because it outlives the run in any case. The program
+could write to the run's folder, so everything that is read there is validated: only folders that
+match those of redirect.py are removed.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from typing import Any
 from ..protocol.spec import RunSpec
 from .patches.rewritten_paths import REMOVED
 from .persistent_folders import is_within, kept_folders
-from .redirect import FOLDER_PREFIX, LOCK, RECORD_PREFIX, throw_away_bases
+from .redirect import FOLDER_PREFIX, LOCK, RECORD_PREFIX, temporary_bases
 
-# What is shown and what is looked at, of a program that writes very many files.
-_MOST_CHANGES = 500
-_MOST_ENTRIES = 20_000
-_LONGEST_LOOK_SECONDS = 3.0
-_LARGEST_RECORD = 4 * 2**20
-# Larger files that have another time than before are taken to be changed.
-_LARGEST_COMPARED = 16 * 2**20
-# A cache on another disk than the throw-away folder has to be copied.
-_LARGEST_COPIED = 4 * 2**30
-_MOST_RECORDS = 1000
-# A folder that was made just now may not be locked yet.
-_YOUNGEST_SWEPT_SECONDS = 60.0
+# Limits for programs that write very many files: changes shown, entries scanned, seconds.
+_MAX_CHANGES = 500
+_MAX_ENTRIES = 20_000
+_MAX_SCAN_SECONDS = 3.0
+_MAX_RECORD_BYTES = 4 * 2**20
+# Larger files with a different modification time count as changed.
+_MAX_COMPARED_BYTES = 16 * 2**20
+# A cache on another disk than the temporary folder must be copied.
+_MAX_COPIED_BYTES = 4 * 2**30
+_MAX_RECORDS = 1000
+# A folder that was just created may not be locked yet.
+_MIN_SWEPT_AGE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Change:
-    """A file or an empty folder of the throw-away overlay."""
+    """A changed file or an empty folder in the discarded overlay."""
 
     path: str
     # "created", "changed" or "removed".
@@ -50,53 +50,53 @@ class Change:
 
 
 def take(spec: RunSpec) -> dict[str, Any] | None:
-    """`side_effects` of the event that ends the run; None where nothing was redirected. The
-    throw-away folders of the run are gone then.
+    """Returns `side_effects` for the event that ends the run, or None if nothing was redirected.
+    Also removes the run's temporary folders.
     """
     outs = [spec.out, *(version.out for version in spec.versions)]
     records = [record for out in outs for record in _records_in(out)]
     if not records:
         return None
     variables = {**os.environ, **spec.env}
-    bases = {os.path.realpath(base) for base in throw_away_bases(variables)}
+    bases = {os.path.realpath(base) for base in temporary_bases(variables)}
     changes: dict[str, Change] = {}
     is_whole = True
     for record in records:
-        folders = [one for one in _texts(record.get("folders")) if _is_throw_away(one, bases)]
+        folders = [one for one in _texts(record.get("folders")) if _is_temporary_folder(one, bases)]
         layers = [
             (path, upper)
             for path, upper in _pairs(record.get("layers"))
             if any(is_within(upper, folder) and upper != folder for folder in folders)
         ]
         caches = kept_folders(spec.keep_writes, spec.root, variables)
-        _put_in_place(caches, layers)
+        _restore_caches(caches, layers)
         if record.get("mode") == "redirect":
-            look = _LayerWalk(spec.root)
+            walk = _LayerWalk(spec.root)
             removed = {path: one for folder in folders for path, one in _removed_in(folder)}
             changes.update(removed)
             for path, upper in layers:
-                changes.update((change.path, change) for change in look.changes(path, upper))
-            is_whole = is_whole and not look.is_over
+                changes.update((change.path, change) for change in walk.changes(path, upper))
+            is_whole = is_whole and not walk.is_over
         for folder in folders:
             _remove(folder)
         for made in _texts(record.get("made")):
             if made in caches:
                 with contextlib.suppress(OSError):
                     os.rmdir(made)
-    told = sorted(changes.values(), key=lambda one: (one.what != "removed", one.path))
+    sorted_changes = sorted(changes.values(), key=lambda one: (one.what != "removed", one.path))
     return {
         "mode": records[0].get("mode"),
-        "held_by": _weakest(record.get("held_by") for record in records),
+        "held_by": _weakest_mechanism(record.get("held_by") for record in records),
         "open": sorted({path for record in records for path in _texts(record.get("open"))})[:20],
-        "changes": [_as_json(change, spec.root) for change in told[:_MOST_CHANGES]],
-        "count": len(told),
-        "bytes": sum(change.bytes for change in told if change.what != "removed"),
+        "changes": [_as_json(change, spec.root) for change in sorted_changes[:_MAX_CHANGES]],
+        "count": len(sorted_changes),
+        "bytes": sum(change.bytes for change in sorted_changes if change.what != "removed"),
         "is_whole": is_whole,
     }
 
 
-def in_words(side_effects: Mapping[str, Any]) -> str:
-    """A line for the log, for where nobody shows the list."""
+def summary(side_effects: Mapping[str, Any]) -> str:
+    """Returns a line for the log, for callers that do not show the list."""
     changes = side_effects.get("changes") or []
     if not changes:
         return ""
@@ -106,18 +106,20 @@ def in_words(side_effects: Mapping[str, Any]) -> str:
 
 
 def sweep(variables: Mapping[str, str]) -> None:
-    """Removes throw-away folders of runs of which no process lives any more."""
-    for base in throw_away_bases(variables):
+    """Removes temporary folders of runs that have no live process."""
+    for base in temporary_bases(variables):
         with contextlib.suppress(OSError), os.scandir(base) as entries:
             found = [entry.path for entry in entries if entry.name.startswith(FOLDER_PREFIX)]
             for folder in found:
-                if _is_throw_away(folder, {os.path.realpath(base)}) and _is_left_behind(folder):
+                if _is_temporary_folder(folder, {os.path.realpath(base)}) and _is_left_behind(
+                    folder
+                ):
                     _remove(folder)
 
 
 class DiskWatch:
-    """Watches that what is thrown away does not fill the disk. A program that opens a huge file for
-    writing makes the kernel copy it first.
+    """Checks that redirected writes do not fill the disk. If a program opens a huge file for
+    writing, the kernel copies it first.
     """
 
     def __init__(self, out: str) -> None:
@@ -126,7 +128,7 @@ class DiskWatch:
         self._free_at_first: dict[str, int] = {}
 
     def is_too_much(self) -> bool:
-        """Whether half of what was free when the run began is gone."""
+        """Whether half of the disk space that was free when the run began is used up."""
         if not self._folders:
             records = _read_records(self._out)
             self._folders = [one for record in records for one in _texts(record.get("folders"))]
@@ -140,38 +142,38 @@ class DiskWatch:
 
 
 class _LayerWalk:
-    """Goes through the layers, within bounds."""
+    """Walks the overlay layers, within limits."""
 
     def __init__(self, root: str) -> None:
         self._own = [os.path.realpath(path) for path in (root, os.path.expanduser("~"))]
         self._temporary = {
             os.path.realpath(path) for path in ("/tmp", "/var/tmp", tempfile.gettempdir())
         }
-        self._ends = time.monotonic() + _LONGEST_LOOK_SECONDS
+        self._ends = time.monotonic() + _MAX_SCAN_SECONDS
         self._seen = 0
         self.is_over = False
 
     def changes(self, lower: str, upper: str) -> Iterator[Change]:
-        """What is in an upper layer that the folder below it has not."""
+        """Yields the changes in an upper layer compared to the folder below it."""
         is_temporary = lower in self._temporary
         for path, entry in self._entries(lower, upper):
             if entry.name == "__pycache__" or entry.name.endswith(".pyc"):
                 continue
-            # What a run that was killed left behind, which the agent of a rank swept away.
+            # Left behind by a killed run, and removed by a rank's agent.
             if entry.name.startswith(FOLDER_PREFIX):
                 continue
             change = _change(path, entry)
             if change is None:
                 continue
-            # What a program made in a folder for temporary files nobody misses.
+            # Ignore files that a program creates in temporary folders.
             is_own = any(is_within(path, own) for own in self._own)
             if is_own or not (is_temporary and change.what == "created"):
                 yield change
 
     def _entries(self, lower: str, upper: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        waiting = [(lower, upper)]
-        while waiting and not self.is_over:
-            path, folder = waiting.pop()
+        pending = [(lower, upper)]
+        while pending and not self.is_over:
+            path, folder = pending.pop()
             try:
                 with os.scandir(folder) as entries:
                     found = sorted(entries, key=lambda entry: entry.name)
@@ -179,13 +181,13 @@ class _LayerWalk:
                 continue
             for entry in found:
                 self._seen += 1
-                if self._seen > _MOST_ENTRIES or time.monotonic() > self._ends:
+                if self._seen > _MAX_ENTRIES or time.monotonic() > self._ends:
                     self.is_over = True
                     return
                 below = os.path.join(path, entry.name)
                 is_folder = entry.is_dir(follow_symlinks=False)
                 if is_folder and entry.name != "__pycache__":
-                    waiting.append((below, entry.path))
+                    pending.append((below, entry.path))
                 yield below, entry
 
 
@@ -199,12 +201,12 @@ def _change(path: str, entry: os.DirEntry[str]) -> Change | None:
     except OSError:
         before = None
     if stat.S_ISCHR(after.st_mode) and after.st_rdev == 0:
-        # How an overlay notes that something was removed.
+        # Overlays mark a deleted file with such a device.
         return None if before is None else Change(path, "removed", before.st_size)
     if stat.S_ISDIR(after.st_mode):
         if before is not None and stat.S_ISDIR(before.st_mode):
             return None
-        # The files in a new folder are listed, and an empty folder is.
+        # A new folder is listed only if it is empty; otherwise its files are.
         is_empty = not os.listdir(entry.path)
         return Change(path, "created", 0) if is_empty else None
     if before is None:
@@ -217,9 +219,11 @@ def _change(path: str, entry: os.DirEntry[str]) -> Change | None:
 
 
 def _removed_in(folder: str) -> Iterator[tuple[str, Change]]:
-    """What was removed, where no overlay notes it (side_effects/patches/rewritten_paths.py)."""
+    """Yields deleted files if there is no overlay to mark them
+    (side_effects/patches/rewritten_paths.py).
+    """
     with contextlib.suppress(OSError), open(os.path.join(folder, REMOVED), "rb") as file:
-        for name in file.read(_LARGEST_RECORD).split(b"\0"):
+        for name in file.read(_MAX_RECORD_BYTES).split(b"\0"):
             path = os.fsdecode(name)
             with contextlib.suppress(OSError):
                 if path and not os.path.lexists(os.path.join(folder, "0-upper") + path):
@@ -227,7 +231,9 @@ def _removed_in(folder: str) -> Iterator[tuple[str, Change]]:
 
 
 def _is_same(path: str, before: os.stat_result, copy: str, after: os.stat_result) -> bool:
-    """A file that was opened for writing is copied, whether or not it is written to."""
+    """Whether a copy is unchanged. A file that was opened for writing is copied even if nothing is
+    written.
+    """
     if not (stat.S_ISREG(before.st_mode) and stat.S_ISREG(after.st_mode)):
         return False
     if before.st_size != after.st_size:
@@ -235,7 +241,7 @@ def _is_same(path: str, before: os.stat_result, copy: str, after: os.stat_result
     if before.st_mtime_ns == after.st_mtime_ns:
         return True
     with contextlib.suppress(OSError):
-        return before.st_size <= _LARGEST_COMPARED and filecmp.cmp(path, copy, shallow=False)
+        return before.st_size <= _MAX_COMPARED_BYTES and filecmp.cmp(path, copy, shallow=False)
     return False
 
 
@@ -251,9 +257,9 @@ def _as_json(change: Change, root: str) -> dict[str, Any]:
     return {"path": path, "change": change.what, "bytes": change.bytes, "outside": is_outside}
 
 
-def _put_in_place(caches: Iterable[str], layers: list[tuple[str, str]]) -> None:
-    """Keeps the caches that were not there when the run began, so that nothing could be written
-    through to them.
+def _restore_caches(caches: Iterable[str], layers: list[tuple[str, str]]) -> None:
+    """Moves caches that did not exist when the run began to their final place, because they could
+    not be written through.
     """
     for cache in caches:
         if os.path.lexists(cache):
@@ -270,7 +276,7 @@ def _put_in_place(caches: Iterable[str], layers: list[tuple[str, str]]) -> None:
             try:
                 os.rename(written, cache)
             except OSError:
-                if _size(written) <= _LARGEST_COPIED:
+                if _size(written) <= _MAX_COPIED_BYTES:
                     shutil.copytree(written, cache, symlinks=True)
 
 
@@ -283,7 +289,7 @@ def _size(folder: str) -> int:
     return total
 
 
-def _is_throw_away(folder: str, bases: set[str]) -> bool:
+def _is_temporary_folder(folder: str, bases: set[str]) -> bool:
     base, name = os.path.split(folder)
     if base not in bases or not name.startswith(FOLDER_PREFIX):
         return False
@@ -295,7 +301,7 @@ def _is_throw_away(folder: str, bases: set[str]) -> bool:
 
 def _is_left_behind(folder: str) -> bool:
     with contextlib.suppress(OSError):
-        if time.time() - os.lstat(folder).st_mtime < _YOUNGEST_SWEPT_SECONDS:
+        if time.time() - os.lstat(folder).st_mtime < _MIN_SWEPT_AGE_SECONDS:
             return False
         lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_NOFOLLOW)
         try:
@@ -303,12 +309,12 @@ def _is_left_behind(folder: str) -> bool:
             return True
         finally:
             os.close(lock)
-    # Its process ended between the folder and the lock.
+    # Its process ended between creating the folder and locking it.
     return not os.path.exists(os.path.join(folder, LOCK))
 
 
 def _remove(folder: str) -> None:
-    # The program may have made a folder read-only, and the kernel closes its own to everybody.
+    # The program may have made a folder read-only, and the kernel's work folder has no permissions.
     for path, folders, _ in os.walk(folder):
         for name in folders:
             below = os.path.join(path, name)
@@ -319,7 +325,7 @@ def _remove(folder: str) -> None:
 
 
 def _records_in(out: str) -> list[dict[str, Any]]:
-    """What the processes of the run wrote down. The files are gone then."""
+    """Returns the records of the run's processes, and removes the files."""
     records = _read_records(out)
     for path in _record_files(out):
         with contextlib.suppress(OSError):
@@ -332,7 +338,7 @@ def _read_records(out: str) -> list[dict[str, Any]]:
     for path in _record_files(out):
         with contextlib.suppress(OSError, ValueError, RecursionError):
             with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                value = json.loads(file.read(_LARGEST_RECORD))
+                value = json.loads(file.read(_MAX_RECORD_BYTES))
             if isinstance(value, dict):
                 records.append(value)
     return records
@@ -342,10 +348,10 @@ def _record_files(out: str) -> list[str]:
     names: list[str] = []
     with contextlib.suppress(OSError):
         names = [name for name in sorted(os.listdir(out)) if name.startswith(RECORD_PREFIX)]
-    return [os.path.join(out, name) for name in names[:_MOST_RECORDS]]
+    return [os.path.join(out, name) for name in names[:_MAX_RECORDS]]
 
 
-def _weakest(held_by: Iterable[object]) -> str:
+def _weakest_mechanism(held_by: Iterable[object]) -> str:
     found = set(held_by)
     return next((one for one in ("nothing", "python", "landlock") if one in found), "kernel")
 

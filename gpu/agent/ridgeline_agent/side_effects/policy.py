@@ -1,7 +1,7 @@
-"""What becomes of what a measured program writes: `side_effects` of the configuration.
+"""What happens to the writes of a measured program: `side_effects` in the configuration.
 
-In the run's process, `hold` is called before anything of the workspace runs. In the process that
-watches the run, `take` says at its end what was kept from the disk.
+In the run's process, `hold` is called before any workspace code runs. In the process that watches
+the run, `take` lists the discarded writes at its end.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ if sys.platform != "win32":
 
 
 def prepare() -> None:
-    """For a process that is not forked for its run: makes ready for `hold`, which later on its
-    threads would keep it from. Call it before torch is imported.
+    """Prepares `hold` in a process that is not forked for its run, because it does not work once
+    there are several threads. Call it before torch is imported.
     """
-    if _CAN_HOLD and not redirect.is_held():
+    if _CAN_HOLD and not redirect.is_redirected():
         redirect.enter_namespace()
 
 
-def ask_ahead() -> None:
-    """For a process that forks runs: asks once for all of them what the system allows."""
+def check_support() -> None:
+    """Checks once what the system allows, in a process that forks runs."""
     if _CAN_HOLD:
         redirect.refusal()
 
 
 def hold(spec: RunSpec) -> None:
-    """From now on what this process writes is thrown away, or refused."""
-    if not _CAN_HOLD or redirect.is_held():
-        return  # A rank below a launcher that is.
-    # Ranks tell how far they are in the folder of the whole run.
+    """Discards or denies the writes of this process from now on."""
+    if not _CAN_HOLD or redirect.is_redirected():
+        return  # A rank whose launcher is redirected.
+    # Ranks report their progress in the folder of the whole run.
     out = os.path.dirname(spec.out) if spec.rank else spec.out
     redirect.hold(spec.side_effects, spec.root, spec.cwd, out, spec.keep_writes)
 
 
-def holding(spec: RunSpec, command: list[str], boot: str, out: str) -> list[str]:
-    """The command, started so that it and all that it starts on this machine are held."""
+def wrap_command(spec: RunSpec, command: list[str], boot: str, out: str) -> list[str]:
+    """Wraps the command so that it and all its children on this machine are redirected."""
     if spec.side_effects == "allow" or not sys.platform.startswith("linux"):
         return command
     how = json.dumps([spec.side_effects, spec.root, spec.cwd, out, *spec.keep_writes])
     return [sys.executable, "-u", boot, "--hold", how, *command]
 
 
-def become_held(arguments: list[str]) -> NoReturn:
-    """What `holding` starts."""
+def run_redirected(arguments: list[str]) -> NoReturn:
+    """Runs the command that `wrap_command` wrapped."""
     mode, root, cwd, out, *keep = json.loads(arguments[0])
-    # What a process replaces within itself would not reach the ranks. They do so by themselves.
+    # Patches in this process would not reach the ranks, which redirect themselves.
     if redirect.is_usable(root, cwd):
         redirect.hold(mode, root, cwd, out, keep)
     os.execvp(arguments[1], arguments[1:])
 
 
 def take(spec: RunSpec) -> dict[str, Any] | None:
-    """`side_effects` of the event that ends the run; None where nothing was held."""
+    """Returns `side_effects` for the event that ends the run, or None if writes are allowed."""
     if spec.side_effects == "allow":
         return None
     if not _CAN_HOLD:
@@ -68,9 +68,9 @@ def take(spec: RunSpec) -> dict[str, Any] | None:
     return discarded_writes.take(spec)
 
 
-def in_words(side_effects: dict[str, Any]) -> str:
-    """A line for the log, for where nobody shows the list."""
-    return discarded_writes.in_words(side_effects)
+def summary(side_effects: dict[str, Any]) -> str:
+    """Returns a line for the log, for callers that do not show the list."""
+    return discarded_writes.summary(side_effects)
 
 
 class DiskWatch:
@@ -81,7 +81,7 @@ class DiskWatch:
         self._watch = discarded_writes.DiskWatch(spec.out) if watched else None
 
     def why_stop(self) -> str | None:
-        """Why the run has to end, where it does."""
+        """Returns the reason to stop the run, or None."""
         if self._watch is None or not self._watch.is_too_much():
             return None
         return (
@@ -93,6 +93,6 @@ class DiskWatch:
 
 
 def sweep() -> None:
-    """Removes what runs left behind that were killed together with the process that watches."""
+    """Removes leftovers of runs that were killed together with their watching process."""
     if _CAN_HOLD:
         discarded_writes.sweep(os.environ)

@@ -1,11 +1,13 @@
-"""Keeps what a measured run creates, changes or removes off the person's disk.
+"""Keeps files that a measured run creates, changes or removes off the user's disk.
 
-The program gets a view of the file system of its own (system/mounts.py): over everything that it
-could write to lies an overlay, whose upper layer is a throw-away folder. The program reads back
-what it wrote, as do the processes that it starts, whatever they write with, because the kernel
-holds it. Caches (persistent_folders.py) and the run's own recording are written through. What the
-throw-away folder holds at the end is listed and removed by the process that watches the run
+The program gets its own view of the file system (system/mounts.py): everything that it could write
+to is covered by an overlay, whose upper layer is a temporary folder. The program and its children
+read back what they wrote, whatever functions they use, because the kernel does this. Writes to
+caches (persistent_folders.py) and to the run's own recording reach the disk. At the end, the
+process that watches the run lists and removes the contents of the temporary folder
 (discarded_writes.py).
+
+This file has more than 500 lines because planning and mounting a view share the same tables.
 """
 
 from __future__ import annotations
@@ -25,51 +27,51 @@ from ..system.mounts import Mount
 from .patches import folder_renames
 from .persistent_folders import is_within, kept_folders
 
-# What the process that watches the run reads at the end; it removes the files. Ranks on other
-# machines write theirs into the same folder.
+# Read and removed by the process that watches the run. Ranks on other machines write theirs into
+# the same folder.
 RECORD_PREFIX = "redirected-"
 FOLDER_PREFIX = "ridgeline-run-"
 LOCK = "lock"
 
-# The kernel's own, and the places of services and devices, whose sockets have to be reached.
-_LEFT_ALONE = ("/proc", "/sys", "/dev", "/run")
-_NO_FILES = frozenset(
+# The kernel's own folders, and those of services and devices, whose sockets must stay reachable.
+_NEVER_COVERED = ("/proc", "/sys", "/dev", "/run")
+_VIRTUAL_FILE_SYSTEMS = frozenset(
     (
         "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts",
         "devtmpfs", "efivarfs", "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore",
         "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs",
     )
 )  # fmt: skip
-# The variable by which processes that a held process starts know that they are held.
-_HELD_IN = "RIDGELINE_HELD_IN"
-# Of a folder that is covered by its parts.
-_MOST_PARTS = 500
-_MOST_PLACES = 2000
-_DEEPEST = 6
-_MOST_SOCKETS = 256
+# An environment variable that tells child processes that they are already redirected.
+_REDIRECTED_IN = "RIDGELINE_HELD_IN"
+# Limits for a folder that is covered part by part.
+_MAX_PARTS = 500
+_MAX_PLACES = 2000
+_MAX_DEPTH = 6
+_MAX_SOCKETS = 256
 _SCANNED_DEPTH = 2
 _LOCK_DESCRIPTOR = 200
-_LEAST_TEMPORARY_BYTES = 64 * 2**20
+_MIN_TEMPORARY_BYTES = 64 * 2**20
 
 
 @dataclass
 class ActiveRedirection:
-    """What holds, as it is written down for the end of the run."""
+    """The active redirection, as written to the record for the end of the run."""
 
     mode: str
-    # "kernel"; "landlock" and "python" where nothing can be mounted (see `_rewrite`).
+    # "kernel"; or "landlock" or "python" if mounts are not allowed (see `_rewrite`).
     held_by: str = "kernel"
-    # The throw-away folders.
+    # The temporary folders.
     folders: list[str] = field(default_factory=list)
-    # Upper layers, by the folders that they lie over.
+    # Pairs of covered folders and their upper layers.
     layers: list[tuple[str, str]] = field(default_factory=list)
-    # Caches that were made for the run, and go where they stay empty.
+    # Caches that were created for the run, and are removed if they stay empty.
     made: list[str] = field(default_factory=list)
-    # Places that nothing could be put over, and why: what is written there is not held.
+    # Places that could not be covered, and why. Writes to them reach the disk.
     open: list[str] = field(default_factory=list)
 
     def write(self, out: str) -> None:
-        """For discarded_writes.take."""
+        """Writes the record for discarded_writes.take."""
         path = os.path.join(out, f"{RECORD_PREFIX}{os.urandom(8).hex()}.json")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
@@ -77,9 +79,9 @@ class ActiveRedirection:
 
 
 def refusal() -> str:
-    """Why this system does not let a process have mounts of its own; "" where it does. Asked in a
-    child, because a process that got half of what it takes could not go on. A process that forks
-    others asks for all of them.
+    """Returns why this system does not allow a process its own mounts; "" if it does. Tries it in a
+    child, because a process with only half of the setup could not continue. A process that forks
+    runs calls this once for all of them.
     """
     global _refusal
     if not sys.platform.startswith("linux"):
@@ -90,8 +92,8 @@ def refusal() -> str:
         if child == 0:
             why = "unknown"
             try:
-                mounts.own_namespace()
-                mounts.put_memory("/tmp", _LEAST_TEMPORARY_BYTES)
+                mounts.enter_mount_namespace()
+                mounts.mount_tmpfs("/tmp", _MIN_TEMPORARY_BYTES)
                 why = ""
             except OSError as error:
                 why = str(error)
@@ -106,14 +108,15 @@ def refusal() -> str:
 
 
 def enter_namespace() -> bool:
-    """The first half, which needs a process with one thread: call it before torch is imported where
-    a process cannot be forked for the run. False where the system does not allow it.
+    """Enters a mount namespace, which requires a process with one thread: where a process cannot be
+    forked for the run, call it before torch is imported. Returns False if the system does not allow
+    it.
     """
     global _entered
     if _entered is None:
         why = refusal()
         try:
-            _entered = _Namespace(not why and mounts.own_namespace(), why)
+            _entered = _Namespace(not why and mounts.enter_mount_namespace(), why)
         except OSError as error:
             _entered = _Namespace(False, str(error))
     return not _entered.refusal
@@ -127,36 +130,36 @@ class _Namespace:
 
 
 _refusal: str | None = None
-# Of this process. The zygote never has one; its children do.
+# This process's namespace. The zygote never has one; its children do.
 _entered: _Namespace | None = None
 
 
 def hold(mode: str, root: str, cwd: str, out: str, keep: Iterable[str]) -> ActiveRedirection:
-    """From now on what this process and its children write is thrown away (`redirect`), or refused
-    (`deny`). `out` stays writable. The threads that there are already must have been started after
+    """From now on, writes of this process and its children are discarded (`redirect`) or denied
+    (`deny`). `out` stays writable. All existing threads must have been started after
     `enter_namespace`.
     """
     held = ActiveRedirection(mode)
     kept = kept_folders(keep, root, os.environ)
     if not is_usable(root, cwd) or _entered is None:
         _rewrite(held, out, kept)
-        os.environ[_HELD_IN] = _this_namespace()
+        os.environ[_REDIRECTED_IN] = _this_namespace()
         held.write(out)
         return held
     view = _View(held, _entered.is_of_user, root, cwd)
     view.cover([os.path.realpath(out), *(path for path in kept if os.path.exists(path))])
-    # Relative paths would still lead to where this process was before.
+    # Relative paths would still resolve in the uncovered folder.
     os.chdir(cwd if os.path.isdir(cwd) else root)
     if _entered.is_of_user:
         mounts.drop_capabilities()
         folder_renames.install()
-    os.environ[_HELD_IN] = _this_namespace()
+    os.environ[_REDIRECTED_IN] = _this_namespace()
     held.write(out)
     return held
 
 
 def is_usable(root: str, cwd: str) -> bool:
-    """Whether overlays can hold the program. In a user namespace they cannot copy files of other
+    """Whether overlays work for this program. In a user namespace they cannot copy files of other
     users and groups, such as those of a project's group on a cluster.
     """
     if not enter_namespace() or _entered is None:
@@ -169,19 +172,19 @@ def is_usable(root: str, cwd: str) -> bool:
 
 
 def _rewrite(held: ActiveRedirection, out: str, kept: list[str]) -> None:
-    """Where nothing can be mounted, Python's own functions write elsewhere, and where the kernel
-    has Landlock it refuses the rest.
+    """Fallback if mounts are not allowed: Python's own functions write elsewhere, and Landlock,
+    where available, denies the rest.
     """
     from ..sandbox.landlock import restrict_writes
     from .patches import rewritten_paths
 
     for path in kept:
-        # The programs that compile kernels see no shadows, so their caches have to be there.
+        # Programs that compile kernels do not see redirected files, so their caches must exist.
         if os.path.basename(path).startswith((".", "torchinductor_")) and not os.path.exists(path):
             with contextlib.suppress(OSError):
                 os.makedirs(path, mode=0o700)
                 held.made.append(path)
-    for base in throw_away_bases(os.environ):
+    for base in temporary_bases(os.environ):
         descriptor = _open(base)
         if descriptor is not None:
             folder, _ = _make_folder(base, descriptor)
@@ -192,9 +195,9 @@ def _rewrite(held: ActiveRedirection, out: str, kept: list[str]) -> None:
     temporary = os.path.join(folder, "tmp")
     os.mkdir(temporary, 0o700)
     os.environ["TMPDIR"] = tempfile.tempdir = temporary
-    # The import system does not go by the functions that are replaced.
+    # The import system does not use the patched functions.
     sys.dont_write_bytecode = True
-    through = [os.path.realpath(out), *kept, *_LEFT_ALONE]
+    through = [os.path.realpath(out), *kept, *_NEVER_COVERED]
     through = [path for path in through if os.path.exists(path)]
     shadows = rewritten_paths.install(folder, through, held.mode == "deny")
     held.layers.append(("/", shadows.upper))
@@ -205,13 +208,13 @@ def _rewrite(held: ActiveRedirection, out: str, kept: list[str]) -> None:
         held.held_by = "python"
 
 
-def is_held() -> bool:
-    """Whether this process runs in what another one has put together: a rank below its launcher."""
-    return os.environ.get(_HELD_IN) == _this_namespace()
+def is_redirected() -> bool:
+    """Whether this process inherited its redirection: a rank below its launcher."""
+    return os.environ.get(_REDIRECTED_IN) == _this_namespace()
 
 
 def _this_namespace() -> str:
-    """Which mount namespace of which machine this process is in."""
+    """Identifies this process's mount namespace and machine."""
     boot = ""
     path = "/proc/sys/kernel/random/boot_id"
     with contextlib.suppress(OSError), open(path, encoding="ascii") as file:
@@ -219,11 +222,11 @@ def _this_namespace() -> str:
     try:
         return f"{os.readlink('/proc/self/ns/mnt')} {boot}"
     except OSError:
-        return ""  # Not Linux, where nothing is mounted for a run.
+        return ""  # Not Linux, so nothing is mounted for a run.
 
 
 class _View:
-    """Decides what lies over which folder, and mounts it."""
+    """Decides how each folder is covered, and mounts it."""
 
     def __init__(
         self, held: ActiveRedirection, in_user_namespace: bool, root: str, cwd: str
@@ -235,30 +238,30 @@ class _View:
         self._temporary = {
             os.path.realpath(path) for path in ("/tmp", "/var/tmp", tempfile.gettempdir())
         }
-        # Names stand for what lies over a folder as soon as something does.
-        self._bases = [(base, _open(base)) for base in throw_away_bases(os.environ)]
+        # Opened now, because names refer to the covering mounts later.
+        self._bases = [(base, _open(base)) for base in temporary_bases(os.environ)]
         self._folders: dict[str, tuple[str, int]] = {}
         self._memory: int | None = None
         self._attempts = 0
-        # How each place is covered: "overlay", "read-only" or "through".
+        # How each place is covered: "overlay", "read-only" or "through" (writes reach the disk).
         self._places: dict[str, str] = {}
-        # Where the view is put together; "" where it is put over what is there.
+        # The path of the new root; "" if the existing one is covered in place.
         self._view = ""
 
     def cover(self, through: list[str]) -> None:
-        """Covers everything. What is in `through` stays as it is."""
+        """Covers everything, except `through`."""
         self._plan("/", 0)
         for mount in self._mounts.values():
             self._plan_mount(mount)
         for path in self._own:
-            if not _is_left_alone(path):
-                self._plan(path, _DEEPEST)
+            if not _is_never_covered(path):
+                self._plan(path, _MAX_DEPTH)
         for path in (*self._temporary, *self._shared_folders()):
             self._places.setdefault(path, "overlay")
         for path in (*through, *_sockets()):
-            if not _is_left_alone(path):
+            if not _is_never_covered(path):
                 self._places[path] = "through"
-        places = sorted(self._places, key=_depth)[:_MOST_PLACES]
+        places = sorted(self._places, key=_depth)[:_MAX_PLACES]
         opened = {path: _open(path) for path in places}
         for path, descriptor in opened.items():
             if descriptor is not None:
@@ -270,18 +273,19 @@ class _View:
             os.close(descriptor)
         if self._view:
             if self._held.mode == "deny":
-                with self._noting("/"):
+                with self._recording_failure("/"):
                     mounts.make_read_only(self._view, frozenset())
-            mounts.enter_root(self._view)
+            mounts.change_root(self._view)
 
     def _plan(self, path: str, depth: int) -> None:
-        """A folder gets an overlay. A user namespace may not look below what is mounted; so there a
-        folder with mounts in it is read-only, and its parts get an overlay each.
+        """Plans an overlay for a folder. In a user namespace, an overlay cannot show mounts below
+        its lower layer, so a folder with mounts in it becomes read-only and each part of it gets an
+        overlay.
         """
-        if path in self._places and depth < _DEEPEST:
+        if path in self._places and depth < _MAX_DEPTH:
             return
         if path == "/" and self._in_user_namespace:
-            # Where others own it, nobody but them can write there.
+            # If others own it, the program cannot write there anyway.
             self._places[path] = "read-only" if os.access(path, os.W_OK) else "through"
         elif self._in_user_namespace and self._has_mounts_below(path):
             self._places[path] = "read-only"
@@ -290,20 +294,20 @@ class _View:
             if path != "/":
                 return
         for part in _folders_in(path):
-            if _is_left_alone(part):
+            if _is_never_covered(part):
                 self._places[part] = "through"
-            elif part not in self._mounts and depth < _DEEPEST:
+            elif part not in self._mounts and depth < _MAX_DEPTH:
                 self._plan(part, depth + 1)
 
     def _has_mounts_below(self, path: str) -> bool:
         return any(is_within(one, path) and one != path for one in self._mounts)
 
     def _plan_mount(self, mount: Mount) -> None:
-        """What is mounted would be hidden by an overlay over a folder above it."""
+        """Plans a mount, because an overlay over a folder above it would hide it."""
         path = mount.path
-        if _is_left_alone(path) or path == "/":
+        if _is_never_covered(path) or path == "/":
             return
-        if mount.is_read_only or mount.kind in _NO_FILES:
+        if mount.is_read_only or mount.kind in _VIRTUAL_FILE_SYSTEMS:
             self._places[path] = "through"
         elif os.path.isdir(path):
             self._plan(path, 0)
@@ -311,8 +315,8 @@ class _View:
             self._places[path] = "read-only"
 
     def _shared_folders(self) -> Iterable[str]:
-        """Folders of others in which this user may create files. A user namespace cannot copy them
-        into the upper layer of a folder above, because it does not know their owner; the topmost
+        """Yields folders of other users in which this user may create files. A user namespace does
+        not know their owner, so it cannot copy them into the upper layer of a parent. The topmost
         folder of an overlay needs no copy.
         """
         if not self._in_user_namespace:
@@ -338,22 +342,22 @@ class _View:
             self._put_root(how, descriptor)
             return
         at = self._view + path
-        with self._noting(path):
+        with self._recording_failure(path):
             if how == "through":
-                mounts.put_back(descriptor, at, self._has_mounts_below(path))
+                mounts.bind_mount(descriptor, at, self._has_mounts_below(path))
                 return
             denies = self._held.mode == "deny" and path not in self._temporary
             if how == "overlay" and not denies and self._put_overlay(path, at, descriptor):
                 return
-            # A mount of its own, because what is put back later must not be read-only as well.
-            mounts.put_back(descriptor, at, self._has_mounts_below(path))
+            # A separate mount, so that what is mounted on top later is not read-only too.
+            mounts.bind_mount(descriptor, at, self._has_mounts_below(path))
             mounts.make_read_only(at, self._options_at(path))
 
     def _put_root(self, how: str, descriptor: int) -> None:
-        """Only a new root can lie over the root. It has its upper layer in memory, because every
-        folder is below it; folders in it are covered by themselves.
+        """Covers the root, which requires a new root. Its upper layer is in memory, because every
+        folder is below the root. Folders in it are covered separately.
         """
-        with self._noting("/"):
+        with self._recording_failure("/"):
             if how == "overlay":
                 at = os.path.join(self._folder_of_run(), "root")
                 os.mkdir(at, 0o700)
@@ -364,18 +368,18 @@ class _View:
                 mounts.make_read_only("/", self._options_at("/"))
 
     @contextlib.contextmanager
-    def _noting(self, path: str) -> Iterator[None]:
+    def _recording_failure(self, path: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             self._held.open.append(f"{path}: {error.strerror or error}")
 
     def _put_overlay(self, path: str, at: str, lower: int) -> bool:
-        """False where no throw-away folder will do; then the place is read-only."""
+        """Returns False if no temporary folder works; then the place becomes read-only."""
         number = str(len(self._held.layers))
         for base in [*self._bases, None]:
             if base is not None and is_within(base[0], path):
-                continue  # The kernel takes no upper layer from within the lower one.
+                continue  # The kernel does not allow an upper layer inside the lower one.
             opened: list[int] = []
             try:
                 name, folder = ("", self._in_memory()) if base is None else self._folder_in(*base)
@@ -383,7 +387,7 @@ class _View:
                     os.mkdir(part, 0o700, dir_fd=folder)
                     opened.append(os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder))
                 _copy_mode(lower, opened[0])
-                mounts.put_overlay(lower, opened[0], opened[1], at, self._in_user_namespace)
+                mounts.mount_overlay(lower, opened[0], opened[1], at, self._in_user_namespace)
             except OSError:
                 self._attempts += 1
                 number = f"{number}-{self._attempts}"
@@ -391,13 +395,13 @@ class _View:
             finally:
                 for one in opened:
                     os.close(one)
-            # What is in memory ends with the namespace, and is not listed.
+            # An in-memory layer ends with the namespace, and is not listed.
             self._held.layers.append((path, os.path.join(name, f"{number}-upper") if name else ""))
             return True
         return False
 
     def _folder_in(self, base: str, descriptor: int | None) -> tuple[str, int]:
-        """This run's throw-away folder in a base."""
+        """Returns this run's temporary folder in a base."""
         if descriptor is None:
             raise OSError(f"{base} cannot be opened")
         if base not in self._folders:
@@ -412,12 +416,12 @@ class _View:
         raise OSError("no location for a temporary folder")
 
     def _in_memory(self) -> int:
-        """Memory is the last resort: a checkpoint may have gigabytes."""
+        """Returns an in-memory folder, as a last resort: a checkpoint may have gigabytes."""
         if self._memory is None:
             whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
             path = os.path.join(self._folder_of_run(), "memory")
             os.mkdir(path, 0o700)
-            mounts.put_memory(path, max(whole // 8, _LEAST_TEMPORARY_BYTES))
+            mounts.mount_tmpfs(path, max(whole // 8, _MIN_TEMPORARY_BYTES))
             self._memory = os.open(path, os.O_PATH)
         return self._memory
 
@@ -426,9 +430,9 @@ class _View:
         return self._mounts[max(around, key=len)].options if around else frozenset()
 
 
-def throw_away_bases(variables: Mapping[str, str]) -> list[str]:
-    """Where throw-away folders may be: on disks, because a checkpoint may have gigabytes. More than
-    one, because none can be below what it is for.
+def temporary_bases(variables: Mapping[str, str]) -> list[str]:
+    """Returns the folders in which temporary folders may be created: on disks, because a checkpoint
+    may have gigabytes. There are several, because none may be below the folder that it is for.
     """
     cache = variables.get("RIDGELINE_CACHE_DIR") or os.path.join(
         variables.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ridgeline"
@@ -442,22 +446,22 @@ def throw_away_bases(variables: Mapping[str, str]) -> list[str]:
 
 
 def _make_folder(base: str, descriptor: int) -> tuple[str, int]:
-    """A private folder that is locked as long as a process of the run lives. Without the lock it
-    counts as left behind.
+    """Creates a private folder that is locked as long as a process of the run lives. Without the
+    lock it counts as left behind.
     """
     name = FOLDER_PREFIX + os.urandom(8).hex()
     os.mkdir(name, 0o700, dir_fd=descriptor)
     folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
     lock = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=folder)
     fcntl.flock(lock, fcntl.LOCK_SH)
-    # For the programs that the run starts as well, and with a number that none of them takes.
+    # Inherited by the programs that the run starts, with a number that none of them uses.
     fcntl.fcntl(lock, fcntl.F_DUPFD, _LOCK_DESCRIPTOR)
     os.close(lock)
     return os.path.join(base, name), folder
 
 
 def _copy_mode(lower: int, upper: int) -> None:
-    """What the topmost folder of an overlay allows is what its upper layer does."""
+    """Copies the mode of a folder, because the upper layer's mode applies to the topmost folder."""
     status = os.stat(f"/proc/self/fd/{lower}")
     mode = stat.S_IMODE(status.st_mode)
     layer = f"/proc/self/fd/{upper}"
@@ -470,15 +474,15 @@ def _copy_mode(lower: int, upper: int) -> None:
 
 
 def _sockets() -> Iterable[str]:
-    """Sockets that a process listens on. Through an overlay they would not be reached."""
+    """Returns sockets that a process listens on. They could not be reached through an overlay."""
     found: list[str] = []
     path = "/proc/net/unix"
     with contextlib.suppress(OSError), open(path, "rb") as file:
         for line in file:
             fields = line.rstrip(b"\n").split(b" ", 7)
-            # Paths are in the last column; what has no name, or an abstract one, has none.
+            # Paths are in the last column; unnamed and abstract sockets have none.
             name = os.fsdecode(fields[-1]) if len(fields) == 8 else ""
-            if name.startswith("/") and len(found) < _MOST_SOCKETS and _is_socket(name):
+            if name.startswith("/") and len(found) < _MAX_SOCKETS and _is_socket(name):
                 found.append(os.path.realpath(name))
     return found
 
@@ -490,16 +494,16 @@ def _is_socket(path: str) -> bool:
 
 
 def _folders_in(path: str) -> list[str]:
-    """The folders right within one, without links."""
+    """Returns the immediate subfolders, without links."""
     with contextlib.suppress(OSError):
         with os.scandir(path) as entries:
             found = [one.path for one in entries if one.is_dir(follow_symlinks=False)]
-        return found[:_MOST_PARTS]
+        return found[:_MAX_PARTS]
     return []
 
 
-def _is_left_alone(path: str) -> bool:
-    return any(is_within(path, one) for one in _LEFT_ALONE)
+def _is_never_covered(path: str) -> bool:
+    return any(is_within(path, one) for one in _NEVER_COVERED)
 
 
 def _depth(path: str) -> int:

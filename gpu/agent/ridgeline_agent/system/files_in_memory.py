@@ -1,7 +1,7 @@
-"""Files that take memory and no disk: memfd_create's, and those in /dev/shm. What is written into
-one without mapping it is in no process's resident size.
+"""Files that take memory instead of disk space: those of memfd_create and in /dev/shm. Unless they
+are mapped, their contents do not count in any process's resident size.
 
-Files are told apart by device and inode.
+Files are identified by device and inode.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 
 _SHM = "/dev/shm"
 _MEMFD = "/memfd:"
-# A folder with more of them is somebody else's.
-_MOST_FILES = 10_000
-# stat(2) counts in these, whatever a file system's own blocks are.
+# A folder with more files is not ours.
+_MAX_FILES = 10_000
+# Unit of st_blocks in stat(2), independent of the file system's block size.
 _BLOCK_BYTES = 512
 
 File = tuple[int, int]
 
 
-def open_in(processes: list[int]) -> dict[File, int]:
-    """Those that the processes have open, with their sizes in memory."""
+def open_files(processes: list[int]) -> dict[File, int]:
+    """Returns the in-memory files that the processes have open, with their sizes in bytes."""
     found: dict[File, int] = {}
     for process in processes:
         for path in descriptors(process):
@@ -32,14 +32,14 @@ def open_in(processes: list[int]) -> dict[File, int]:
     return found
 
 
-def left_since(since: float) -> dict[File, int]:
-    """Those in /dev/shm that this user has changed since then."""
+def shm_files_since(since: float) -> dict[File, int]:
+    """Returns the files in /dev/shm that this user has changed since `since`."""
     found: dict[File, int] = {}
     if not os.path.isdir(_SHM):
         return found
     user = os.getuid()
     for number, entry in enumerate(below(_SHM)):
-        if number >= _MOST_FILES:
+        if number >= _MAX_FILES:
             break
         try:
             status = entry.stat(follow_symlinks=False)
@@ -50,8 +50,8 @@ def left_since(since: float) -> dict[File, int]:
     return found
 
 
-def without_those_of_others(files: dict[File, int], processes: list[int]) -> dict[File, int]:
-    """Leaves out what a process has open or mapped that is none of these: another program writes to
+def exclude_foreign(files: dict[File, int], processes: list[int]) -> dict[File, int]:
+    """Excludes files that other processes have open or mapped, because another program may write to
     /dev/shm at the same time.
     """
     if not files:
@@ -59,15 +59,15 @@ def without_those_of_others(files: dict[File, int], processes: list[int]) -> dic
     ours = {*processes, os.getpid()}
     others = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     others = [process for process in others if process not in ours]
-    theirs = set(open_in(others))
+    theirs = set(open_files(others))
     for process in others:
         theirs.update(file for file, _ in _mapped(process, "maps"))
-    own = open_in(processes)
+    own = open_files(processes)
     return {file: size for file, size in files.items() if file in own or file not in theirs}
 
 
-def mapped_beside(files: dict[File, int], processes: list[int]) -> int:
-    """The processes' shares of all mapped memory but that of these files."""
+def mapped_bytes_except(files: dict[File, int], processes: list[int]) -> int:
+    """Returns the processes' shares of all mapped memory, except of these files, in bytes."""
     total = 0
     for process in processes:
         total += sum(size for file, size in _mapped(process, "smaps") if file not in files)
@@ -75,12 +75,12 @@ def mapped_beside(files: dict[File, int], processes: list[int]) -> int:
 
 
 def bytes_of(status: os.stat_result) -> int:
-    """What a file takes, without its holes."""
+    """Returns the disk usage of a file, without its holes."""
     return status.st_blocks * _BLOCK_BYTES
 
 
 def below(folder: str) -> Iterator[os.DirEntry[str]]:
-    """Files and folders below a folder, as far as they can be listed."""
+    """Yields the files and folders below a folder, skipping what cannot be listed."""
     waiting = [folder]
     while waiting:
         try:
@@ -98,7 +98,7 @@ def _add(found: dict[File, int], status: os.stat_result) -> None:
 
 
 def descriptors(process: int) -> list[str]:
-    """The paths of what a process has open, in /proc."""
+    """Returns the paths in /proc of a process's open files."""
     folder = f"/proc/{process}/fd"
     try:
         return [os.path.join(folder, name) for name in os.listdir(folder)]
@@ -107,7 +107,7 @@ def descriptors(process: int) -> list[str]:
 
 
 def _mapped(process: int, name: str) -> Iterator[tuple[File, int]]:
-    """Each mapping's file and, of smaps, the process's share of it."""
+    """Yields each mapping's file and, for smaps, the process's proportional share in bytes."""
     try:
         with open(f"/proc/{process}/{name}", encoding="utf-8", errors="replace") as file:
             mapped = (0, 0)

@@ -1,4 +1,4 @@
-"""The system calls that Python has no function for. Linux only."""
+"""Linux system calls that Python has no function for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import os
 import platform
 
-# An architecture's own numbers. Calls from 424 on have the same number everywhere.
+# System call numbers. Those from 424 on are the same on all architectures.
 _LANDLOCK_CREATE_RULESET = 444
 _LANDLOCK_ADD_RULE = 445
 _LANDLOCK_RESTRICT_SELF = 446
@@ -19,15 +19,15 @@ _SET_NO_NEW_PRIVILEGES = 38  # PR_SET_NO_NEW_PRIVS
 
 
 def machine() -> str:
-    """The architecture that this process runs on, or an empty text where its numbers are not known
-    here: a 32-bit Python on a 64-bit kernel has others.
+    """Returns this process's architecture, or "" if its system call numbers are not listed here. A
+    32-bit Python on a 64-bit kernel uses other numbers.
     """
     name = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
     return name if name in _SECCOMP and ctypes.sizeof(ctypes.c_void_p) == 8 else ""
 
 
 def landlock_create_ruleset(attributes: ctypes.Structure | None, flags: int) -> int:
-    """A descriptor, or with flags a version. Raises OSError."""
+    """Returns a file descriptor, or with flags the ABI version. Raises OSError."""
     size = 0 if attributes is None else ctypes.sizeof(attributes)
     pointer = None if attributes is None else ctypes.byref(attributes)
     return _call(_LANDLOCK_CREATE_RULESET, pointer, ctypes.c_size_t(size), ctypes.c_uint32(flags))
@@ -65,9 +65,9 @@ def prctl(option: int, *arguments: int) -> None:
         raise _error()
 
 
-def gain_no_privileges() -> None:
-    """From now on the calling thread, and what it starts, gains nothing by set-user-ID programs.
-    Raises OSError.
+def set_no_new_privileges() -> None:
+    """Prevents the calling thread and its children from gaining privileges through set-user-ID
+    programs. Raises OSError.
     """
     prctl(_SET_NO_NEW_PRIVILEGES, 1)
 

@@ -1,7 +1,7 @@
-"""Linux mount namespaces by a few calls of libc, and the table of what is mounted.
+"""Linux mount namespaces through a few libc calls, and the mount table.
 
-A process that has a mount namespace of its own can put another view of the file system before the
-program that it runs. The namespace ends with its last process, and every mount in it with it.
+A process with its own mount namespace can give the program that it runs another view of the file
+system. The namespace and all its mounts end with its last process.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ class Mount:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether nothing can be written there."""
+        """Whether it is mounted read-only."""
         return "ro" in self.options
 
 
 def mounts() -> dict[str, Mount]:
-    """What is mounted, by path. Of several at one path, the one on top."""
+    """Returns the mounts by path. If several are mounted at one path, the topmost."""
     found: dict[str, Mount] = {}
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             left, _, right = line.partition(" - ")
-            fields, behind = left.split(), right.split()
-            if len(fields) < 6 or not behind:
+            fields, rest = left.split(), right.split()
+            if len(fields) < 6 or not rest:
                 continue
             path = re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), fields[4])
-            of_file_system = behind[2].split(",")[:1] if len(behind) > 2 else []
-            options = frozenset(fields[5].split(",") + of_file_system)
-            found[path] = Mount(path, behind[0], options)
+            super_options = rest[2].split(",")[:1] if len(rest) > 2 else []
+            options = frozenset(fields[5].split(",") + super_options)
+            found[path] = Mount(path, rest[0], options)
     return found
 
 
-def own_namespace() -> bool:
-    """Gives this process a mount namespace of its own. True where that took a user namespace.
+def enter_mount_namespace() -> bool:
+    """Gives this process its own mount namespace. Returns whether that required a user namespace.
 
-    Raises OSError where the system does not allow it: without the right to make user namespaces,
-    in most containers, and for a process with several threads that needs one.
+    Raises OSError if the system does not allow it: if user namespaces are not permitted, as in most
+    containers, or if a process that needs one has several threads.
     """
     if not sys.platform.startswith("linux"):
         raise OSError(f"{sys.platform} has no mount namespaces")
@@ -75,60 +75,60 @@ def own_namespace() -> bool:
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{user} {user} 1")
         _write("/proc/self/gid_map", f"{group} {group} 1")
-    # What is mounted from here on must not show outside.
+    # New mounts must not propagate to the outside.
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE, None)
     return needs_user
 
 
-def put_overlay(lower: int, upper: int, work: int, path: str, in_user_namespace: bool) -> None:
-    """Mounts an overlay at `path`. The folders are descriptors, because names may hold the commas
-    and colons by which options are told apart, and because `path` may be covered already.
+def mount_overlay(lower: int, upper: int, work: int, path: str, in_user_namespace: bool) -> None:
+    """Mounts an overlay at `path`. The folders are file descriptors, because names may contain the
+    commas and colons that separate options, and because `path` may already be covered.
     """
     options = ",".join(
         f"{name}dir=/proc/self/fd/{descriptor}"
         for name, descriptor in (("lower", lower), ("upper", upper), ("work", work))
     )
-    # Attributes of the name space `trusted` are for the system's own administrator alone. Without
-    # them an overlay cannot rename folders that were there before.
+    # Only the system's administrator may use `trusted` extended attributes. Without them, an
+    # overlay cannot rename folders of the lower layer.
     options += ",userxattr" if in_user_namespace else ",redirect_dir=on"
     try:
-        # Nothing of it is to outlive the run, so nothing has to reach the disk.
+        # Nothing in the overlay outlives the run, so it need not be synced to disk.
         _mount("overlay", path, "overlay", 0, options + ",volatile")
-    except OSError:  # Linux before 5.10 does not know the option.
+    except OSError:  # Linux before 5.10 does not support the option.
         _mount("overlay", path, "overlay", 0, options)
 
 
-def put_back(source: int, path: str, with_mounts: bool) -> None:
-    """Shows what the descriptor stands for at `path`, and what is mounted below it."""
+def bind_mount(source: int, path: str, with_mounts: bool) -> None:
+    """Bind-mounts the descriptor's file or folder at `path`, optionally with its submounts."""
     flags = _MS_BIND | (_MS_REC if with_mounts else 0)
     _mount(f"/proc/self/fd/{source}", path, None, flags, None)
 
 
-def put_memory(path: str, most_bytes: int) -> None:
-    """Mounts an empty file system at `path` that is held in memory."""
-    _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=0700,size={most_bytes}")
+def mount_tmpfs(path: str, max_bytes: int) -> None:
+    """Mounts an empty in-memory file system at `path`."""
+    _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=0700,size={max_bytes}")
 
 
 def make_read_only(path: str, options: frozenset[str]) -> None:
-    """Refuses to write to what is mounted at `path`. Its other options must not change."""
+    """Makes the mount at `path` read-only. Its other options must not change."""
     kept = sum(flag for name, flag in _KEPT_FLAGS.items() if name in options)
     _mount("none", path, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept, None)
 
 
-def enter_root(path: str) -> None:
-    """Makes what is mounted at `path` the root, and takes the one before away."""
+def change_root(path: str) -> None:
+    """Makes the mount at `path` the root, and detaches the previous root."""
     os.chdir(path)
     try:
         _call("pivot_root", b".", b".")
         _call("umount2", b".", _MNT_DETACH)
     except (OSError, AttributeError):
-        # The first root of all cannot be left, and a libc may not have the call.
+        # The initial root cannot be detached, and a libc may lack the call.
         os.chroot(".")
     os.chdir("/")
 
 
 def drop_capabilities() -> None:
-    """Gives up what the user namespace allowed, so that the program cannot undo the mounts."""
+    """Drops the capabilities in the user namespace, so the program cannot undo the mounts."""
 
     class Header(ctypes.Structure):
         _fields_ = [("version", ctypes.c_uint32), ("process", ctypes.c_int)]

@@ -1,6 +1,6 @@
-"""NVML, the library that knows a GPU's state.
+"""NVML, the library that reports a GPU's state.
 
-It comes with NVIDIA's driver, and is asked through ctypes, because the program's Python need not
+It comes with NVIDIA's driver. It is called through ctypes, because the program's Python need not
 have a binding for it.
 """
 
@@ -16,7 +16,7 @@ _LIBRARIES = ("libnvidia-ml.so.1", "nvml.dll")
 
 
 def loaded() -> Any:
-    """The library, or None where there is none."""
+    """Returns the library, or None if it is not installed."""
     for name in _LIBRARIES:
         try:
             return ctypes.CDLL(name)
@@ -26,29 +26,31 @@ def loaded() -> Any:
 
 
 class Gpu(NamedTuple):
-    """NVML's handles of the device that torch uses."""
+    """NVML's handles for the device that torch uses."""
 
     library: Any
-    # What torch uses: the GPU, or one MIG instance of it. Memory and processes belong to it.
+    # The device that torch uses: the GPU, or one MIG instance of it. Memory and processes belong to
+    # it.
     device: Any
-    # The GPU. Clocks, power and energy belong to it, and NVML refuses them for an instance.
+    # The whole GPU. Clocks, power and energy belong to it; NVML does not report them for an
+    # instance.
     whole: Any
 
     @property
     def is_instance(self) -> bool:
-        """Whether torch uses a MIG instance, so that others may use the rest of the GPU."""
+        """Whether torch uses a MIG instance, so other processes may use the rest of the GPU."""
         return self.device is not self.whole
 
 
 class Unavailable(NamedTuple):
-    """NVML has no answers about a device."""
+    """NVML cannot report on a device."""
 
-    # A clause without a full stop.
+    # The reason: a clause without a full stop.
     why: str
 
 
 def find(device: torch.device) -> Gpu | Unavailable:
-    """What NVML knows the device as."""
+    """Finds torch's device in NVML."""
     if device.type != "cuda" or torch.version.hip:
         return Unavailable("it is not an NVIDIA GPU")
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
@@ -61,10 +63,12 @@ def find(device: torch.device) -> Gpu | Unavailable:
 
 
 def by_uuid(library: Any, uuid: str) -> Gpu | Unavailable:
-    """The device with this UUID, a GPU or a MIG instance: torch gives either without the prefix."""
+    """Returns the device with this UUID, a GPU or a MIG instance. Torch reports UUIDs without
+    prefix.
+    """
     try:
-        if (said := library.nvmlInit_v2()) != SUCCESS:
-            return Unavailable(f"NVML failed to initialize (error {said})")
+        if (error_code := library.nvmlInit_v2()) != SUCCESS:
+            return Unavailable(f"NVML failed to initialize (error {error_code})")
         for prefix in ("GPU-", "MIG-"):
             found = ctypes.c_void_p()
             name = (prefix + uuid).encode()
@@ -81,6 +85,8 @@ def by_uuid(library: Any, uuid: str) -> Gpu | Unavailable:
 def _instance(library: Any, instance: Any) -> Gpu | Unavailable:
     whole = ctypes.c_void_p()
     parent_of = library.nvmlDeviceGetDeviceHandleFromMigDeviceHandle
-    if (said := parent_of(instance, ctypes.byref(whole))) != SUCCESS:
-        return Unavailable(f"NVML does not report the GPU of this MIG instance (error {said})")
+    if (error_code := parent_of(instance, ctypes.byref(whole))) != SUCCESS:
+        return Unavailable(
+            f"NVML does not report the GPU of this MIG instance (error {error_code})"
+        )
     return Gpu(library, instance, whole)

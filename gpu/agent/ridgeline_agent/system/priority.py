@@ -1,4 +1,4 @@
-"""Low priority, for work that nobody waits for: it takes what others leave."""
+"""Low priority, for work that nobody is waiting for."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import os
 import platform
 import sys
 
-# `ioprio_set(2)`, which no library wraps, by machine.
+# `ioprio_set(2)` has no library wrapper. Its number by machine.
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _THIS_PROCESS = 1
 _IDLE_CLASS = 3 << 13
 
 
-def give_way() -> None:
-    """This process, and what it starts from now on, gets processors and disks after all others.
-    What a system has no means for is left alone.
+def set_low_priority() -> None:
+    """Gives this process and its future children the lowest CPU and I/O priority. Skips what the
+    system does not support.
     """
     if sys.platform == "win32":
         return
-    # A process that is this nice already cannot become nicer.
+    # A process that already has this niceness cannot become nicer.
     with contextlib.suppress(OSError):
         os.nice(19)
     if sys.platform == "linux":

@@ -1,8 +1,8 @@
-"""A process and everything that it started: who they are, what memory they hold, how to end them.
+"""A process and its descendants: their IDs, their memory, and how to end them.
 
-On Linux this reads /proc, and the supervisor is a "child subreaper" (prctl(2)), so that a daemon
-whose parents have ended is still found below it. Elsewhere a process group has to do, and memory
-is not known.
+On Linux this reads /proc. The supervisor is a "child subreaper" (prctl(2)), so a daemon whose
+parents have exited is still found below it. On other systems a process group is used instead, and
+memory is not reported.
 """
 
 from __future__ import annotations
@@ -25,56 +25,55 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent ends become children of this process, in whatever session."""
+    """Makes orphaned descendants children of this process, in any session."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
-    """This process is killed when the thread that started it ends. `parent` is that thread's
-    process.
+    """Has this process killed when the thread that started it ends. `parent` is the process of that
+    thread.
     """
     if not ON_LINUX:
         return
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # The parent may have ended before the call above, and then no signal comes any more.
+    # The parent may have ended before the call above; then the signal never comes.
     if os.getppid() != parent:
         os._exit(1)
 
 
 def descendants(process: int) -> list[int]:
-    """All processes below this one, without itself."""
+    """Returns all processes below this one, without itself."""
     found: list[int] = []
-    waiting = [process]
+    pending = [process]
     parents = None if _LISTS_CHILDREN else _parents()
-    while waiting:
-        one = waiting.pop()
+    while pending:
+        one = pending.pop()
         children = _children(one) if parents is None else parents.get(one, [])
         found += children
-        waiting += children
+        pending += children
     return found
 
 
 def memory_bytes(processes: list[int], limit: int, since: float) -> int:
-    """The memory that the processes hold together, with files in memory that they have open
-    (memfd) or have left in /dev/shm since the time `since`.
+    """Returns the total memory of the processes in bytes, including in-memory files that they have
+    open (memfd) or have left in /dev/shm since the time `since`.
 
-    Resident sizes count a shared page once for each process, and a file that is mapped twice. They
-    are quick to read, and only where they sum up to more than `limit` is each process's fair share
-    of the shared pages asked for.
+    Resident sizes count a shared page once per process, and a mapped file twice. They are fast to
+    read; only if their sum exceeds `limit` are the proportional sizes read.
     """
     resident = sum(_resident(process) for process in processes)
-    files = files_in_memory.open_in(processes) | files_in_memory.left_since(since)
+    files = files_in_memory.open_files(processes) | files_in_memory.shm_files_since(since)
     if resident + sum(files.values()) <= limit:
         return resident + sum(files.values())
-    own = files_in_memory.without_those_of_others(files, processes)
+    own = files_in_memory.exclude_foreign(files, processes)
     if own:
-        return sum(own.values()) + files_in_memory.mapped_beside(own, processes)
+        return sum(own.values()) + files_in_memory.mapped_bytes_except(own, processes)
     return sum(_proportional(process) for process in processes)
 
 
-def waited_ns(processes: list[int]) -> int | None:
-    """How long the threads of these processes have been ready to run while others had the
-    processors, all together, in nanoseconds; None where the system does not tell.
+def scheduler_wait_ns(processes: list[int]) -> int | None:
+    """Returns the total time that threads of these processes were ready to run but waited for a
+    CPU, in nanoseconds. Returns None if the system does not report it.
     """
     total = 0
     for process in processes:
@@ -89,8 +88,8 @@ def waited_ns(processes: list[int]) -> int | None:
     return total
 
 
-def ask_below(process: int, seconds: float) -> None:
-    """Asks everything below this process to end, and waits until it has or the time is over."""
+def terminate_descendants(process: int, seconds: float) -> None:
+    """Sends SIGTERM to all descendants, and waits for them until the time is over."""
     end = time.monotonic() + seconds
     for one in descendants(process):
         with contextlib.suppress(OSError):
@@ -99,12 +98,12 @@ def ask_below(process: int, seconds: float) -> None:
         time.sleep(0.01)
 
 
-def kill_below(process: int, keep: frozenset[int], seconds: float = 3.0) -> None:
-    """Kills everything below this process but `keep`, until nothing is left or the time is over.
+def kill_descendants(process: int, keep: frozenset[int], seconds: float = 3.0) -> None:
+    """Kills all descendants except `keep`, until none is left or the time is over.
 
-    Processes that fork while they are killed are found in the next round. multiprocessing's
-    resource tracker gets a moment: it ends when the others have, and removes the semaphores and
-    shared memory that they left in /dev/shm.
+    Processes that fork meanwhile are killed in the next round. multiprocessing's resource tracker
+    gets a moment: it ends after the others, and removes the semaphores and shared memory that they
+    left in /dev/shm.
     """
     begin = time.monotonic()
     end = begin + seconds
@@ -122,7 +121,7 @@ def kill_below(process: int, keep: frozenset[int], seconds: float = 3.0) -> None
 
 
 def kill_group(process: int) -> None:
-    """Kills a process that leads a session, with its group; on Windows with what it started."""
+    """Kills a session leader with its group; on Windows with its children."""
     if sys.platform == "win32":
         subprocess.run(
             ["taskkill", "/F", "/T", "/PID", str(process)],
@@ -138,8 +137,8 @@ def kill_group(process: int) -> None:
 
 
 def threads_of_this_process() -> int:
-    """How many threads there are, also those that Python knows nothing of. 1 where it cannot be
-    known.
+    """Returns the number of threads, including those that Python does not know. Returns 1 if
+    unknown.
     """
     try:
         return len(os.listdir("/proc/self/task"))
@@ -148,7 +147,7 @@ def threads_of_this_process() -> int:
 
 
 def scripts(processes: list[int]) -> list[str]:
-    """The names of the Python scripts that these processes run, each once."""
+    """Returns the names of the Python scripts that these processes run, without duplicates."""
     names: dict[str, None] = {}
     for process in processes:
         words = _read(f"/proc/{process}/cmdline").split("\0")
@@ -161,8 +160,8 @@ def scripts(processes: list[int]) -> list[str]:
 
 
 def kernel_memory_kills() -> int:
-    """How often the kernel killed a process for memory since it started, as far as it can be seen
-    from here.
+    """Returns how often the kernel's OOM killer has killed a process, as far as this process can
+    see.
     """
     kills = 0
     for path in ("/proc/vmstat", "/sys/fs/cgroup/memory.events"):
@@ -185,7 +184,7 @@ def _children(process: int) -> list[int]:
 
 
 def _parents() -> dict[int, list[int]]:
-    """All processes by their parent. For kernels whose /proc does not list children."""
+    """Returns all processes by parent. For kernels whose /proc does not list children."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         fields = _read(f"/proc/{entry}/stat").rpartition(") ")[2].split() if entry.isdigit() else []
@@ -195,10 +194,10 @@ def _parents() -> dict[int, list[int]]:
 
 
 def _reap(process: int) -> bool:
-    """Whether the process has ended. One that is this process's own child leaves its entry in the
-    table.
+    """Whether the process has ended. Also collects its exit status if it is a child of this
+    process.
     """
-    # The state follows the name, which stands in brackets and may hold anything.
+    # The state follows the name, which is in parentheses and may contain anything.
     state = _read(f"/proc/{process}/stat").rpartition(") ")[2][:1]
     if state not in ("", "Z", "X"):
         return False
@@ -236,6 +235,6 @@ def _prctl(option: int, value: int) -> None:
         return
     import ctypes
 
-    # A libc without prctl (none is known) leaves the end of the input to end everything.
+    # Without prctl (no such libc is known), processes still end at the end of their input.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

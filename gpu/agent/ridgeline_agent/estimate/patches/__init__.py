@@ -1,3 +1,3 @@
-"""Replaced functions of torch and the standard library that only estimates need: a claimed GPU,
-values that nobody knows, loaders, and effects that the sandbox refuses.
+"""Patches of torch and the standard library that only estimates need: a claimed GPU, unknown
+values, loaders, and effects that the sandbox denies.
 """

@@ -1,8 +1,8 @@
 """Autocast for the claimed device.
 
-Its tensors are CPU tensors to C++, and so autocast for the CPU casts what autocast for CUDA would:
-convolutions and matrix products. What CUDA's list computes in float32 and the CPU's does not is
-cast here, by the names in torch's documentation ("CUDA Ops that can autocast to float32").
+Its tensors are CPU tensors to C++, so CPU autocast casts what CUDA autocast would: convolutions and
+matrix multiplications. What CUDA autocast computes in float32 and CPU autocast does not is cast
+here, by the names in torch's documentation ("CUDA Ops that can autocast to float32").
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -30,12 +30,12 @@ _LOSSES_AND_OTHERS = (
 )  # fmt: skip
 
 
-# The autocast regions of the device that are open: the type of each, or None where it is off.
+# The device's active autocast regions: the type of each, or None if it is disabled.
 _open: list[torch.dtype | None] = []
 
 
 def install() -> None:
-    """Replaces `torch.autocast("cuda")`, and what asks for it."""
+    """Replaces `torch.autocast("cuda")`, and the functions that query it."""
     kind: Any = torch.autocast
     init, enter, leave = kind.__init__, kind.__enter__, kind.__exit__
 
@@ -66,7 +66,7 @@ def install() -> None:
         return leave(self, *error)
 
     kind.__init__, kind.__enter__, kind.__exit__ = __init__, __enter__, __exit__
-    _answer_questions()
+    _patch_queries()
     for owner in (torch, torch.Tensor, torch.special):
         for name in _TO_FLOAT:
             _compute_in_float(owner, name)
@@ -75,11 +75,11 @@ def install() -> None:
 
 
 def dtype() -> torch.dtype | None:
-    """What the device's autocast casts to, or None where it is off."""
+    """Returns the type that the device's autocast casts to, or None if it is off."""
     return _open[-1] if _open else None
 
 
-def _answer_questions() -> None:
+def _patch_queries() -> None:
     enabled: Any = torch.is_autocast_enabled
     gpu_dtype = torch.get_autocast_gpu_dtype
     of_device: Any = torch.get_autocast_dtype

@@ -1,9 +1,9 @@
 """A CUDA device that a program finds although there may be none.
 
-To torch's C++ every tensor of an estimate is on the CPU, so that neither a driver nor a context is
-ever asked for. Which of them the program is to find on the device is told by their addresses
-(estimate/arena.py). Here Python is answered accordingly: `tensor.device`, `.to("cuda")`,
-`torch.cuda` and what torch's own Python decides by the device.
+To torch's C++ code every tensor of an estimate is on the CPU, so no driver or context is needed.
+Their addresses (estimate/arena.py) determine which of them the program sees on the device. This
+module patches Python accordingly: `tensor.device`, `.to("cuda")`, `torch.cuda`, and torch's own
+Python code that depends on the device.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -26,23 +26,23 @@ from . import claimed_autocast, claimed_kernels
 
 _CPU, _CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
-# Nobody knows what the target is when its program is estimated; an A100 has these.
+# The target GPU is unknown when a program is estimated. These are an A100's.
 _CAPABILITY = (8, 0)
 _MULTIPROCESSORS = 108
 _MEMORY_BYTES = 80 * 2**30
 
 
 def install(arena: Arena) -> None:
-    """From now on the program finds one CUDA device."""
-    _answer_about_tensors(arena)
-    _answer_about_the_device(arena)
-    _make_from_data()
-    _answer_torch_itself()
+    """From now on, the program finds one CUDA device."""
+    _patch_tensors(arena)
+    _patch_device_queries(arena)
+    _patch_constructors()
+    _patch_torch_internals()
     claimed_autocast.install()
     claimed_kernels.install(arena)
 
 
-def _answer_about_tensors(arena: Arena) -> None:
+def _patch_tensors(arena: Arena) -> None:
     tensor: Any = torch.Tensor
     to, cuda, on_device = tensor.to, tensor.cuda, arena.on_device
 
@@ -102,7 +102,7 @@ def _format(layout: Any) -> Any:
 
 
 class _InertObject:
-    """A stream, an event or a context of a device that does nothing."""
+    """A stream, event or context of a device that does nothing."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.device = _CUDA
@@ -122,7 +122,7 @@ class _InertObject:
         return False
 
     def elapsed_time(self, _: object) -> float:
-        """Milliseconds between two events; not 0, by which programs divide."""
+        """Milliseconds between two events; not 0, because programs divide by it."""
         return 1.0
 
     def __getattr__(self, name: str) -> Any:
@@ -131,8 +131,8 @@ class _InertObject:
         return lambda *_, **__: self
 
 
-def _answer_about_the_device(arena: Arena) -> None:
-    def held(*_: Any, **__: Any) -> int:
+def _patch_device_queries(arena: Arena) -> None:
+    def allocated_bytes(*_: Any, **__: Any) -> int:
         return sum(size for at, (size, _) in arena.alive.items() if at >= arena.middle)
 
     properties = types.SimpleNamespace(
@@ -153,7 +153,7 @@ def _answer_about_the_device(arena: Arena) -> None:
         "is_current_stream_capturing": False, "_exchange_device": 0,
         "_maybe_exchange_device": 0, "_is_in_bad_fork": False,
     }  # fmt: skip
-    silent = (
+    ignored = (
         "init", "_lazy_init", "_lazy_call", "synchronize", "set_device", "ipc_collect",
         "empty_cache", "reset_peak_memory_stats", "reset_max_memory_allocated",
         "reset_max_memory_cached", "reset_accumulated_memory_stats", "set_stream", "manual_seed",
@@ -161,14 +161,14 @@ def _answer_about_the_device(arena: Arena) -> None:
         "set_per_process_memory_fraction", "set_sync_debug_mode", "_sleep",
     )  # fmt: skip
     functions: dict[str, Any] = {name: _constant(value) for name, value in answers.items()}
-    functions.update({name: _constant(None) for name in silent})
+    functions.update({name: _constant(None) for name in ignored})
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved",
                  "max_memory_reserved", "memory_cached", "max_memory_cached"):  # fmt: skip
-        functions[name] = held
+        functions[name] = allocated_bytes
     functions["memory_stats"] = lambda *_: collections.defaultdict(int)
     functions["get_rng_state"] = lambda *_: torch.get_rng_state()
     functions["get_rng_state_all"] = lambda: [torch.get_rng_state()]
-    # What would be captured runs as it is, once.
+    # Code to be captured runs once, uncaptured.
     functions["make_graphed_callables"] = lambda callables, *_, **__: callables
     for name in ("Stream", "ExternalStream", "Event", "StreamContext", "device", "device_of",
                  "CUDAGraph", "graph"):  # fmt: skip
@@ -179,7 +179,7 @@ def _answer_about_the_device(arena: Arena) -> None:
         for name, function in functions.items():
             if hasattr(module, name):
                 setattr(module, name, function)
-    _nothing_in(torch.cuda.nvtx)
+    _patch_nvtx(torch.cuda.nvtx)
     accelerator: Any = getattr(torch, "accelerator", None)
     if accelerator is not None:
         accelerator.is_available = _constant(True)
@@ -199,7 +199,7 @@ def _answer_about_the_device(arena: Arena) -> None:
     torch.backends.cudnn.is_available = _constant(True)
 
 
-def _nothing_in(module: Any) -> None:
+def _patch_nvtx(module: Any) -> None:
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         setattr(module, name, _constant(None))
     module.range = _InertObject
@@ -209,10 +209,10 @@ def _constant(value: Any) -> Any:
     return lambda *_, **__: value
 
 
-def _make_from_data() -> None:
-    """What is made from a program's own numbers: C++ would ask for the device while it makes it."""
+def _patch_constructors() -> None:
+    """Patches constructors from a program's own numbers, for which C++ would query the device."""
 
-    def made(function: Any, device: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def created(function: Any, device: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         wants_gradient = kwargs.pop("requires_grad", False)
         tensor = function(*args, **{**kwargs, "device": _CPU})
         if torch.device(device).type != "cpu":
@@ -226,19 +226,19 @@ def _make_from_data() -> None:
             device = kwargs.get("device") or torch.get_default_device()
             if isinstance(data, torch.Tensor) and kwargs.get("device") is None:
                 return function(data, *args, **kwargs)
-            return made(function, device, (data, *args), kwargs)
+            return created(function, device, (data, *args), kwargs)
 
         setattr(torch, name, functools.wraps(function)(from_data))
     new_tensor = torch.Tensor.new_tensor
 
     def new_from_data(self: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
-        return made(new_tensor, kwargs.get("device") or self.device, (self, data, *args), kwargs)
+        return created(new_tensor, kwargs.get("device") or self.device, (self, data, *args), kwargs)
 
     torch.Tensor.new_tensor = new_from_data  # type: ignore[method-assign,assignment]
 
 
-def _answer_torch_itself() -> None:
-    """Torch's Python code that asks C++ for a device, or makes what belongs to one."""
+def _patch_torch_internals() -> None:
+    """Patches torch's Python code that queries C++ for a device, or creates objects of one."""
 
     class Generator(torch._C.Generator):  # type: ignore[misc]
         def __new__(cls, device: Any = None) -> Any:

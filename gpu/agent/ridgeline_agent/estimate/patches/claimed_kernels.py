@@ -1,4 +1,4 @@
-"""Operators that torch chooses by the device, where Python is where it can still be chosen.
+"""Operators that torch selects by device, where Python can still select them.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -20,11 +20,11 @@ _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 
 
 def install(arena: Arena) -> None:
-    """On the device, attention is fused, and recurrent layers are cuDNN's."""
+    """On the device, attention is fused, and recurrent layers use cuDNN."""
     _fuse_attention(arena)
     for name, mode in _MODES.items():
         _use_cudnn(arena, name, mode)
-    # cuDNN has weights in one piece; here nothing would come of it.
+    # cuDNN wants contiguous weights; there is nothing to do here.
     torch.nn.RNNBase.flatten_parameters = lambda self: None  # type: ignore[method-assign]
 
 
@@ -60,13 +60,13 @@ def _use_cudnn(arena: Arena, name: str, mode: int) -> None:
             x, hidden, weights = _cast(x, half), _cast(hidden, half), _cast(weights, half)
         state, cell = hidden if mode == _MODES["lstm"] else (hidden, None)
         width = weights[1].shape[1]
-        # cuDNN has all weights in one buffer; it is not counted twice.
+        # cuDNN has all weights in one buffer, which is not counted twice.
         buffer = weights[0].detach()
-        made = torch.ops.aten._cudnn_rnn(
+        result = torch.ops.aten._cudnn_rnn(
             x, list(weights), 4 if biased else 2, buffer, state, cell, mode, width, 0, layers,
             batch_first, dropout, training, both, batch_sizes, None,
         )  # fmt: skip
-        return made[:3] if mode == _MODES["lstm"] else made[:2]
+        return result[:3] if mode == _MODES["lstm"] else result[:2]
 
     setattr(variants, name, recurrent)
 

@@ -1,5 +1,5 @@
-"""Process groups of torch.distributed in an estimate, which makes no connection: a group whose
-collectives come back at once and change nothing.
+"""Process groups of torch.distributed in an estimate, without connections: collectives return
+immediately and change nothing.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -14,14 +14,14 @@ import torch
 
 
 def install() -> None:
-    """From now on `init_process_group` meets nobody and opens no socket."""
+    """From now on, `init_process_group` does not connect or open a socket."""
     distributed: Any = torch.distributed
     if not distributed.is_available():
         return
     initialize = distributed.init_process_group
 
     @functools.wraps(initialize)
-    def alone(
+    def init_fake_group(
         backend: Any = None,
         init_method: Any = None,
         timeout: Any = None,
@@ -30,11 +30,13 @@ def install() -> None:
         *_: Any,
         **__: Any,
     ) -> None:
-        # A part of torch that its own tests and its documentation of tracing use.
+        # Part of torch, used in its own tests and in its documentation of tracing.
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         rank = rank if rank >= 0 else int(os.environ.get("RANK", "0"))
         world_size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "1"))
         initialize("fake", rank=rank, world_size=world_size, store=FakeStore())
 
-    distributed.init_process_group = distributed.distributed_c10d.init_process_group = alone
+    distributed.init_process_group = distributed.distributed_c10d.init_process_group = (
+        init_fake_group
+    )

@@ -1,7 +1,7 @@
-"""What is answered where a program asks for a value that nobody knows.
+"""Guesses for values that a program reads but that are unknown.
 
-A guess is told only where it decides something: a branch, a shape, an index. Numbers that are
-read to be printed or added up are none.
+A guess is reported only if it decides something: a branch, a shape, an index. Numbers that are read
+to be printed or summed up are not.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -17,12 +17,12 @@ import torch
 
 from ..operator_results import NewTensor
 
-_MOST_MARKS = 50
+_MAX_MARKS = 50
 _Mark = Callable[[str], None]
 
 
 class Guesses:
-    """Answers, and remembers the lines at which an answer decided something."""
+    """Provides guesses, and records the lines where a guess decided something."""
 
     def __init__(self, place: Callable[[types.FrameType], tuple[int, int] | None]) -> None:
         self._place = place
@@ -30,23 +30,23 @@ class Guesses:
         self._marks: dict[tuple[int, int, str], None] = {}
         self._is_known: Callable[[torch.Tensor], bool] = lambda _: False
         self._values: Any = torch.Tensor.tolist
-        # Library code asks for values where a person's does not decide anything.
+        # Set in library code, where reading a value does not decide anything for the user.
         self.quiet = False
 
     def mark(self, what: str) -> None:
-        """A guess decides here."""
-        if self.quiet or len(self._marks) >= _MOST_MARKS:
+        """Records that a guess decides something here."""
+        if self.quiet or len(self._marks) >= _MAX_MARKS:
             return
         place = self._place(sys._getframe(1))
         if place is not None:
             self._marks[(*place, what)] = None
 
     def json(self) -> list[dict[str, Any]]:
-        """`guessed` of docs/op-list.md."""
+        """Returns `guessed` of docs/op-list.md."""
         return [{"file": file, "line": line, "what": what} for file, line, what in self._marks]
 
     def result(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What an operator returns whose result depends on values; None where it does not."""
+        """Returns an operator's result that depends on values, or None for other operators."""
         known = _BY_VALUE.get(name.partition(".")[0])
         if known is None:
             return None
@@ -55,8 +55,8 @@ class Guesses:
         return known(*args, **kwargs)
 
     def batch_sizes(self, x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> list[int]:
-        """How many sequences of a padded batch go on at each step. Where their lengths are unknown
-        they are taken as whole.
+        """Returns how many sequences of a padded batch are active at each step. Unknown lengths are
+        assumed to be the maximum.
         """
         batch, length = (x.shape[0], x.shape[1]) if batch_first else (x.shape[1], x.shape[0])
         if not self._is_known(lengths):
@@ -66,8 +66,8 @@ class Guesses:
         return [sum(one > step for one in known) for step in range(max(known, default=0))]
 
     def scalar(self, tensor: torch.Tensor, is_likely: bool) -> Any:
-        """The value of a tensor of one element. `is_likely` says whether a yes is to be expected:
-        of "are all of them finite" it is, of "is any of them" it is not.
+        """Returns the value of a one-element tensor. `is_likely` says whether true is the expected
+        value: it is for "are all of them finite", but not for "is any of them".
         """
         if tensor.dtype is torch.bool:
             taken = "true" if is_likely else "false"
@@ -78,14 +78,14 @@ class Guesses:
         return 1.0 if tensor.dtype.is_floating_point else 1
 
     def number(self, value: Any) -> Any:
-        """A guessed number that tells when it decides something."""
+        """Wraps a guessed number so that it reports when it decides something."""
         if type(value) is float:
             return GuessedFloat.of(value, self)
         return GuessedInt.of(value, self) if type(value) is int else value
 
     def install(self, is_known: Callable[[torch.Tensor], bool]) -> None:
-        """Lets `Tensor.item` and `tolist` answer numbers that tell. `is_known` says of a tensor
-        whether its values are.
+        """Makes `Tensor.item` and `tolist` return guessed numbers. `is_known` says whether a
+        tensor's values are known.
         """
         self._is_known = is_known
         tensor: Any = torch.Tensor
@@ -155,13 +155,13 @@ _CARRYING = (
 
 
 class GuessedFloat(float):
-    """A guess. What is computed from it is one too."""
+    """A guess. Numbers computed from it are guesses too."""
 
     guesses: Guesses
 
     @classmethod
     def of(cls, value: float, guesses: Guesses) -> GuessedFloat:
-        """The value as a guess."""
+        """Wraps a value as a guess."""
         number = cls(value)
         number.guesses = guesses
         return number
@@ -173,13 +173,13 @@ class GuessedFloat(float):
 
 
 class GuessedInt(int):
-    """A guess. What is computed from it is one too."""
+    """A guess. Numbers computed from it are guesses too."""
 
     guesses: Guesses
 
     @classmethod
     def of(cls, value: int, guesses: Guesses) -> GuessedInt:
-        """The value as a guess."""
+        """Wraps a value as a guess."""
         number = cls(value)
         number.guesses = guesses
         return number
@@ -234,8 +234,8 @@ def _like(tensor: torch.Tensor) -> Any:
 
 
 def _ctc_loss(log_probabilities: torch.Tensor, targets: torch.Tensor, *_: Any, **__: Any) -> Any:
-    """One loss for each sequence, and what the backward pass needs: blanks stand between all
-    targets, and around them.
+    """Returns one loss per sequence, and what the backward pass needs: states for the targets, with
+    blanks between and around them.
     """
     length, batch = log_probabilities.shape[:2]
     states = 2 * targets.shape[-1] + 1
@@ -248,7 +248,7 @@ def _ctc_gradient(_: torch.Tensor, log_probabilities: torch.Tensor, *__: Any) ->
 
 
 def _cudnn_gradients(x: Any, weights: Any, *rest: Any) -> Any:
-    """The gradients of a recurrent layer, for which torch has no meta kernel."""
+    """Returns the gradients of a recurrent layer. torch has no meta kernel for it."""
     state, cell = rest[2], rest[3]
     return (
         _like(x),
@@ -258,7 +258,7 @@ def _cudnn_gradients(x: Any, weights: Any, *rest: Any) -> Any:
     )
 
 
-# Results that depend on no values, for which torch has no meta kernel all the same.
+# Results that do not depend on values, but for which torch has no meta kernel.
 _WITHOUT_META = (_cudnn_gradients, _ctc_loss, _ctc_gradient)
 
 _BY_VALUE: dict[str, Any] = {

@@ -1,8 +1,8 @@
-"""Data loaders of an estimate: batches of the right shape, and as little loading as that takes.
+"""Data loaders of an estimate: batches of the right shape with as little loading as possible.
 
-One sample is loaded for real, and collated as often as the batch has samples. A loader that
-collates in its own way gets different samples where they load quickly; where they do not, and for
-data sets that can only be iterated over, the batches that a run recorded are believed.
+One sample is really loaded, and collated as often as the batch has samples. For a loader with its
+own collate function, different samples are loaded if that is fast. If it is not, and for iterable
+data sets, the recorded batches of a run are used.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -21,8 +21,8 @@ from ...program.batch import declared_batch_size
 from ...program.batch_structure import NotDescribable, describe, make
 from ...record.loader_batches import VERSION
 
-_LARGEST_FILE = 4 * 2**20
-# For this long, samples are loaded that may differ from the first.
+_MAX_FILE_BYTES = 4 * 2**20
+# Time limit for loading samples that may differ from the first.
 _SECONDS_FOR_SAMPLES = 0.1
 
 _Note = Callable[[str], None]
@@ -30,29 +30,29 @@ _Make = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 
 
 class HollowLoaders:
-    """Stands in the place of the loaders' iterators."""
+    """Replaces the iterators of data loaders."""
 
     def __init__(self, batches: str | None, tensor: _Make, note: _Note) -> None:
         self._tensor = tensor
         self._note = note
         self._recorded = _read(batches, note)
-        # Data sets by the order in which they are first loaded from, as in the recording.
+        # Data sets in the order of their first use, as in the recording.
         self._order: list[object] = []
 
     def install(self) -> None:
-        """Loaders start no worker from now on, and load what they must."""
+        """From now on, loaders start no workers and load as little as possible."""
         loaders: Any = DataLoader
-        # A bound method would not be bound to the loader.
+        # An instance's bound method would not be bound to the loader.
         loaders._get_iterator = lambda loader: self.iterator(loader)
 
         def in_order(self: Any) -> Iterator[int]:
-            # To shuffle a large data set takes longer than all the rest.
+            # Shuffling a large data set would take longer than everything else.
             return iter(range(self.num_samples))
 
         RandomSampler.__iter__ = in_order  # type: ignore[method-assign]
 
     def iterator(self, loader: Any) -> Any:
-        """What `iter(loader)` is."""
+        """Returns the replacement for `iter(loader)`."""
         recorded = self._entry(loader.dataset)
         if isinstance(loader.dataset, IterableDataset):
             if recorded is None or recorded["batch"] is None:
@@ -61,7 +61,7 @@ class HollowLoaders:
         return _Batches(loader, self._maker(loader, recorded))
 
     def _entry(self, dataset: object) -> dict[str, Any] | None:
-        """What was recorded of this data set."""
+        """Returns the recorded entry of this data set."""
         at = next((i for i, known in enumerate(self._order) if known is dataset), None)
         if at is None:
             at = len(self._order)
@@ -70,7 +70,9 @@ class HollowLoaders:
         return entry if entry is not None and entry["dataset"] == type(dataset).__name__ else None
 
     def _maker(self, loader: Any, recorded: dict[str, Any] | None) -> Callable[[], Any]:
-        """Makes batch after batch, the first of which tells how the others are made."""
+        """Returns a function that creates batches. The structure of the first one is reused for the
+        others.
+        """
         first: list[Any] = []
 
         def next_batch() -> Any:
@@ -105,7 +107,7 @@ class HollowLoaders:
         except Exception:
             if recorded is None or recorded["batch"] is None:
                 raise
-            # Code that loads may insist on values that nobody has.
+            # Loading code may require values that do not exist.
             return self._from(recorded, loader)
 
     def _from(self, recorded: dict[str, Any], loader: Any) -> Any:
@@ -115,21 +117,21 @@ class HollowLoaders:
 
 
 def _indices(loader: Any) -> list[Any]:
-    """The indices of the first batch."""
+    """Returns the indices of the first batch."""
     size = declared_batch_size(loader)
     if size is not None and type(loader.batch_sampler) is torch.utils.data.BatchSampler:
-        # More than the data set has, where it is smaller than a batch.
+        # The batch size may be larger than the data set.
         count = min(size, len(loader.dataset))
         return list(range(count)) if count else list(next(iter(loader.batch_sampler)))
     return list(next(iter(loader.batch_sampler)))
 
 
 class _Batches(dataloader._BaseDataLoaderIter):
-    """An iterator over batches that are made and not loaded."""
+    """An iterator over batches that are created instead of loaded."""
 
     def __init__(self, loader: Any, make_batch: Callable[[], Any]) -> None:
-        # Not the base's constructor, which makes samplers and generators. What its `__next__`
-        # looks at is set here.
+        # Not the base's constructor, which creates samplers and generators. The attributes that its
+        # `__next__` uses are set here.
         self._dataset = loader.dataset
         self._dataset_kind = dataloader._DatasetKind.Map
         self._index_sampler = loader._index_sampler
@@ -159,7 +161,7 @@ def _length(loader: Any) -> int | None:
 
 
 def _in_this_process(loader: Any) -> Any:
-    """The loader's own iterator, without workers."""
+    """Returns the loader's own iterator, without workers."""
     kept = dict(vars(loader))
     vars(loader).update(num_workers=0, timeout=0, pin_memory=False)
     try:
@@ -170,12 +172,12 @@ def _in_this_process(loader: Any) -> Any:
 
 
 def _read(path: str | None, note: _Note) -> list[dict[str, Any]]:
-    """The entries of a `batch.json`; none where it cannot be read, and then it is noted."""
+    """Returns the entries of a `batch.json`. If it cannot be read, adds a note and returns none."""
     if path is None:
         return []
     try:
         with open(path, encoding="utf-8") as file:
-            content = json.loads(file.read(_LARGEST_FILE))
+            content = json.loads(file.read(_MAX_FILE_BYTES))
         if content["version"] != VERSION:
             raise ValueError(f"unsupported version {content['version']}")
         entries = content["loaders"]

@@ -1,14 +1,13 @@
-"""Makes a program that is only estimated comfortable with changing nothing.
+"""Makes the effects of an estimated program seem to succeed.
 
-The sandbox refuses it every effect (sandbox/confinement.py). Here the usual ones seem to succeed,
-because a program that makes a folder for its logs is to be estimated all the same: what it writes
-goes into files of the estimate's own, and is found there when it is read again; folders are not
-made and nothing is removed; in the place of other programs one runs that does nothing.
+The sandbox denies all effects (sandbox/confinement.py). Here the usual ones seem to succeed,
+because a program that creates a folder for its logs must still be estimated: writes go to files of
+the estimate and are read back from there; folders are not created and nothing is removed; instead
+of other programs, one that does nothing is run.
 
-Nothing here is a guard: a list of Python's functions is never complete. Only where the person lets
-estimates go on without a sandbox is it all that there is, and then what goes past it in ways that
-Python audits is refused as well.
-
+This is not a security boundary: a list of Python's functions is never complete. It is the only
+protection if the user allows estimates without a sandbox; then effects that bypass it, but that
+Python audits, are denied too.
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
 
@@ -33,7 +32,7 @@ try:
 except ImportError:  # A Python that was built without it.
     sqlite3 = None  # type: ignore[assignment]
 
-from ...sandbox.confinement import LARGEST_FILE
+from ...sandbox.confinement import MAX_FILE_BYTES
 from ...side_effects.patches import pathlib_functions
 from . import fake_process_group, without_shared_memory
 
@@ -47,11 +46,11 @@ _OFFLINE = {
     "TRANSFORMERS_OFFLINE": "1",
 }
 _HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/stdout", "/dev/stderr")
-_QUIETLY_NOTHING = (
+_IGNORED = (
     "mkdir", "rmdir", "remove", "unlink", "rename", "replace", "truncate", "symlink", "link",
     "chmod", "chown", "utime", "mkfifo", "mknod",
 )  # fmt: skip
-# Events of Python's audit hooks, by the module that tells of them.
+# Events of Python's audit hooks, by module.
 _REFUSED = (
     "os.exec", "os.posix_spawn", "os.spawn", "os.remove", "os.rename", "os.rmdir", "os.truncate",
     "os.mkdir", "os.link", "os.symlink", "os.startfile", "socket.connect", "socket.getaddrinfo",
@@ -59,17 +58,17 @@ _REFUSED = (
 
 
 def install(out: str, confined: bool) -> None:
-    """From now on the program seems to change what it changes. What it writes is below `out`."""
+    """From now on, the program's effects only seem to happen. Its writes go below `out`."""
     out = os.path.realpath(out)
     sys.dont_write_bytecode = True
     os.environ.update(_OFFLINE)
     torch.save = lambda *_, **__: None
     _redirect_writing(out)
-    for name in _QUIETLY_NOTHING:
+    for name in _IGNORED:
         if hasattr(os, name):
-            setattr(os, name, _nothing_outside(out, getattr(os, name)))
+            setattr(os, name, _ignore_outside(out, getattr(os, name)))
     pathlib_functions.install()
-    _start_nothing()
+    _patch_subprocesses()
     fake_process_group.install()
     if confined:
         without_shared_memory.install()
@@ -77,15 +76,15 @@ def install(out: str, confined: bool) -> None:
         sys.addaudithook(_refuser(out))
 
 
-def _nothing_outside(out: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Does to temporary files what it is asked to, and nothing to others."""
+def _ignore_outside(out: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Applies a function to the estimate's own files, and ignores other files."""
 
     @functools.wraps(function)
     def quiet(*args: Any, **kwargs: Any) -> Any:
         values = (*args, *kwargs.values())
         paths = [os.fsdecode(one) for one in values if isinstance(one, (str, bytes, os.PathLike))]
         if (folder := kwargs.get("dir_fd")) is not None:
-            # As `shutil.rmtree` calls them.
+            # As called by `shutil.rmtree`.
             paths = [os.path.join(f"/proc/self/fd/{folder}", path) for path in paths]
         if paths and all(_is_ours(os.path.realpath(path), out) for path in paths):
             return function(*args, **kwargs)
@@ -103,7 +102,7 @@ def _redirect_writing(out: str) -> None:
     open_descriptor = os.open
 
     def place(path: Any, writes: bool) -> Any:
-        """Where the program is to find the file."""
+        """Returns the path where the program finds the file."""
         try:
             name = os.path.realpath(os.fsdecode(path))
         except (TypeError, ValueError):
@@ -111,8 +110,8 @@ def _redirect_writing(out: str) -> None:
         if name in written or not writes or _is_ours(name, out):
             return written.get(name, path)
         written[name] = os.path.join(folder, str(next(numbers)))
-        if os.path.isfile(name) and os.path.getsize(name) < LARGEST_FILE:
-            # It may be appended to, or changed in place.
+        if os.path.isfile(name) and os.path.getsize(name) < MAX_FILE_BYTES:
+            # It may be appended to or changed in place.
             with open_file(name, "rb") as before, open_file(written[name], "wb") as copy:
                 copy.write(before.read())
         return written[name]
@@ -139,7 +138,7 @@ def _redirect_writing(out: str) -> None:
 
     @functools.wraps(connect)
     def connect_here(database: Any, *args: Any, **kwargs: Any) -> Any:
-        # Which file an address (`uri`) means is for SQLite to say.
+        # Only SQLite knows which file a `uri` refers to.
         if not kwargs.get("uri") and database not in ("", ":memory:"):
             database = place(database, writes=True)
         return connect(database, *args, **kwargs)
@@ -151,24 +150,24 @@ def _is_ours(path: str, out: str) -> bool:
     return path.startswith((out + os.sep, "/proc/self/")) or path in _HARMLESS_DEVICES
 
 
-def _start_nothing() -> None:
-    """In the place of another program runs one that ends well and prints nothing."""
+def _patch_subprocesses() -> None:
+    """Replaces other programs by one that succeeds and prints nothing."""
     start: Any = subprocess.Popen.__init__
 
     @functools.wraps(start)
-    def nothing_else(self: Any, *args: Any, **kwargs: Any) -> None:
+    def start_no_op(self: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("args", None)
         kwargs.update(executable=None, shell=False, cwd=None)
         start(self, [sys.executable, "-S", "-c", ""], *args[1:2], **kwargs)
 
-    subprocess.Popen.__init__ = nothing_else  # type: ignore[method-assign]
+    subprocess.Popen.__init__ = start_no_op  # type: ignore[method-assign]
     os.system = lambda *_: 0
     socket.socket.__init__ = _no_socket(socket.socket.__init__)  # type: ignore[method-assign]
 
 
 def _no_socket(make: Callable[..., None]) -> Callable[..., None]:
-    """The error that programs expect where there is no network. What the kernel says (it is not
-    permitted) they may not.
+    """Raises the error that programs expect without a network. They may not expect the kernel's
+    (operation not permitted).
     """
 
     @functools.wraps(make)
@@ -191,7 +190,7 @@ def _refuser(out: str) -> Callable[[str, tuple[Any, ...]], None]:
                 raise PermissionError("an estimate does not change files")
         elif event.startswith(_REFUSED):
             if event == "socket.connect" and not isinstance(args[1], tuple):
-                return  # A socket of this machine's own.
+                return  # A Unix socket of this machine.
             paths = [one for one in args if isinstance(one, str)]
             if paths and all(_is_ours(os.path.realpath(path), out) for path in paths):
                 return

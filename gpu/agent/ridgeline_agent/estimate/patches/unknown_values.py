@@ -1,5 +1,5 @@
-"""What torch does with values that nobody knows in an estimate: weights are not initialized, and no
-optimizer step is left out because gradients overflow.
+"""Makes torch independent of values that are unknown in an estimate: weights are not initialized,
+and no optimizer step is skipped because of overflowing gradients.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -12,24 +12,26 @@ import torch
 
 
 def install() -> None:
-    """From now on neither depends on values."""
-    _leave_weights_alone()
-    _step_always()
+    """From now on, neither depends on values."""
+    _skip_weight_init()
+    _never_skip_steps()
 
 
-def _leave_weights_alone() -> None:
-    """What `torch.nn.init` would write into a weight changes nothing here."""
+def _skip_weight_init() -> None:
+    """Makes `torch.nn.init` leave weights unchanged."""
     for name, function in list(vars(torch.nn.init).items()):
         if name.endswith("_") and not name.startswith("_") and callable(function):
-            setattr(torch.nn.init, name, _given_back)
+            setattr(torch.nn.init, name, _unchanged)
 
 
-def _given_back(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+def _unchanged(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     return tensor
 
 
-def _step_always() -> None:
-    """A gradient scaler leaves a step out where gradients overflow, which they mostly do not."""
+def _never_skip_steps() -> None:
+    """Makes gradient scalers always step. Overflowing gradients, which make them skip a step, are
+    rare.
+    """
     scaler: Any = torch.amp.GradScaler
 
     def step(self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:

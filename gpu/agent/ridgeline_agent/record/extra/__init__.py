@@ -1,3 +1,3 @@
-"""Iterations that run after the profiled ones, because more of them show more. `extra_iterations`
-decides which, and each other module is one reason.
+"""Extra iterations after the profiled ones, because more of them show more. `extra_iterations`
+decides which; each of the other modules is one reason.
 """

@@ -1,6 +1,6 @@
-"""Iterations after the profiled ones, where more of them show more: one purpose after another.
+"""Extra iterations after the profiled ones, for one purpose after another.
 
-All of them come after what was asked for, since a program may have no more iterations.
+All of them come after what was requested, because a program may have no more iterations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...iterations.rhythm import rhythm
 from ...program.sources import Sources
 from ...protocol.spec import RunSpec
 from ..observed.collector import Observed
-from ..observed.line_times import LineTimes, iterations_to_look_at, seconds_left
+from ..observed.line_times import LineTimes, iterations_to_time, seconds_left
 from ..phase_times import PhaseTimes
 from ..switched_off import Turns, rounds
 from ..timing import Timer
@@ -22,29 +22,30 @@ from .more_times import PROFILED_FOR_TIMES, MoreTimes, are_quick
 from .signal_grace_period import SignalGracePeriod
 from .whole_periods import iterations_to_wait, whole_periods
 
-# One rank in a sum over ranks of how many iterations they want: more than these add up to.
-_THAT_WANTS = 1 << 32
+# Counts one rank in a sum over ranks of the iterations that they want. Larger than any sum of
+# iterations.
+_ONE_RANK = 1 << 32
 
 
 class _Purpose(Protocol):
-    """What some iterations are run for."""
+    """The purpose of some extra iterations."""
 
     def iteration_ended(self, now_ns: int) -> bool:
-        """Returns whether it was the last of them. The time is that of `perf_counter_ns`."""
+        """Returns whether it was the last one. `now_ns` is a time of `perf_counter_ns`."""
 
     def stop(self) -> None:
-        """The program has ended, or it was the last."""
+        """The program has ended, or that was the last iteration."""
 
 
 class ExtraIterations:
     """Runs iterations after the profiled ones.
 
     Args:
-        timer: What was timed; what is timed once more replaces it.
-        profile_again: Profiles so many iterations in place of those that were profiled, after so
-            many others.
-        all_ranks: The sum of what every rank gives, which all wait for.
-        tolerating: Calls what the recording can do without.
+        timer: The timed iterations. More iterations that are timed replace them.
+        profile_again: Profiles this number of iterations, after waiting for some, to replace those
+            that were profiled.
+        all_ranks: Waits for all ranks and returns the sum of their numbers.
+        tolerating: Calls something optional.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class ExtraIterations:
         self._profile_again = profile_again
         self._all_ranks = all_ranks
         self._tolerating = tolerating
-        self._under_way: _Purpose | None = None
+        self._current: _Purpose | None = None
         self._timed_more = False
         self._purposes: Iterator[Callable[[], _Purpose | None]] = iter(
             (
@@ -84,29 +85,29 @@ class ExtraIterations:
 
     @property
     def more_times(self) -> MoreTimes | None:
-        """What times iterations once more, while it does."""
-        purpose = self._under_way
+        """The purpose that times iterations again, while it does."""
+        purpose = self._current
         return purpose if isinstance(purpose, MoreTimes) and purpose.is_timing else None
 
     def goes_on(self) -> bool:
-        """Goes on to what tells more; returns whether there is any."""
+        """Starts the next purpose. Returns whether there is one."""
         self.stop()
         purposes = (begin() for begin in self._purposes)
-        self._under_way = next((purpose for purpose in purposes if purpose is not None), None)
-        return self._under_way is not None
+        self._current = next((purpose for purpose in purposes if purpose is not None), None)
+        return self._current is not None
 
     def iteration_ended(self, now_ns: int) -> bool:
-        """Returns whether another is needed."""
-        purpose = self._under_way
+        """Returns whether another iteration is needed."""
+        purpose = self._current
         return purpose is not None and (not purpose.iteration_ended(now_ns) or self.goes_on())
 
     def stop(self) -> None:
-        """Ends what is under way. Call it in any case."""
-        purpose, self._under_way = self._under_way, None
+        """Ends the current purpose. Always call it."""
+        purpose, self._current = self._current, None
         if purpose is None:
             return
         self._tolerating("the iterations after the profiled ones", purpose.stop)
-        # What was timed first is cold, but better than a few.
+        # The first timing was cold, but is better than only a few iterations.
         if isinstance(purpose, MoreTimes) and purpose.timer.count >= self.timer.count:
             self.timer, self.phase_times = purpose.timer, purpose.phase_times
             self._timed_more = True
@@ -116,10 +117,10 @@ class ExtraIterations:
         return SignalGracePeriod(self._seconds_left(), perf_counter_ns()) if wanted else None
 
     def _time_more(self) -> _Purpose | None:
-        # What had to be ended for the profiler belongs to the iterations that were timed before.
+        # Profilers that had to be stopped for ours belong to the iterations that were timed before.
         was_ended = any(switch.on is None for switch in self._observed.switches)
         quick, is_settled = are_quick(self.timer.host_ns), rhythm(self.timer.wall_ns()).is_settled
-        # A longer block is only timed on a GPU where it is quick.
+        # On a GPU, a longer block is only timed if iterations are fast.
         is_settled |= self.timer.device.type == "cuda"
         wanted = _may_add(self._spec) and (quick or not is_settled) and not was_ended
         return MoreTimes(self.timer.device, quick, self._seconds_left()) if wanted else None
@@ -129,13 +130,13 @@ class ExtraIterations:
         found = rhythm(times_ns)
         if found.period is None or not _may_add(self._spec):
             return None
-        least = watched + (PROFILED_FOR_TIMES if are_quick(self.timer.host_ns) else 0)
-        wanted = whole_periods(found.period, least, times_ns, self._seconds_left())
-        # What was timed first comes before the profiled ones, what was timed once more behind them.
-        following = len(times_ns) if self._timed_more else len(times_ns) + least
-        measured = following - least + watched - 1
+        minimum = watched + (PROFILED_FOR_TIMES if are_quick(self.timer.host_ns) else 0)
+        wanted = whole_periods(found.period, minimum, times_ns, self._seconds_left())
+        # The first timing comes before the profiled iterations, a second one after them.
+        following = len(times_ns) if self._timed_more else len(times_ns) + minimum
+        measured = following - minimum + watched - 1
         is_as_good = (
-            wanted == least and not self._timed_more and measured % found.period != found.place
+            wanted == minimum and not self._timed_more and measured % found.period != found.place
         )
         if wanted == 0 or is_as_good:
             return None
@@ -143,8 +144,10 @@ class ExtraIterations:
 
     def _take_turns(self) -> _Purpose | None:
         observed, timed_ns = self._observed, self.timer.wall_ns()
-        is_alone = self._spec.rank is None
-        wanted = rounds(timed_ns, observed.switches, self._seconds_left()) if is_alone else 0
+        is_single_process = self._spec.rank is None
+        wanted = (
+            rounds(timed_ns, observed.switches, self._seconds_left()) if is_single_process else 0
+        )
         if wanted == 0:
             return None
         turns = Turns(observed.switches, timed_ns, self.timer.device, wanted)
@@ -153,7 +156,7 @@ class ExtraIterations:
         return turns
 
     def _time_lines(self) -> _Purpose | None:
-        wanted = self._iterations_to_look_at()
+        wanted = self._iterations_to_time()
         if wanted == 0:
             return None
         lines = LineTimes(self._sources, wanted, self._spec.limits.line_events)
@@ -161,13 +164,13 @@ class ExtraIterations:
         self._observed.line_times = lines
         return lines
 
-    def _iterations_to_look_at(self) -> int:
-        """How many more iterations tell which lines vary; the mean of what those ranks want that
-        want any, for all of them have to run as many.
+    def _iterations_to_time(self) -> int:
+        """Returns how many more iterations are needed to see which lines vary: the mean over the
+        ranks that want any, because all ranks must run equally many.
         """
-        wanted = iterations_to_look_at(self.timer.wall_ns(), self._seconds_left())
-        total = self._all_ranks("iterations", (wanted + _THAT_WANTS) if wanted else 0)
-        ranks, total = divmod(total, _THAT_WANTS)
+        wanted = iterations_to_time(self.timer.wall_ns(), self._seconds_left())
+        total = self._all_ranks("iterations", (wanted + _ONE_RANK) if wanted else 0)
+        ranks, total = divmod(total, _ONE_RANK)
         return total // ranks if ranks else 0
 
     def _seconds_left(self) -> float | None:
@@ -175,10 +178,10 @@ class ExtraIterations:
 
 
 def is_quick(spec: RunSpec, timer: Timer) -> bool:
-    """Whether to look at more iterations than were asked for, since they cost nothing."""
+    """Whether to run more iterations than requested, because they cost nothing."""
     return _may_add(spec) and are_quick(timer.host_ns)
 
 
 def _may_add(spec: RunSpec) -> bool:
-    """Whether more iterations may run than were asked for. Ranks would have to agree how many."""
+    """Whether more iterations than requested may run. Ranks would have to agree on the number."""
     return spec.iterations.timed_at_most is not None and spec.rank is None

@@ -1,26 +1,26 @@
-"""Waits for a better signal of the iterations than calls of modules.
+"""Waits for a stronger signal of the iterations than module calls.
 
-Reinforcement learning plays hundreds of steps before it learns from them, and a loss may call its
-model for each sample. By then all of a recording is made, of the wrong loop.
+Reinforcement learning plays hundreds of steps before a training step, and a loss may call its model
+for each sample. By then a recording would be finished, of the wrong loop.
 """
 
 from __future__ import annotations
 
-_MOST_SECONDS = 15.0
+_MAX_SECONDS = 15.0
 
 
 class SignalGracePeriod:
-    """Iterations after the profiled ones, for a better signal to come. It begins at `now_ns` of
+    """Extra iterations in which a stronger signal may come. Begins at `now_ns` of
     `perf_counter_ns`.
     """
 
     def __init__(self, seconds_left: float | None, now_ns: int) -> None:
-        seconds = _MOST_SECONDS if seconds_left is None else min(_MOST_SECONDS, seconds_left / 4)
+        seconds = _MAX_SECONDS if seconds_left is None else min(_MAX_SECONDS, seconds_left / 4)
         self._until_ns = now_ns + int(seconds * 1e9)
 
     def iteration_ended(self, now_ns: int) -> bool:
-        """Returns whether the time is over. The time is that of `perf_counter_ns`."""
+        """Returns whether the time is over. `now_ns` is a time of `perf_counter_ns`."""
         return now_ns >= self._until_ns
 
     def stop(self) -> None:
-        """Nothing has been changed."""
+        """Does nothing, because nothing was changed."""

@@ -1,7 +1,7 @@
-"""Profiles whole periods, where some iterations are slow at regular intervals.
+"""Profiles whole periods, if some iterations are slow at regular intervals.
 
-Two profiled iterations are both of the quick kind, mostly. Over whole periods, each line has its
-share of the mean: an evaluation every tenth step as well as the step.
+Two profiled iterations are usually both fast ones. Over whole periods, each line has its share of
+the mean: an evaluation in every tenth step as well as the step.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import Callable, Sequence
 
 from ...iterations.rhythm import Rhythm
 
-# Together, without a profiler: that makes them several times slower.
-_MOST_NS = 3_000_000_000
-_MOST_ITERATIONS = 64
+# Time limit for all of them without a profiler, which makes them several times slower.
+_MAX_NS = 3_000_000_000
+_MAX_ITERATIONS = 64
 
 
 def whole_periods(
-    period: int, least: int, times_ns: Sequence[int], seconds_left: float | None
+    period: int, minimum: int, times_ns: Sequence[int], seconds_left: float | None
 ) -> int:
-    """How many iterations to profile: a multiple of `period`, `least` of them or more where those
-    take no longer than one period may; 0 where one period takes too long.
+    """Returns how many iterations to profile: a multiple of `period` with at least `least`
+    iterations if they fit the limits, or else one period; 0 if one period takes too long.
     """
-    room_ns = _MOST_NS if seconds_left is None else min(_MOST_NS, seconds_left * 1e9 / 8)
-    room = min(_MOST_ITERATIONS, int(room_ns / max(statistics.fmean(times_ns), 1.0)))
-    wanted = period * -(-least // period)
+    room_ns = _MAX_NS if seconds_left is None else min(_MAX_NS, seconds_left * 1e9 / 8)
+    room = min(_MAX_ITERATIONS, int(room_ns / max(statistics.fmean(times_ns), 1.0)))
+    wanted = period * -(-minimum // period)
     return wanted if wanted <= room else period if period <= room else 0
 
 
 def iterations_to_wait(found: Rhythm, following: int, watched: int) -> int:
-    """How many iterations to leave out, so that memory is watched in quick ones. `following` is the
-    position of the next iteration, and `watched` in how many of the first ones memory is watched;
-    what is known of memory in the end is that of the last of those.
+    """Returns how many iterations to skip, so that memory is observed in fast ones. `following` is
+    the position of the next iteration; `watched` is the number of iterations at the beginning whose
+    memory is observed. The final memory result is that of the last of those.
     """
     period = found.period or 1
     first = 0 if watched < period else watched - 1
@@ -48,11 +48,11 @@ class WholePeriods:
     """Counts the iterations that are profiled again.
 
     Args:
-        iterations: How many.
-        wait: How many are left out before them.
-        begins: Called before each.
-        ended: Called behind each, with whether it was the last.
-        abandon: Called where the program ends before the last.
+        iterations: Their number.
+        wait: The number of iterations to skip before them.
+        begins: Called before each one.
+        ended: Called after each one, with whether it was the last.
+        abandon: Called if the program ends before the last.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class WholePeriods:
             begins()
 
     def iteration_ended(self, now_ns: int) -> bool:
-        """Returns whether it was the last of them."""
+        """Returns whether it was the last one."""
         self._done += 1
         last = self._done >= self._iterations
         if self._done > 0:
@@ -82,6 +82,6 @@ class WholePeriods:
         return last
 
     def stop(self) -> None:
-        """The program has ended, or it was the last."""
+        """The program has ended, or that was the last iteration."""
         if 0 <= self._done < self._iterations:
             self._abandon()

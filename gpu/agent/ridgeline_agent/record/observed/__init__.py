@@ -1,3 +1,3 @@
-"""The `observed` section of the manifest, one fact a module: evaluations, padding, recompilations,
-the GPU's state and so on. `collector` puts them together.
+"""The `observed` section of the manifest, one module per fact: evaluations, padding,
+recompilations, the GPU's state and so on. `collector` combines them.
 """

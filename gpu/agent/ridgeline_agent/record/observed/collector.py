@@ -1,9 +1,9 @@
-"""What is seen of the program's habits: `observed` of the manifest.
+"""Observations of how the program uses PyTorch: `observed` of the manifest.
 
-Modules are looked at in the iterations that warm up, from the first boundary on: what came before
-it need not belong to the loop. While iterations are measured none of it runs, but once: from where
-a pass through a loader begins or ends to the end of that iteration, which has what validates now
-and then.
+Modules are inspected in the warm-up iterations from the first boundary on, because what came before
+need not belong to the loop. In measured iterations they are not inspected, with one exception: from
+the beginning or end of a pass through a loader to the end of that iteration, where occasional
+validation happens.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .padding import Padding
 from .recompilations import graph_breaks_json, recompilations_json
 from .replicas import Replicas
 
-# Calls what the recording can do without: the name, the function, and its arguments.
+# Calls something optional: name, function, and its arguments.
 Tolerating = Callable[..., Any]
 
 
 class Observed:
-    """Collects all of it; the recorder says what happens."""
+    """Collects all observations. The recorder calls its methods."""
 
     def __init__(self, sources: Sources, tolerating: Tolerating) -> None:
         self._sources = sources
@@ -45,37 +45,39 @@ class Observed:
         self._gpu: GpuState | None = None
         self.profilers = OwnProfilers(sources)
         self._has_anomaly_detection = False
-        # What was left on while iterations were timed.
+        # Debugging settings that were left on while iterations were timed.
         self.switches: list[Switch] = []
         self.turns: Turns | None = None
         self.line_times: LineTimes | None = None
-        # Whether modules are looked at.
-        self.is_looking = False
-        # Part of a measured iteration tells of evaluations, and of nothing that is counted.
+        # Whether modules are being inspected.
+        self.is_inspecting = False
+        # A part of a measured iteration shows evaluations, but its counts are incomplete.
         self._is_partial = False
-        self._may_look_once = True
+        self._may_inspect_once = True
 
     def begin(self, anew: bool = False) -> None:
-        """An iteration begins that is looked at; `anew` where those before it were none."""
-        self.is_looking = True
+        """Begins to inspect an iteration. `anew` discards the previous ones."""
+        self.is_inspecting = True
         self._is_partial = False
         if anew:
-            self._may_look_once = True
+            self._may_inspect_once = True
             self._evaluations.forget()
             self._replicas.forget()
             self._padding.forget()
 
-    def look_once(self) -> bool:
-        """Looks at modules to the end of the measured iteration. Returns whether it does."""
-        looks, self._may_look_once = self._may_look_once, False
-        self.is_looking |= looks
-        self._is_partial |= looks
-        return looks
+    def inspect_once(self) -> bool:
+        """Inspects modules until the end of the measured iteration. Returns whether it does."""
+        inspects, self._may_inspect_once = self._may_inspect_once, False
+        self.is_inspecting |= inspects
+        self._is_partial |= inspects
+        return inspects
 
-    def look_away(self) -> bool:
-        """A measured iteration ended. Returns whether modules were looked at in it."""
-        was_looking, self.is_looking = self.is_looking, False
-        return was_looking
+    def stop_inspecting(self) -> bool:
+        """Stops inspecting after a measured iteration. Returns whether modules were inspected in
+        it.
+        """
+        was_inspecting, self.is_inspecting = self.is_inspecting, False
+        return was_inspecting
 
     def entered(
         self,
@@ -85,14 +87,14 @@ class Observed:
         is_outermost: bool,
         frame: types.FrameType | None,
     ) -> None:
-        """A module is called on the thread that trains, outside of backward passes."""
+        """A module is called on the training thread, outside of backward passes."""
         if is_outermost:
             self._evaluations.entered(module, frame)
         if not self._is_partial:
             self._padding.entered(module, args, kwargs, frame)
 
     def gave(self, module: nn.Module, output: Any) -> None:
-        """It returned."""
+        """A module returned."""
         self._evaluations.gave(module, output)
         if not self._is_partial:
             self._replicas.gave(module, output)
@@ -109,42 +111,42 @@ class Observed:
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped."""
-        if self.is_looking and not self._is_partial:
+        if self.is_inspecting and not self._is_partial:
             self._replicas.stepped(optimizer)
 
     def timing_begins(self, device: torch.device) -> None:
-        """No module is looked at any more."""
-        self.is_looking = False
+        """Stops inspecting modules, because the timing begins."""
+        self.is_inspecting = False
         self._tolerating("the padding", self._padding.settle)
         self._tolerating("the program's own profilers", self.profilers.timing_begins)
         self._has_anomaly_detection = torch.is_anomaly_enabled()
         self._gpu = self._tolerating("the GPU's state", GpuState.of, device)
-        self.look_at_gpu()
+        self.query_gpu()
 
-    def look_at_gpu(self, now_ns: int | None = None) -> None:
-        """Between two timed iterations."""
+    def query_gpu(self, now_ns: int | None = None) -> None:
+        """Queries the GPU between two timed iterations."""
         if self._gpu is not None:
-            self._tolerating("the GPU's state", self._gpu.look, now_ns)
+            self._tolerating("the GPU's state", self._gpu.query, now_ns)
 
     def timing_ended(self, ranks: frozenset[int] = frozenset()) -> None:
-        """Before a profiler of ours starts. `ranks` are the processes of a launched run."""
+        """Called before our own profiler starts. `ranks` are the processes of a launched run."""
         what = "the program's own profilers"
         self._tolerating(what, self.profilers.timing_ended)
         self.switches = self._tolerating(what, self.profilers.switches) or []
         if self._has_anomaly_detection and torch.is_anomaly_enabled():
             self.switches.append(anomaly_detection())
         if self._gpu is not None:
-            self._tolerating("the GPU's state", self._gpu.look_at_processes, ranks)
+            self._tolerating("the GPU's state", self._gpu.query_processes, ranks)
         self._tolerating(what, self.profilers.silence)
 
     def json(self, table: ModuleTable, compiled: CompiledRegions) -> dict[str, object]:
-        """`observed` of the manifest."""
+        """Returns `observed` for the manifest."""
         tolerating, lines, gpu = self._tolerating, self.line_times, self._gpu
         turns = self.turns
         return {
             "evaluations": tolerating("the evaluations", self._evaluations.json, table) or [],
             "recompilations": tolerating(
-                "recompilations", recompilations_json, self._sources, compiled.asked_at
+                "recompilations", recompilations_json, self._sources, compiled.requested_at
             )
             or [],
             "graph_breaks": tolerating("graph breaks", graph_breaks_json, self._sources, compiled)

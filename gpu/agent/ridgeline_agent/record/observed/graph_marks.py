@@ -1,8 +1,8 @@
-"""Tells whether a backward pass came through what a call computed.
+"""Detects whether a backward pass used the results of a call.
 
-A mark hangs on a node of autograd's graph as one of its hooks. It is called when a backward pass
-runs the node, and it is gone when the graph is: so that a graph that was freed without a call is
-known to have served no backward pass. Marks hold no tensor and keep no graph alive.
+A mark is a hook on a node of autograd's graph. It is called if a backward pass runs the node, and
+it disappears together with the graph, so a graph that was freed without a call was used by no
+backward pass. Marks hold no tensor and keep no graph alive.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-# Of what one call returns, in itself and in the modules within it.
-_MOST_MARKS = 512
-# Parts of a returned object that are looked through.
-_MOST_PARTS = 256
+# The maximum number of marks per call, including the modules inside of it.
+_MAX_MARKS = 512
+# The maximum number of parts of a returned object that are searched.
+_MAX_PARTS = 256
 
 
 class BackwardPasses:
-    """The number of the backward pass that is under way."""
+    """The number of the current backward pass."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -34,25 +34,24 @@ class MarkedCall:
         self._passes = passes
         self._marks: list[weakref.ref[_Mark]] = []
         self.used_by: set[int] = set()
-        # Whether something was returned whose use cannot be told.
+        # Whether something was returned whose use cannot be detected.
         self.is_unclear = False
-        # How many tensors it returned.
         self.tensors = 0
 
     @property
     def has_graph(self) -> bool:
-        """Whether something that it computed belongs to autograd's graph."""
+        """Whether any result belongs to autograd's graph."""
         return bool(self._marks)
 
     @property
     def graph_is_gone(self) -> bool:
-        """Whether all of the graph that was marked has been freed."""
+        """Whether the entire marked graph has been freed."""
         return all(mark() is None for mark in self._marks)
 
-    def mark(self, output: Any, is_its_own: bool) -> None:
-        """Marks what the call returned, or where not `is_its_own`, what a module within it did."""
+    def mark(self, output: Any, is_own_result: bool) -> None:
+        """Marks the call's result, or unless `is_its_own`, the result of a module inside of it."""
         tensors, complete = _tensors_in(output)
-        if is_its_own:
+        if is_own_result:
             self.tensors += len(tensors)
             self.is_unclear |= not complete
         for tensor in tensors:
@@ -60,9 +59,9 @@ class MarkedCall:
                 continue
             node = tensor.grad_fn
             if node is None:
-                # A parameter itself, which other calls may have used as well.
-                self.is_unclear |= is_its_own
-            elif len(self._marks) < _MOST_MARKS or is_its_own:
+                # A parameter itself, which other calls may have used too.
+                self.is_unclear |= is_own_result
+            elif len(self._marks) < _MAX_MARKS or is_own_result:
                 mark = _Mark(self)
                 try:
                     node.register_prehook(mark)
@@ -72,7 +71,7 @@ class MarkedCall:
                 self._marks.append(weakref.ref(mark))
 
     def used(self) -> None:
-        """A backward pass came through."""
+        """A backward pass used the results."""
         self.used_by.add(self._passes.number)
 
 
@@ -87,28 +86,28 @@ class _Mark:
 
 
 def _tensors_in(output: Any) -> tuple[list[torch.Tensor], bool]:
-    """The tensors of an output, and whether all of it was looked through."""
+    """Returns the tensors of an output, and whether all of it was searched."""
     found: list[torch.Tensor] = []
     try:
         complete = _collect(output, found)
     except Exception:
-        # Objects of the program's own may refuse to be looked through.
+        # The program's objects may raise when they are inspected.
         complete = False
     return found, complete and not any(isinstance(one, FakeTensor) for one in found)
 
 
 def _collect(output: Any, found: list[torch.Tensor]) -> bool:
-    waiting = [output]
-    for _ in range(_MOST_PARTS):
-        if not waiting:
+    pending = [output]
+    for _ in range(_MAX_PARTS):
+        if not pending:
             break
-        part = waiting.pop()
+        part = pending.pop()
         if isinstance(part, torch.Tensor):
             found.append(part)
         elif isinstance(part, Mapping):
-            waiting.extend(list(part.values())[: _MOST_PARTS + 1])
+            pending.extend(list(part.values())[: _MAX_PARTS + 1])
         elif isinstance(part, (list, tuple)):
-            waiting.extend(part[: _MOST_PARTS + 1])
+            pending.extend(part[: _MAX_PARTS + 1])
         elif hasattr(part, "__dict__") and not isinstance(part, (type, torch.nn.Module)):
-            waiting.extend(vars(part).values())
-    return not waiting
+            pending.extend(vars(part).values())
+    return not pending

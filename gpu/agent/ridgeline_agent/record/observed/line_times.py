@@ -1,8 +1,8 @@
-"""What each line takes in each of several iterations: `observed.line_times` of the manifest.
+"""The time of each line in several iterations: `observed.line_times` of the manifest.
 
-Where the timed iterations vary, more of them run under the line clock alone, which slows them by a
-few hundredths. The profiled ones would not do: there are two of them, and the profiler slows
-operators rather than lines.
+If the timed iterations vary, more of them run with only the line clock, which slows them down by a
+few percent. The two profiled ones are too few, and the profiler slows operators down rather than
+lines.
 """
 
 from __future__ import annotations
@@ -21,91 +21,92 @@ resource: types.ModuleType | None
 try:
     import resource
 except ImportError:
-    # Windows has none.
+    # Not available on Windows.
     resource = None
 
-# The second slowest iteration over the lower quartile, from which iterations are said to vary: of
-# many, that behind the slowest eighth. One slow iteration alone is what every machine has.
-_VARYING = 1.3
-_FEWEST_TIMED = 4
-# Fewer tell nothing of what comes now and then. More run where they are quick.
-_FEWEST_ITERATIONS = 8
-_MOST_ITERATIONS = 24
+# Minimum ratio of the second slowest iteration to the lower quartile, from which iterations count
+# as varying; with many iterations, of the slowest one after the top eighth. A single slow iteration
+# is normal on every machine.
+_VARYING_RATIO = 1.3
+_MIN_TIMED = 4
+# Fewer iterations do not show occasional costs. More run if they are fast.
+_MIN_ITERATIONS = 8
+_MAX_ITERATIONS = 24
 _ENOUGH_NS = 1_000_000_000
-_MOST_NS = 10_000_000_000
-_MOST_LINES = 64
-# Where the program's threads have waited for a processor for more of the time than this, all of
-# them together, other programs make its iterations unequal, and which line that hits is chance.
-_MOST_WAITING = 0.3
-# What a page takes that is given back and given again: 2.2 to 4.3 µs, measured on an EPYC. Where
-# that explains half of what slow iterations take longer, it is the allocator's and no line's work,
-# of which there were 20 µs a page and more.
+_MAX_NS = 10_000_000_000
+_MAX_LINES = 64
+# If the program's threads together waited for a CPU for more than this share of the time, other
+# programs make the iterations vary, and the affected lines are random.
+_MAX_WAITING_SHARE = 0.3
+# Time in nanoseconds for a page that is freed and allocated again: 2.2 to 4.3 µs, measured on an
+# EPYC. If that explains half of the extra time of slow iterations, it is due to the allocator and
+# not a line's work, which took 20 µs per page and more.
 _NS_PER_PAGE = 4_000
 
 Line = tuple[int, int]
 
 
-def iterations_to_look_at(timed_ns: list[int], seconds_left: float | None) -> int:
-    """How many more iterations should run, 0 where these do not vary or would take too long."""
-    if len(timed_ns) < _FEWEST_TIMED:
+def iterations_to_time(timed_ns: list[int], seconds_left: float | None) -> int:
+    """Returns how many more iterations should run; 0 if these do not vary or take too long."""
+    if len(timed_ns) < _MIN_TIMED:
         return 0
     low = statistics.quantiles(timed_ns, n=4, method="inclusive")[0]
-    if low <= 0 or sorted(timed_ns)[-max(2, len(timed_ns) // 8)] < _VARYING * low:
+    if low <= 0 or sorted(timed_ns)[-max(2, len(timed_ns) // 8)] < _VARYING_RATIO * low:
         return 0
-    room = _MOST_NS if seconds_left is None else min(_MOST_NS, seconds_left * 1e9 / 4)
+    room = _MAX_NS if seconds_left is None else min(_MAX_NS, seconds_left * 1e9 / 4)
     mean = statistics.fmean(timed_ns)
-    if _FEWEST_ITERATIONS * mean > room:
+    if _MIN_ITERATIONS * mean > room:
         return 0
-    return max(_FEWEST_ITERATIONS, min(_MOST_ITERATIONS, int(_ENOUGH_NS / mean)))
+    return max(_MIN_ITERATIONS, min(_MAX_ITERATIONS, int(_ENOUGH_NS / mean)))
 
 
 class LineTimes:
-    """Runs the line clock with a log of its own."""
+    """Runs the line clock with a separate log."""
 
-    def __init__(self, sources: Sources, wanted: int, most_events: int) -> None:
+    def __init__(self, sources: Sources, wanted: int, max_events: int) -> None:
         self._sources = sources
         self._wanted = wanted
-        self._log = EventLog(most_events)
+        self._log = EventLog(max_events)
         self._clock = line_clock(self._log, sources)
         self._done = 0
         self._thread = 0
         self._began_ns = 0
         self._waited_before_ns: int | None = None
-        # Whether iterations may vary for a reason that is no line's.
+        # Whether iterations may vary for a reason unrelated to any line.
         self.is_disturbed = False
-        # When each iteration ended, and how many pages the process had been given by then.
+        # End time of each iteration, and the page faults of the process until then.
         self._ends: list[tuple[int, int]] = []
 
     def start(self) -> None:
-        """Call it between two iterations, on the thread that trains."""
+        """Starts the clock. Call it between two iterations, on the training thread."""
         self._thread = threading.get_ident()
         self._waited_before_ns = _waited_ns()
         self._began_ns = perf_counter_ns()
         self._log.add(ITERATION, 0)
-        self._ends = [(self._began_ns, _pages_given())]
+        self._ends = [(self._began_ns, _page_faults())]
         self._clock.start()
 
     def iteration_ended(self, now_ns: int) -> bool:
-        """Returns whether it was the last of them. The time is that of `perf_counter_ns`."""
+        """Returns whether it was the last one. `now_ns` is a time of `perf_counter_ns`."""
         self._done += 1
         self._log.add(ITERATION, self._done)
-        self._ends.append((now_ns, _pages_given()))
+        self._ends.append((now_ns, _page_faults()))
         if self._done < self._wanted:
             return False
         before, now = self._waited_before_ns, _waited_ns()
         if before is not None and now is not None:
             took_ns = perf_counter_ns() - self._began_ns
-            self.is_disturbed = now - before > _MOST_WAITING * took_ns
-        self.is_disturbed |= are_pages(self._ends)
+            self.is_disturbed = now - before > _MAX_WAITING_SHARE * took_ns
+        self.is_disturbed |= are_page_faults(self._ends)
         return True
 
     def stop(self) -> None:
-        """Logs no more."""
+        """Stops logging."""
         self._clock.stop()
 
     def json(self) -> list[dict[str, object]]:
-        """`observed.line_times` of the manifest."""
-        if self._done < _FEWEST_ITERATIONS or self._log.dropped:
+        """Returns `observed.line_times` for the manifest."""
+        if self._done < _MIN_ITERATIONS or self._log.dropped:
             return []
         thread = self._log.threads[self._thread] >> 16
         codes = self._sources.codes_json()
@@ -114,19 +115,19 @@ class LineTimes:
             for (code, line), took in times.items():
                 at = (int(str(codes[code]["file"])), line)
                 by_line.setdefault(at, [0] * self._done)[iteration] += took
-        # The slowest time tells both a line that costs much and one that does so now and then.
-        slowest = sorted(by_line, key=lambda at: (-max(by_line[at]), at))[:_MOST_LINES]
+        # The maximum time selects both lines that always cost much and those that do occasionally.
+        slowest = sorted(by_line, key=lambda at: (-max(by_line[at]), at))[:_MAX_LINES]
         return [{"at": {"file": at[0], "line": at[1]}, "ns": by_line[at]} for at in slowest]
 
 
-def _pages_given() -> int:
-    """How many pages the system has given this process; always 0 where it does not tell."""
+def _page_faults() -> int:
+    """Returns this process's number of minor page faults; 0 if the system does not report it."""
     return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-def are_pages(ends: list[tuple[int, int]]) -> bool:
-    """Whether slow iterations are slow for the pages that they were given. Each end has a time in
-    nanoseconds, and how many pages had been given by then.
+def are_page_faults(ends: list[tuple[int, int]]) -> bool:
+    """Whether page faults explain why slow iterations are slow. Each end has a time in nanoseconds,
+    and the page faults until then.
     """
     pairs = zip(ends, ends[1:])
     iterations = sorted((end[0] - begin[0], end[1] - begin[1]) for begin, end in pairs)
@@ -140,18 +141,18 @@ def are_pages(ends: list[tuple[int, int]]) -> bool:
 
 
 def _waited_ns() -> int | None:
-    """How long the program's threads, and the processes below it, have waited for a processor."""
+    """Returns how long the program's threads and child processes have waited for a CPU."""
     if not process_tree.ON_LINUX:
         return None
     own = os.getpid()
-    return process_tree.waited_ns([own, *process_tree.descendants(own)])
+    return process_tree.scheduler_wait_ns([own, *process_tree.descendants(own)])
 
 
 def exclusive_times(log: EventLog, thread: int) -> list[dict[Line, int]]:
-    """Nanoseconds on each `(code, line)` of a thread, by iteration.
+    """Returns the nanoseconds on each `(code, line)` of a thread, by iteration.
 
-    The time between two records belongs to the line on top of the stack. Iterations lie between the
-    records that say so.
+    The time between two records belongs to the line on top of the stack. Iterations are delimited
+    by their own records.
     """
     iterations: list[dict[Line, int]] = []
     stack: list[Line] = []
@@ -169,7 +170,7 @@ def exclusive_times(log: EventLog, thread: int) -> list[dict[Line, int]]:
         elif kind == PUSH:
             stack.append((code, line))
         elif kind == LINE:
-            # A function whose entry was not seen stands alone.
+            # A function whose entry was not logged.
             if stack and stack[-1][0] == code:
                 stack.pop()
             stack.append((code, line))
@@ -180,12 +181,12 @@ def exclusive_times(log: EventLog, thread: int) -> list[dict[Line, int]]:
 
 
 def timed_records(log: EventLog) -> list[tuple[int, int, int, int, int]]:
-    """`(time, kind, thread, a, b)` of all records."""
+    """Returns `(time, kind, thread, a, b)` of all records."""
     words = log.words
     records = log.records(0, log.position())
     return [(words[3 * at], *record) for at, record in enumerate(records)]
 
 
 def seconds_left(limit: float | None, began_ns: int) -> float | None:
-    """What is left of a run's time limit."""
+    """Returns the rest of a run's time limit in seconds."""
     return None if limit is None else max(0.0, limit - (time_ns() - began_ns) / 1e9)

@@ -1,8 +1,8 @@
-"""What torch.compile compiled again, and where it gave up a graph: `observed.recompilations` and
+"""Recompilations and graph breaks of torch.compile: `observed.recompilations` and
 `observed.graph_breaks` of the manifest.
 
-Dynamo keeps both for itself, and differently in each version. What is not where it is looked for is
-not told.
+Dynamo stores both internally, and differently in each version. What is not found in the known
+places is not reported.
 """
 
 from __future__ import annotations
@@ -19,68 +19,68 @@ from ...patches import hooks
 from ...program.sources import Sources
 from ..patches.compiled import CompiledRegions
 
-_MOST_ENTRIES = 64
+_MAX_ENTRIES = 64
 # Dynamo keeps some tens of compilations, and every graph break of the run.
-_MOST_LOOKED_AT = 10_000
-_LONGEST_REASON = 500
-# `frame/compilation`, with the attempt behind it where there were several.
+_MAX_SCANNED = 10_000
+_MAX_REASON_CHARS = 500
+# `frame/compilation`, followed by the number of the attempt if there were several.
 _IDENTITY = re.compile(r"(\d+)/(\d+)(?:_\d+)?$")
-# What is quoted of the program's own text stands behind this.
+# Quotes of the program's own text follow this.
 _QUOTED = re.compile(r"\s+# .*")
-# What follows is for those who work on Dynamo, and how to ask for more.
+# What follows is for developers of Dynamo, and how to get more information.
 _ASIDE = ("Hint:", "Developer debug context:", "For more details", "User stack trace", "from user")
 
-# What Dynamo calls the rest of a function behind a graph break.
+# Dynamo's name for the rest of a function after a graph break.
 _REST = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
 _DEF = re.compile(rb"\s*(?:async\s+)?def\b")
-_MOST_DECORATORS = 100
+_MAX_DECORATORS = 100
 
 # `(file, line)`.
 _Place = tuple[int, int]
 
 
 def recompilations_json(
-    sources: Sources, asked_at: list[tuple[types.CodeType | None, _Place]]
+    sources: Sources, requested_at: list[tuple[types.CodeType | None, _Place]]
 ) -> list[dict[str, object]]:
-    """`observed.recompilations`: each function that was compiled more than once.
+    """Returns `observed.recompilations`: each function that was compiled more than once.
 
-    `asked_at` are the lines that call `torch.compile`, which stand for functions of libraries.
+    `requested_at` are the lines that call `torch.compile`, which stand for functions of libraries.
     """
     found: dict[_Place, _Recompilation] = {}
     defined: dict[tuple[object, object], _Place] = {}
     counted: set[str] = set()
     for metrics in _compilations():
-        place = _function(sources, metrics, asked_at, defined)
+        place = _function(sources, metrics, requested_at, defined)
         identity = str(getattr(metrics, "compile_id", None) or "")
         matched = _IDENTITY.search(identity)
         if place is None or matched is None:
             continue
-        # Such as the one with which Dynamo finds that there were too many.
+        # For example the attempt in which Dynamo finds that there were too many.
         has_failed = bool(getattr(metrics, "fail_type", None))
         if not has_failed:
             defined[metrics.co_filename, metrics.co_name] = place
         if int(matched[2]) > 0 and identity not in counted:
             counted.add(identity)
-            again = found.setdefault(place, _Recompilation())
-            again.counts[matched[1]] += not has_failed
-            again.time_ns += _compile_ns(metrics)
-            again.reason = again.reason or _reason(sources, _why(metrics))
+            recompilation = found.setdefault(place, _Recompilation())
+            recompilation.counts[matched[1]] += not has_failed
+            recompilation.time_ns += _compile_ns(metrics)
+            recompilation.reason = recompilation.reason or _reason(sources, _why(metrics))
     return [
         {
             "at": {"file": file, "line": line},
-            # The parts of one function are compiled again together.
-            "count": max(again.counts.values()),
-            "time_ns": again.time_ns,
-            "reason": again.reason,
+            # The parts of a function are recompiled together.
+            "count": max(recompilation.counts.values()),
+            "time_ns": recompilation.time_ns,
+            "reason": recompilation.reason,
         }
-        for (file, line), again in found.items()
-        if any(again.counts.values())
-    ][:_MOST_ENTRIES]
+        for (file, line), recompilation in found.items()
+        if any(recompilation.counts.values())
+    ][:_MAX_ENTRIES]
 
 
 class _Recompilation:
     def __init__(self) -> None:
-        # By Dynamo's number of the part of the function.
+        # By Dynamo's number for the part of the function.
         self.counts: Counter[str] = Counter()
         self.time_ns = 0
         self.reason = ""
@@ -89,55 +89,57 @@ class _Recompilation:
 def _function(
     sources: Sources,
     metrics: Any,
-    asked_at: list[tuple[types.CodeType | None, _Place]],
+    requested_at: list[tuple[types.CodeType | None, _Place]],
     defined: dict[tuple[object, object], _Place],
 ) -> _Place | None:
-    """The line of the `def` of what was compiled, or that asked for it to be compiled."""
+    """Returns the line of the compiled function's `def`, or the line that requested its
+    compilation.
+    """
     filename = getattr(metrics, "co_filename", None)
     name, line = getattr(metrics, "co_name", None), getattr(metrics, "co_firstlineno", None)
     if not isinstance(filename, str) or not isinstance(name, str):
         return None
     if filename == hooks.__file__:
-        # Older versions of torch compile the recorder's function for each module that it is around.
+        # Older versions of torch compile the recorder's wrapper for each wrapped module.
         return None
-    rest = _REST.match(name)
-    if rest is not None:
-        return defined.get((filename, rest[1]))
+    resumed = _REST.match(name)
+    if resumed is not None:
+        return defined.get((filename, resumed[1]))
     place = _place(sources, filename, line)
     if place is not None:
         return _of_def(sources, place)
-    for code, asked in asked_at:
+    for code, request in requested_at:
         if code is not None and (code.co_filename, code.co_firstlineno) == (filename, line):
-            return asked
-    # A module of a library is compiled within a function of Dynamo's.
-    places = {asked for _, asked in asked_at}
+            return request
+    # A library's module is compiled within a function of Dynamo.
+    places = {request for _, request in requested_at}
     return next(iter(places)) if len(places) == 1 else None
 
 
 def _of_def(sources: Sources, place: _Place) -> _Place:
-    """The line of the `def` whose first decorator stands at `place`."""
+    """Returns the line of the `def` whose first decorator is at `place`."""
     file, first = place
-    lines = (sources.text(file) or b"").splitlines()[first - 1 : first - 1 + _MOST_DECORATORS]
-    behind = next((at for at, line in enumerate(lines) if _DEF.match(line)), 0)
-    return (file, first + behind)
+    lines = (sources.text(file) or b"").splitlines()[first - 1 : first - 1 + _MAX_DECORATORS]
+    offset = next((at for at, line in enumerate(lines) if _DEF.match(line)), 0)
+    return (file, first + offset)
 
 
 def graph_breaks_json(sources: Sources, compiled: CompiledRegions) -> list[dict[str, object]]:
-    """`observed.graph_breaks`: the user's lines that a graph ends at."""
+    """Returns `observed.graph_breaks`: the user's lines at which a graph ends."""
     found: dict[tuple[_Place, str], _Break] = {}
-    for broken in _kept("graph_break_reasons"):
+    for broken in _dynamo_state("graph_break_reasons"):
         stack = list(getattr(broken, "user_stack", None) or ())
         places = [
             _place(sources, getattr(frame, "filename", None), getattr(frame, "lineno", None))
             for frame in stack
         ]
-        # Innermost last.
+        # The innermost frame is last.
         place = next((place for place in reversed(places) if place is not None), None)
         if place is not None:
             key = (place, _reason(sources, getattr(broken, "reason", "")))
             one = found.setdefault(key, _Break())
             one.count += 1
-            one.frames |= compiled.frames_behind(stack)
+            one.frames |= compiled.frames_after(stack)
     return [
         {
             "at": {"file": file, "line": line},
@@ -146,7 +148,7 @@ def graph_breaks_json(sources: Sources, compiled: CompiledRegions) -> list[dict[
             "frames": sorted(one.frames),
         }
         for ((file, line), reason), one in found.items()
-    ][:_MOST_ENTRIES]
+    ][:_MAX_ENTRIES]
 
 
 class _Break:
@@ -155,16 +157,16 @@ class _Break:
         self.frames: set[int] = set()
 
 
-def _kept(name: str) -> Iterator[Any]:
-    """What Dynamo's module of tools keeps under this name, where the program has loaded it."""
-    kept = getattr(sys.modules.get("torch._dynamo.utils"), name, None)
-    if isinstance(kept, Iterable):
-        for item, _ in zip(list(kept), range(_MOST_LOOKED_AT)):
+def _dynamo_state(name: str) -> Iterator[Any]:
+    """Yields what Dynamo's utils module stores under this name, if the program has loaded it."""
+    state = getattr(sys.modules.get("torch._dynamo.utils"), name, None)
+    if isinstance(state, Iterable):
+        for item, _ in zip(list(state), range(_MAX_SCANNED)):
             yield item
 
 
 def _compilations() -> Iterator[Any]:
-    return _kept("_compilation_metrics")
+    return _dynamo_state("_compilation_metrics")
 
 
 def _place(sources: Sources, filename: Any, line: Any) -> _Place | None:
@@ -186,17 +188,17 @@ def _why(metrics: Any) -> object:
     why = getattr(metrics, "recompile_reason", None)
     if why is not None:
         return why
-    # Before torch 2.7 the reasons are kept by code object alone.
+    # Before torch 2.7, the reasons are only stored by code object.
     failures = getattr(sys.modules.get("torch._dynamo.utils"), "guard_failures", None)
-    wanted = (metrics.co_filename, metrics.co_firstlineno)
+    function_key = (metrics.co_filename, metrics.co_firstlineno)
     for code, reasons in list(failures.items()) if isinstance(failures, dict) else ():
-        if (getattr(code, "co_filename", 0), getattr(code, "co_firstlineno", 0)) == wanted:
+        if (getattr(code, "co_filename", 0), getattr(code, "co_firstlineno", 0)) == function_key:
             return reasons[0] if reasons else ""
     return ""
 
 
 def _reason(sources: Sources, reason: object) -> str:
-    """What torch says, without the program's own text, and without paths."""
+    """Returns torch's reason, without the program's own text and without paths."""
     lines: list[str] = []
     for line in str(reason).splitlines():
         if line.strip().startswith(_ASIDE):
@@ -204,4 +206,4 @@ def _reason(sources: Sources, reason: object) -> str:
         if line.strip():
             lines.append(_QUOTED.sub("", line).strip())
     text = without_absolute_paths(" ".join(lines), sources.user_code.root)
-    return shorten(text, _LONGEST_REASON)
+    return shorten(text, _MAX_REASON_CHARS)

@@ -1,4 +1,4 @@
-"""What one rank of data-parallel training does: `observed.distributed` of the manifest."""
+"""The activity of one rank of data-parallel training: `observed.distributed` of the manifest."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import nn
 from ...program.modules import ModuleTable
 from .graph_marks import BackwardPasses, MarkedCall
 
-_MOST_CALLS = 2000
-_MOST_MODELS = 16
+_MAX_CALLS = 2000
+_MAX_MODELS = 16
 
 
 class _Call(MarkedCall):
@@ -23,18 +23,18 @@ class _Call(MarkedCall):
 
 
 class _Replica:
-    """One model in `DistributedDataParallel`."""
+    """A model in `DistributedDataParallel`."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = weakref.ref(module)
         self.parameters = {id(parameter) for parameter in module.parameters()}
         self.calls: list[_Call] = []
-        # By the identity of the optimizer.
+        # By object ID of the optimizer.
         self.steps: dict[int, int] = {}
 
 
 class Replicas:
-    """Counts backward passes, exchanges and steps of the models that are replicated."""
+    """Counts backward passes, gradient exchanges and optimizer steps of replicated models."""
 
     def __init__(self, passes: BackwardPasses) -> None:
         self._passes = passes
@@ -42,36 +42,38 @@ class Replicas:
 
     def gave(self, module: nn.Module, output: Any) -> None:
         """A module returned."""
-        # Not imported unless the program has.
+        # Not imported here unless the program did.
         parallel: Any = sys.modules.get("torch.nn.parallel.distributed")
         if parallel is None or not isinstance(module, parallel.DistributedDataParallel):
             return
         replica = self._replicas.get(id(module))
         if replica is None or replica.module() is not module:
-            if len(self._replicas) >= _MOST_MODELS:
+            if len(self._replicas) >= _MAX_MODELS:
                 return
             replica = self._replicas[id(module)] = _Replica(module)
-        if len(replica.calls) >= _MOST_CALLS:
+        if len(replica.calls) >= _MAX_CALLS:
             return
-        # The forward pass prepares the exchange, so `no_sync` decides here.
+        # The forward pass prepares the exchange, so `no_sync` matters here.
         exchanges = bool(getattr(module, "require_backward_grad_sync", True))
         call = _Call(self._passes, exchanges and torch.is_grad_enabled())
         call.mark(output, True)
         replica.calls.append(call)
 
     def stepped(self, optimizer: Any) -> None:
-        """An optimizer, or a gradient scaler, has stepped."""
+        """An optimizer or gradient scaler has stepped."""
         for replica in self._replicas.values():
             groups = getattr(optimizer, "param_groups", ())
             if any(id(one) in replica.parameters for group in groups for one in group["params"]):
                 replica.steps[id(optimizer)] = replica.steps.get(id(optimizer), 0) + 1
 
     def forget(self) -> None:
-        """What was seen counts for nothing."""
+        """Discards all observations."""
         self._replicas.clear()
 
     def json(self, table: ModuleTable) -> dict[str, object] | None:
-        """`observed.distributed` of the manifest; None where this is no rank of several."""
+        """Returns `observed.distributed` for the manifest, or None if this is not one of several
+        ranks.
+        """
         distributed: Any = getattr(torch, "distributed", None)
         if distributed is None or not distributed.is_available():
             return None

@@ -1,8 +1,8 @@
-"""Follows the recorder into processes that the program starts with `multiprocessing`.
+"""Follows the program into child processes of `multiprocessing`.
 
-The first process that goes backward or steps an optimizer is recorded. A forked child has the
-recorder already; one that is started afresh (spawn, forkserver) is given it with what it reads to
-prepare itself. Workers of a data loader, and processes that only call a model, are never recorded.
+The first process that runs a backward pass or an optimizer step is recorded. A forked child already
+has the recorder; a spawned one (spawn, forkserver) gets it with its preparation data. Workers of a
+data loader, and processes that only call a model, are never recorded.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -22,10 +22,10 @@ from ...protocol import trainer_state
 from ...protocol.spec import RunSpec
 from ...protocol.trainer_state import ChildHost
 
-# The folder that has `ridgeline_agent` in it, three packages up.
+# The folder that contains `ridgeline_agent`, three packages up.
 _AGENT = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
-# Runs in a child that is started afresh, before its own preparation. Without torch on the path, or
-# with another agent's error, the child goes on as it would without us.
+# Runs in a spawned child, before its own preparation. Without torch on the path, or after an error
+# of the agent, the child continues normally.
 _BEGIN = """\
 import sys
 kept = list(sys.path)
@@ -39,34 +39,34 @@ except Exception as error:
 finally:
     sys.path[:] = kept
 """
-# How long the recorded child goes on warming up for the others to train, too: those that the
-# program starts in one go, and those that are there and still load data.
-_SHORTEST_WAIT_NS = 300_000_000
-_LONGEST_WAIT_NS = 5_000_000_000
-# Signals of another rank than the first that are let pass, for the first one to come.
+# How long the recorded child extends its warm-up until the others train too: those that the program
+# starts together, and those that exist and still load data.
+_MIN_WAIT_NS = 300_000_000
+_MAX_WAIT_NS = 5_000_000_000
+# Signals that a rank other than the first lets pass, so that the first one can claim the recording.
 _LET_PASS = 3
 
 
 class ChildRecorder(Protocol):
-    """Receives what happens in a child process. The recorder is one."""
+    """Receives events in a child process. Implemented by the recorder."""
 
     def ignore(self) -> None:
         """This process is not recorded."""
 
     def child_ended(self) -> None:
-        """What the child was started for has returned."""
+        """The child's target function has returned."""
 
     def child_raised(self, error: BaseException) -> None:
-        """It raised."""
+        """The child's target function raised an exception."""
 
 
 class ChildProcesses:
-    """Which process of the program is recorded, as one of them sees it."""
+    """Which process of the program is recorded, from the view of one of them."""
 
     def __init__(self, spec: RunSpec, is_child: bool = False) -> None:
         self.is_child = is_child
         # Whether `multiprocessing` started it. After the program's own `os.fork()`, two processes
-        # go on with the same loop, of which the first is recorded.
+        # continue the same loop, and the first one is recorded.
         self._is_started = is_child
         self._spec = spec
         self._is_ours: bool | None = None
@@ -75,7 +75,7 @@ class ChildProcesses:
         self.host = ChildHost(spec.out)
 
     def install(self, recorder: ChildRecorder) -> None:
-        """Listens to where children are started, and to their ends."""
+        """Hooks the start and the end of child processes."""
         original_bootstrap: Any = processes.BaseProcess._bootstrap  # type: ignore[attr-defined]
         original_data: Callable[[str], dict[str, Any]] = spawn.get_preparation_data
 
@@ -92,7 +92,7 @@ class ChildProcesses:
 
         def get_preparation_data(name: str) -> dict[str, Any]:
             data = original_data(name)
-            if self._is_undecided() and not self.is_anothers():
+            if self._is_undecided() and not self.is_other_process():
                 data["ridgeline"] = _Begin(self._spec)
             return data
 
@@ -100,18 +100,21 @@ class ChildProcesses:
         spawn.get_preparation_data = get_preparation_data
 
     def forked(self) -> bool:
-        """In a forked child: whether to see if it trains."""
+        """Called in a forked child. Returns whether to watch for training."""
         if not self._is_undecided():
             self._is_ours = False
             return False
-        # Also where another child is recorded already: it is told how many train.
+        # Also if another child is already recorded, because the number of training processes is
+        # reported.
         self.is_child = True
         self._is_started = False
         self.host = ChildHost(self._spec.out)
         return True
 
     def is_recorded(self) -> bool:
-        """Whether this process is recorded. Call it where it trains: the first that does is."""
+        """Whether this process is recorded. Call it when it trains: the first one that does is
+        recorded.
+        """
         if self.is_child and not self._is_started:
             return False
         if self._is_ours is None:
@@ -125,19 +128,19 @@ class ChildProcesses:
         return self._is_ours
 
     def awaits_others(self) -> bool:
-        """Whether other children are about to train, which share the machine from then on. Not
-        where an earlier run told that there are few iterations.
+        """Whether other children are about to train and will share the machine. False if an earlier
+        run found that there are few iterations.
         """
         if not self.is_child or self._spec.iterations.signals is not None:
             return False
         since_ns = time.monotonic_ns() - self._claimed_ns
-        if since_ns >= _LONGEST_WAIT_NS:
+        if since_ns >= _MAX_WAIT_NS:
             return False
-        return since_ns < _SHORTEST_WAIT_NS or trainer_state.may_train(self._spec.out)
+        return since_ns < _MIN_WAIT_NS or trainer_state.may_train(self._spec.out)
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process has been found to be the one that is recorded."""
+        """Whether this process is known to be the recorded one."""
         return self._is_ours is True
 
     @property
@@ -145,38 +148,38 @@ class ChildProcesses:
         """Whether it is known if this process is recorded."""
         return self._is_ours is not None
 
-    def is_anothers(self) -> bool:
+    def is_other_process(self) -> bool:
         """Whether another process is recorded."""
         return self._is_ours is False or (
             self._is_ours is None and trainer_state.is_claimed(self._spec.out)
         )
 
-    def has_told(self) -> bool:
-        """Whether another process was recorded, and has told how it ended."""
-        if not self.is_anothers():
+    def has_reported(self) -> bool:
+        """Whether another process was recorded and has reported its outcome."""
+        if not self.is_other_process():
             return False
         state = trainer_state.read(self._spec.out)
         return state is not None and state.outcome is not None
 
-    def why_none_trains(self) -> str | None:
-        """What to say where nothing trained, in the program's first process."""
-        return None if self.is_child else trainer_state.why_none_trains(self._spec.out)
+    def why_nothing_trains(self) -> str | None:
+        """Returns the message for a program in which nothing trained, in its first process."""
+        return None if self.is_child else trainer_state.why_nothing_trains(self._spec.out)
 
     def failure_folder(self) -> str | None:
-        """Where a child that failed before it trained writes why; the first such child only."""
+        """Returns the folder for the manifest of the first child that failed before it trained."""
         return trainer_state.failure_folder(self._spec.out)
 
     def trainers(self) -> int | None:
-        """Of a recorded child: how many children train, itself included."""
+        """Returns how many children train, including this one; None if this is not a child."""
         return trainer_state.trainers(self._spec.out) if self.is_child else None
 
     def siblings(self) -> frozenset[int]:
-        """Of a child: the program's other processes, and itself."""
+        """Returns the program's processes if this is a child, including itself."""
         own = {os.getpid(), os.getppid()}
         return trainer_state.children(self._spec.out) | own if self.is_child else frozenset()
 
     def note(self) -> str | None:
-        """For the recording of a child."""
+        """Returns a note for a child's recording."""
         count = self.trainers()
         if count is None:
             return None
@@ -190,13 +193,13 @@ class ChildProcesses:
         )
 
     def _is_undecided(self) -> bool:
-        """Whether a process that is started from here may be the first that trains."""
-        # Calls of a model in an earlier run were those of the program's first process.
+        """Whether a process that is started from here may be the first one that trains."""
+        # Model calls in an earlier run were those of the program's first process.
         return self._is_ours is None and self._spec.iterations.found_by != "module"
 
 
 class _Begin:
-    """Unpickled, it begins to record."""
+    """Starts the recorder when it is unpickled."""
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = pickle.dumps(spec)
@@ -207,9 +210,9 @@ class _Begin:
 
 
 def begin(pickled: bytes) -> None:
-    """In a child that was started afresh: installs the recorder."""
+    """Installs the recorder in a spawned child."""
     spec: RunSpec = pickle.loads(pickled)
-    # Before torch is imported, so that one that is recorded already knows of this one.
+    # Before torch is imported, so that a process that is already recorded knows about this one.
     trainer_state.count_child(spec.out)
 
     from ...patches.overlay import Overlay
@@ -240,8 +243,8 @@ def _is_loader_worker(child: Any) -> bool:
 
 def _has_ranks() -> bool:
     distributed: Any = sys.modules.get("torch.distributed")
-    is_there = distributed is not None and distributed.is_available()
-    return bool(is_there and distributed.is_initialized() and distributed.get_world_size() > 1)
+    is_available = distributed is not None and distributed.is_available()
+    return bool(is_available and distributed.is_initialized() and distributed.get_world_size() > 1)
 
 
 def _is_another_rank() -> bool:

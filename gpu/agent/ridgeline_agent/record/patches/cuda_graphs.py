@@ -1,7 +1,7 @@
-"""CUDA graphs: what is captured, and what is replayed.
+"""Observes captures and replays of CUDA graphs.
 
-While a stream captures, the process must not synchronize with the device, or record or ask an
-event, so everything that measures has to know of captures anywhere in the process. All of them go
+While a stream captures, the process must not synchronize with the device, or record or query an
+event, so everything that measures must know about captures anywhere in the process. All of them go
 through `torch.cuda.CUDAGraph`: those of `torch.cuda.graph`, `make_graphed_callables` and Inductor.
 
 Checked on torch 2.15.0, on a simulated GPU.
@@ -21,64 +21,64 @@ import torch
 from ...iterations.finder import BACKWARD, MODULE, OPTIMIZER
 from ...program.batch import BatchWatch
 
-# A program whose text says so may capture its training step.
+# A program whose text matches may capture its training step.
 MENTIONS_CAPTURE = re.compile(rb"\bCUDAGraph\b|\bcuda\.graph\b|\bmake_graphed_callables\b")
 _INDUCTOR = "torch._inductor."
 
 
 class Listener(Protocol):
-    """Who is told. None of these may raise."""
+    """Receives the hooks' calls. None of these methods may raise."""
 
     def capture_begins(self, capture: Capture) -> None:
-        """A capture is about to begin; nothing is captured yet."""
+        """A capture is about to begin. Nothing is captured yet."""
 
     def capture_ended(self, capture: Capture) -> None:
-        """It ended, in whatever way."""
+        """The capture ended, normally or not."""
 
     def replay_begins(self, capture: Capture | None) -> object:
-        """A graph is about to be launched; without a capture where that was not seen. What it
-        returns is given to `replayed`.
+        """A graph is about to be launched. `capture` is None if its capture was not seen. The
+        result is passed to `replayed`.
         """
 
-    def replayed(self, capture: Capture | None, begun: object) -> None:
-        """It was launched."""
+    def replayed(self, capture: Capture | None, started_replay: object) -> None:
+        """The graph was launched."""
 
 
 class Capture:
-    """One capture of a graph, and the signals of training that it holds."""
+    """One capture of a graph, and the training signals in it."""
 
-    def __init__(self, number: int, is_compilers: bool) -> None:
+    def __init__(self, number: int, is_from_inductor: bool) -> None:
         self.number = number
-        # Of Inductor's: it captures what it compiled, within the iterations of the program.
-        self.is_compilers = is_compilers
-        # What a replay of the graph does; the strongest of what ran while it was captured.
-        self.holds = MODULE
+        # Whether it is Inductor's: it captures what it compiled, within the program's iterations.
+        self.is_from_inductor = is_from_inductor
+        # The strongest signal of a replay, from what ran during the capture.
+        self.strongest_signal = MODULE
         self.optimizers: set[int] = set()
-        # What the modules within were given.
+        # The inputs of the captured modules.
         self.batch = BatchWatch()
 
     def went_backward(self) -> None:
         """A backward pass was captured."""
-        if self.holds == MODULE:
-            self.holds = BACKWARD
+        if self.strongest_signal == MODULE:
+            self.strongest_signal = BACKWARD
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer's step was captured."""
-        self.holds = OPTIMIZER
+        self.strongest_signal = OPTIMIZER
         self.optimizers.add(id(optimizer))
 
 
 class CudaGraphs:
-    """Listens from `install` on."""
+    """Observes all captures from `install` on."""
 
     def __init__(self) -> None:
         self.count = 0
         self._captures: weakref.WeakKeyDictionary[Any, Capture] = weakref.WeakKeyDictionary()
-        # Those under way. A graph that is gone captures no more.
+        # Captures in progress. A graph that was deleted captures no more.
         self._open: weakref.WeakKeyDictionary[Any, Capture] = weakref.WeakKeyDictionary()
 
     def install(self, listener: Listener) -> None:
-        """Call it before any of the user's code runs."""
+        """Call it before any user code runs."""
         kind: Any = torch.cuda.CUDAGraph
         begin, end, replay = (
             getattr(kind, name, None) for name in ("capture_begin", "capture_end", "replay")
@@ -113,24 +113,24 @@ class CudaGraphs:
         @functools.wraps(replay)
         def replayed(self: Any, *args: Any, **kwargs: Any) -> Any:
             capture = graphs._captures.get(self)
-            begun = listener.replay_begins(capture)
+            started_replay = listener.replay_begins(capture)
             try:
                 return replay(self, *args, **kwargs)
             finally:
-                listener.replayed(capture, begun)
+                listener.replayed(capture, started_replay)
 
         kind.capture_begin, kind.capture_end, kind.replay = capture_begin, capture_end, replayed
 
     @property
     def open(self) -> Capture | None:
-        """The capture that began last of those under way."""
+        """The latest capture in progress."""
         return next(reversed(list(self._open.values())), None) if self._open else None
 
     def is_capturing(self) -> bool:
-        """Whether anything is captured at this moment, by whomever."""
+        """Whether any code captures at this moment."""
         if self._open:
             return True
-        # By a library that calls the runtime itself: known of the stream that is current only.
+        # A library that calls the runtime itself: only known for the current stream.
         return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 

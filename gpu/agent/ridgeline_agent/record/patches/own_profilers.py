@@ -1,7 +1,7 @@
-"""Profilers and tracers of the program's own: `observed.profilers` of the manifest.
+"""Profilers and tracers of the program itself: `observed.profilers` of the manifest.
 
-What is on while iterations are timed was left on. Where it was turned on is known of those that are
-turned on by a function that can be listened to.
+Those that are on while iterations are timed were left on. The line that enabled one is known if the
+function that enables it can be hooked.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -20,7 +20,7 @@ import torch
 from ...program.sources import Sources
 from ..switched_off import Switch
 
-_MOST_PROFILERS = 16
+_MAX_PROFILERS = 16
 _PROFILER, _NVTX, _CPROFILE, _MEMORY = (
     "torch.profiler",
     "emit_nvtx",
@@ -28,40 +28,40 @@ _PROFILER, _NVTX, _CPROFILE, _MEMORY = (
     "record_memory_history",
 )
 _SETTRACE, _SETPROFILE = "sys.settrace", "sys.setprofile"
-# What `torch.profiler` with `with_stack=True` calls itself from Python 3.12 on.
-_TORCHS_TOOL = "PyTorch Profiler"
+# The name of `torch.profiler` with `with_stack=True` in `sys.monitoring`, since Python 3.12.
+_TORCH_TOOL = "PyTorch Profiler"
 
 Place = tuple[int, int]
 
 
 class OwnProfilers:
-    """Listens from `install` on, and looks at both ends of the timing."""
+    """Observes from `install` on, and queries at both ends of the timing."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        # Where each was last turned on.
+        # The line that last enabled each.
         self._places: dict[str, Place | None] = {}
-        # What was on when the timing began, and what of it still was when it ended.
+        # What was on when the timing began, and still was when it ended.
         self._found: list[str] = []
         self._memory_history = False
         self._before: tuple[Any, Any, Any] = (None, None, None)
         # The `cProfile.Profile` that was last turned on.
         self._cprofile: Any = None
-        # What starts from now on is ours.
+        # From now on, our own profiler starts.
         self._is_over = False
 
     def install(self) -> None:
-        """Call it before any of the user's code runs."""
+        """Call it before any user code runs."""
         self._before = _python_tools()
         profiler: Any = torch.autograd.profiler
         _listen(profiler.profile, "_start_trace", functools.partial(self._on, _PROFILER))
         _listen(profiler.emit_nvtx, "__enter__", functools.partial(self._on, _NVTX))
         memory: Any = getattr(torch.cuda, "memory", None)
-        _listen(memory, "_record_memory_history", self._remembers)
+        _listen(memory, "_record_memory_history", self._memory_history_changed)
         with contextlib.suppress(ImportError):
             import cProfile
 
-            # Before it begins, or it would see what is done here.
+            # Before it starts, or it would record what is done here.
             _listen(cProfile.Profile, "enable", self._enabled, before=True)
 
     def _on(self, name: str, *args: Any, **kwargs: Any) -> None:
@@ -69,7 +69,7 @@ class OwnProfilers:
             return
         self._places[name] = self._sources.innermost(sys._getframe(1))
 
-    def _remembers(self, enabled: Any = "all", *args: Any, **kwargs: Any) -> None:
+    def _memory_history_changed(self, enabled: Any = "all", *args: Any, **kwargs: Any) -> None:
         self._memory_history = enabled not in (None, False)
         self._on(_MEMORY)
 
@@ -78,16 +78,18 @@ class OwnProfilers:
         self._on(_CPROFILE)
 
     def timing_begins(self) -> None:
-        """Notes what is on."""
+        """Records what is on."""
         self._found = self._on_now()
 
     def timing_ended(self) -> None:
-        """Notes what still is: a profiler with a schedule is on in a few iterations alone."""
+        """Records what is still on. A profiler with a schedule is only on in a few iterations."""
         on = self._on_now()
         self._found = [name for name in self._found if name in on]
 
     def switches(self) -> list[Switch]:
-        """Those that can be turned off, to see what they cost. Call it when the timing ended."""
+        """Returns switches for those that can be turned off, to measure their cost. Call it after
+        the timing.
+        """
         trace, profile, _ = _python_tools()
         known = {
             # These are off from the profiled iterations on.
@@ -111,17 +113,17 @@ class OwnProfilers:
         if trace is not None and trace is not trace_before:
             found.append(_SETTRACE)
         if profile is not None and profile is not profile_before and not _is_torchs(profile):
-            # Before Python 3.12 cProfile is such a function; its type is `cProfile.Profile`.
+            # Before Python 3.12, cProfile is such a function, with the type `cProfile.Profile`.
             is_c = type(profile).__module__ in ("cProfile", "_lsprof")
             found.append(_CPROFILE if is_c else _SETPROFILE)
-        if tool is not None and tool not in (tool_before, _TORCHS_TOOL):
+        if tool is not None and tool not in (tool_before, _TORCH_TOOL):
             found.append(_CPROFILE if tool == "cProfile" else str(tool)[:100])
         return found
 
     def silence(self) -> None:
-        """Ends those of torch, and keeps them from beginning again: only one can run.
+        """Stops torch's profilers and keeps them from starting again, because only one can run.
 
-        Call it when ours is about to start. The program ends with the profiled iterations.
+        Call it before ours starts. The program ends with the profiled iterations.
         """
         self._is_over = True
         if torch.autograd._profiler_enabled():
@@ -136,21 +138,22 @@ class OwnProfilers:
         ):
             for name in names:
                 if owner is not None and hasattr(owner, name):
-                    setattr(owner, name, _enter_alone if name == "__enter__" else _nothing)
+                    setattr(owner, name, _return_self if name == "__enter__" else _nothing)
 
     def json(self) -> list[dict[str, object]]:
-        """`observed.profilers` of the manifest."""
+        """Returns `observed.profilers` for the manifest."""
         profilers: list[dict[str, object]] = []
-        for name in self._found[:_MOST_PROFILERS]:
+        for name in self._found[:_MAX_PROFILERS]:
             place = self._places.get(name) or self._written(name)
             at = None if place is None else {"file": place[0], "line": place[1]}
             profilers.append({"name": name, "at": at})
         return profilers
 
     def _written(self, name: str) -> Place | None:
-        """The one line of the program that calls `sys.settrace` or `sys.setprofile`, if it is one.
+        """Returns the program's line that calls `sys.settrace` or `sys.setprofile`, if there is
+        exactly one.
 
-        These are not listened to: debuggers and the line clock need them as they are.
+        These are not hooked, because debuggers and the line clock need the originals.
         """
         if name not in (_SETTRACE, _SETPROFILE):
             return None
@@ -164,26 +167,26 @@ class OwnProfilers:
         return places[0] if len(places) == 1 else None
 
 
-def _listen(owner: Any, name: str, told: Callable[..., None], before: bool = False) -> None:
-    """Tells of each call of a function or method: when it has returned, or `before` it is made."""
+def _listen(owner: Any, name: str, callback: Callable[..., None], before: bool = False) -> None:
+    """Reports each call of a function or method: after it has returned, or `before` it is made."""
     original = getattr(owner, name, None)
     if original is None:
         return
 
-    def tell(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def report(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):
-            told(*args, **kwargs)
+            callback(*args, **kwargs)
 
     @functools.wraps(original)
-    def told_of(*args: Any, **kwargs: Any) -> Any:
+    def hooked(*args: Any, **kwargs: Any) -> Any:
         if before:
-            tell(args, kwargs)
+            report(args, kwargs)
             return original(*args, **kwargs)
         result = original(*args, **kwargs)
-        tell(args, kwargs)
+        report(args, kwargs)
         return result
 
-    setattr(owner, name, told_of)
+    setattr(owner, name, hooked)
 
 
 def _function_switch(name: str, install: Callable[[Any], None], function: Any) -> Switch:
@@ -192,7 +195,7 @@ def _function_switch(name: str, install: Callable[[Any], None], function: Any) -
 
 def _cprofile_switch(profile: Any) -> Switch:
     def enable() -> None:
-        # From Python 3.12 on it refuses where it is on already.
+        # Since Python 3.12 it raises if it is already on.
         with contextlib.suppress(ValueError):
             profile.enable()
 
@@ -200,15 +203,15 @@ def _cprofile_switch(profile: Any) -> Switch:
 
 
 def _python_tools() -> tuple[Any, Any, Any]:
-    """The functions that trace and profile this thread, and the profiler of `sys.monitoring`."""
+    """Returns this thread's trace and profile functions, and the profiler in `sys.monitoring`."""
     monitoring: Any = getattr(sys, "monitoring", None)
     tool = None if monitoring is None else monitoring.get_tool(monitoring.PROFILER_ID)
     return sys.gettrace(), sys.getprofile(), tool
 
 
 def _is_torchs(profile: object) -> bool:
-    """Whether this is the Python tracer of `torch.profiler` (`with_stack=True`), which is part of
-    that profiler: it is no function, and nobody can put it back.
+    """Whether this is the Python tracer of `torch.profiler` (`with_stack=True`). It belongs to that
+    profiler, is not a function, and cannot be restored.
     """
     return type(profile).__name__ == "TraceContext"
 
@@ -222,7 +225,7 @@ def _kineto_profile() -> Any:
     return getattr(torch.profiler, "_KinetoProfile", None)
 
 
-def _enter_alone(self: Any) -> Any:
+def _return_self(self: Any) -> Any:
     return self
 
 

@@ -1,4 +1,4 @@
-"""How long a loader's workers take for a batch, which the program's own process cannot see.
+"""The time that a loader's workers take per batch, which the program's main process cannot see.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -14,37 +14,39 @@ from typing import Any
 from torch.utils import data
 from torch.utils.data import _utils
 
-_MOST_DATASETS = 16
-# A worker's slot has how many batches it loaded and the nanoseconds of all.
+_MAX_DATASETS = 16
+# A worker's slot has its number of loaded batches and their total nanoseconds.
 _SLOT = struct.Struct("=QQ")
-_MOST_WORKERS = 256
+_MAX_WORKERS = 256
 
 
 class WorkerLoads:
-    """Shares memory with workers that are forked: each adds up in a slot of its own. Those that are
-    started otherwise know nothing of it, and what they take stays unknown.
+    """Shares memory with forked workers: each sums up in its own slot. Workers that are spawned
+    have no access to it, and their times stay unknown.
     """
 
     def __init__(self) -> None:
-        # By the identity of the data set, which is the same in a forked process; kept, so that it
-        # stays its own.
+        # By object ID of the data set, which is the same in a forked process. Kept alive, so that
+        # the ID is not reused.
         self._shared: dict[int, tuple[object, mmap.mmap]] = {}
 
     def install(self) -> None:
-        """Times what workers load from now on."""
+        """From now on, times the batches that workers load."""
         fetch: Any = _utils.fetch
         self._time(fetch._MapDatasetFetcher)
         self._time(fetch._IterableDatasetFetcher)
 
-    def made(self, loader: Any) -> None:
-        """A loader was made, whose workers start later."""
+    def created(self, loader: Any) -> None:
+        """A loader was created. Its workers start later."""
         dataset, workers = loader.dataset, loader.num_workers
-        if workers > 0 and id(dataset) not in self._shared and len(self._shared) < _MOST_DATASETS:
-            shared = mmap.mmap(-1, _MOST_WORKERS * _SLOT.size)
+        if workers > 0 and id(dataset) not in self._shared and len(self._shared) < _MAX_DATASETS:
+            shared = mmap.mmap(-1, _MAX_WORKERS * _SLOT.size)
             self._shared[id(dataset)] = (dataset, shared)
 
     def batch_ns(self, dataset: object) -> int | None:
-        """Nanoseconds of a batch, the mean of all workers; a worker's first is not counted."""
+        """Returns nanoseconds per batch, averaged over all workers, without each worker's first
+        batch.
+        """
         known = self._shared.get(id(dataset))
         if known is None:
             return None
@@ -60,12 +62,12 @@ class WorkerLoads:
         def fetch(self: Any, index: Any) -> Any:
             worker: Any = data.get_worker_info()
             known = shared.get(id(self.dataset)) if worker is not None else None
-            if known is None or not 0 <= worker.id < _MOST_WORKERS:
+            if known is None or not 0 <= worker.id < _MAX_WORKERS:
                 return original(self, index)
             began_ns = time.perf_counter_ns()
             batch = original(self, index)
             took_ns = time.perf_counter_ns() - began_ns
-            # The first one finds what it reads as the process was begun with it: not yet its own.
+            # The first batch still uses memory pages that were shared with the parent.
             if getattr(self, "_has_loaded", False):
                 at = worker.id * _SLOT.size
                 batches, before_ns = _SLOT.unpack_from(known[1], at)

@@ -1,3 +1,3 @@
-"""Replaced functions of the standard library that write to files elsewhere. For where the kernel
-cannot do it.
+"""Patches of the standard library that write files elsewhere, for systems where the kernel cannot
+redirect writes.
 """

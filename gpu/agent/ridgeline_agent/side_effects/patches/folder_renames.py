@@ -1,7 +1,7 @@
 """Renames of folders in a user namespace.
 
-An overlay there cannot rename a folder that is on the disk, and reports that the target is on
-another file system. Programs keep their last results by renaming a folder.
+An overlay there cannot rename a folder of the lower layer, and reports that the target is on
+another file system. Programs rename folders to keep their latest results.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -19,7 +19,7 @@ from . import pathlib_functions
 
 
 def install() -> None:
-    """From now on such a folder is copied and then removed."""
+    """From now on, such a folder is copied and then removed."""
 
     def renaming(real: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(real)

@@ -1,9 +1,9 @@
-"""Redirects what a program writes through Python's own functions, for where the kernel lets nothing
-be mounted for it. Each file that it changes has a shadow in the throw-away folder, under its whole
-path, and is found there when it is read again.
+"""Redirects writes through Python's own functions, where the kernel does not allow mounts. Each
+changed file has a copy in the temporary folder under its full path, the shadow, which is also used
+when it is read again.
 
-Other programs and libraries in C do not see the shadows. Where the kernel has Landlock
-(sandbox/landlock.py), what they write elsewhere is refused.
+Other programs and C libraries do not see the shadows. Where the kernel has Landlock
+(sandbox/landlock.py), their other writes are denied.
 
 Checked on torch 2.4.1, 2.8.0 and 2.15.0.
 """
@@ -24,9 +24,9 @@ from ..persistent_folders import is_within
 from . import pathlib_functions
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Copied where it is changed in place. The kernel's overlay would copy it whatever its size.
-_LARGEST_COPY = 2**31
-# In the throw-away folder: what was removed, one path after the other.
+# Files are copied if they are changed in place. The kernel's overlay has no size limit.
+_MAX_COPY_BYTES = 2**31
+# A file in the temporary folder that lists deleted paths.
 REMOVED = "removed"
 
 _open = builtins.open
@@ -40,7 +40,7 @@ _real = {
 
 
 class Shadows:
-    """Which file stands for which. `denies` refuses to write at all."""
+    """Maps paths to their shadows. With `denies`, all writes fail."""
 
     def __init__(self, folder: str, through: list[str], denies: bool) -> None:
         self.upper = os.path.join(folder, "0-upper")
@@ -51,19 +51,19 @@ class Shadows:
         self._log = _open(os.path.join(folder, REMOVED), "ab", buffering=0)
 
     def to_read(self, path: Any) -> Any:
-        """Where the program finds the file."""
+        """Returns the path to read."""
         name = self._name(path)
         if name is None:
             return path
         shadow = self.upper + name
         if self._is_hidden(name):
             return shadow
-        # Of a folder that is in both, the one below has the attributes.
+        # If a folder is in both places, the original has the attributes.
         in_both = _is_folder(shadow) and _is_folder(name)
         return shadow if _exists(shadow) and not in_both else path
 
     def to_write(self, path: Any, keeps: bool = True) -> Any:
-        """Where the program may write the file; what was in it is there where it `keeps` that."""
+        """Returns the path to write. With `keeps`, the existing contents are copied first."""
         name = self._name(path)
         if name is None:
             return path
@@ -78,13 +78,13 @@ class Shadows:
             elif os.path.islink(name):
                 _real["symlink"](_real["readlink"](name), shadow)
             elif keeps:
-                if _real["stat"](name).st_size > _LARGEST_COPY:
+                if _real["stat"](name).st_size > _MAX_COPY_BYTES:
                     raise OSError(errno.EFBIG, "too large to redirect", path)
                 _copy(name, shadow)
         return shadow
 
     def list(self, path: Any) -> list[str] | None:
-        """The names in a folder of which a part is in the shadow; None where none is."""
+        """Returns the names in a folder that is partly redirected, or None if it is not."""
         name = self._name(path)
         if name is None or not (_is_folder(self.upper + name) or self._removed):
             return None
@@ -97,7 +97,7 @@ class Shadows:
         return sorted(names)
 
     def exists(self, name: str) -> bool:
-        """Whether the program sees something at this absolute path."""
+        """Whether the program sees a file or folder at this absolute path."""
         return _exists(self.upper + name) or (not self._is_hidden(name) and _exists(name))
 
     def mkdir(self, path: Any, mode: int = 0o777) -> None:
@@ -111,7 +111,7 @@ class Shadows:
         return _real["mkdir"](self.upper + name, mode)  # type: ignore[no-any-return]
 
     def remove(self, path: Any) -> None:
-        """Of a file, or of a folder that is empty."""
+        """Removes a file or an empty folder."""
         name = self._name(path)
         if name is None:
             return (_real["rmdir"] if _is_folder(path) else _real["remove"])(path)  # type: ignore[no-any-return]
@@ -129,7 +129,7 @@ class Shadows:
         return None
 
     def rename(self, source: Any, target: Any) -> None:
-        """A folder is copied, as `mv` does it from one file system to another."""
+        """Renames a file. A folder is copied, like `mv` between file systems."""
         before, after = self._name(source), self._name(target)
         if before is None and after is None:
             return _real["rename"](source, target)  # type: ignore[no-any-return]
@@ -154,7 +154,7 @@ class Shadows:
         return None
 
     def _name(self, path: Any) -> str | None:
-        """The whole path where it is redirected; links in the folders above it are followed."""
+        """Returns the full path if it is redirected, with links in its parents resolved."""
         try:
             text = os.fsdecode(path)
         except TypeError:
@@ -162,10 +162,10 @@ class Shadows:
         if not text or "\0" in text:
             return None
         folder, name = os.path.split(os.path.abspath(text))
-        whole = os.path.join(os.path.realpath(folder), name)
-        if any(is_within(whole, one) for one in self._through):
+        full_path = os.path.join(os.path.realpath(folder), name)
+        if any(is_within(full_path, one) for one in self._through):
             return None
-        return whole
+        return full_path
 
     def _make_parents(self, name: str, path: Any) -> None:
         parent = os.path.dirname(name)
@@ -179,7 +179,7 @@ class Shadows:
             _real["mkdir"](self.upper + folder)
 
     def _is_hidden(self, name: str) -> bool:
-        """Whether what is on the disk was removed, or a folder around it was."""
+        """Whether the original, or a folder above it, was deleted."""
         while name not in self._removed:
             above = os.path.dirname(name)
             if above == name or not self._removed:
@@ -198,7 +198,7 @@ class Shadows:
 
 
 class _Entries:
-    """What `os.scandir` gives of a folder that is in both."""
+    """The result of `os.scandir` for a folder that is in both places."""
 
     def __init__(self, entries: list[Any]) -> None:
         self._entries = iter(entries)
@@ -216,11 +216,11 @@ class _Entries:
         self.close()
 
     def close(self) -> None:
-        """As the real one has it."""
+        """Does nothing; the real iterator has it."""
 
 
 def install(folder: str, through: list[str], denies: bool) -> Shadows:
-    """From now on Python's functions write into `folder`, but for what is in `through`."""
+    """From now on, Python's functions write into `folder`, except for paths in `through`."""
     shadows = Shadows(folder, [*through, folder], denies)
     for name in ("access", "lstat", "readlink", "stat"):
         _patch(name, _first_path(_real[name], shadows.to_read))
@@ -236,7 +236,7 @@ def install(folder: str, through: list[str], denies: bool) -> Shadows:
     _patch("scandir", _scanning(shadows))
     _patch("symlink", _second_path(_real["symlink"], shadows))
     _patch("link", _second_path(_real["link"], shadows))
-    # Otherwise it goes by descriptors of folders.
+    # Otherwise shutil uses descriptors of folders.
     shutil._use_fd_functions = False  # type: ignore[attr-defined]
     _patch_open(shadows)
     _patch_libraries(shadows)
@@ -256,21 +256,21 @@ def _is_plain(path: Any, keywords: dict[str, Any]) -> bool:
 
 def _first_path(real: Callable[..., Any], place: Callable[[Any], Any]) -> Callable[..., Any]:
     @functools.wraps(real)
-    def at_its_place(path: Any, *args: Any, **kwargs: Any) -> Any:
+    def redirected(path: Any, *args: Any, **kwargs: Any) -> Any:
         return real(place(path) if _is_plain(path, kwargs) else path, *args, **kwargs)
 
-    return at_its_place
+    return redirected
 
 
 def _second_path(real: Callable[..., Any], shadows: Shadows) -> Callable[..., Any]:
     @functools.wraps(real)
-    def at_its_place(source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+    def redirected(source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_plain(target, kwargs):
             target = shadows.to_write(target, keeps=False)
             source = source if real is _real["symlink"] else shadows.to_read(source)
         return real(source, target, *args, **kwargs)
 
-    return at_its_place
+    return redirected
 
 
 def _plain(real: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -288,7 +288,7 @@ def _opening(shadows: Shadows) -> Callable[..., int]:
     def open_here(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
         if _is_plain(path, kwargs):
             writes = bool(flags & _WRITING)
-            # A folder can be opened for reading only; temporary files have no name.
+            # Folders can only be opened for reading, and temporary files have no name.
             keeps = not flags & os.O_TRUNC
             path = shadows.to_write(path, keeps) if writes else shadows.to_read(path)
         return _real["open"](path, flags, *args, **kwargs)  # type: ignore[no-any-return]
@@ -341,7 +341,7 @@ def _patch_open(shadows: Shadows) -> None:
 
 
 def _patch_libraries(shadows: Shadows) -> None:
-    """Those that write files in C++ and that almost every training program has."""
+    """Patches common libraries that write files in C++."""
     import sqlite3
 
     import torch
@@ -350,14 +350,14 @@ def _patch_libraries(shadows: Shadows) -> None:
         real = getattr(module, name)
 
         @functools.wraps(real)
-        def at_its_place(*args: Any, **kwargs: Any) -> Any:
+        def redirected(*args: Any, **kwargs: Any) -> Any:
             if len(args) > position and isinstance(args[position], (str, os.PathLike)):
                 path = os.fspath(args[position])
                 place = shadows.to_write(path) if writes else shadows.to_read(path)
                 args = (*args[:position], place, *args[position + 1 :])
             return real(*args, **kwargs)
 
-        setattr(module, name, at_its_place)
+        setattr(module, name, redirected)
 
     with_path(torch, "save", 1, writes=True)
     with_path(torch, "load", 0, writes=False)
