@@ -8,7 +8,7 @@ use super::buckets::{self, Bucket, HostOrder};
 use super::links::{self, Link};
 use super::single_step;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Touched};
+use crate::optimization::{Bound, Effect};
 use ridgeline_graph::graph::{Gradient, Graph, Resource, Task, TaskId, TaskKind};
 use ridgeline_graph::memory::{Block, BlockKind};
 use ridgeline_profile::Phase;
@@ -375,11 +375,11 @@ pub fn add_bucket_memory(graph: &mut Graph, bytes: f64) {
 }
 
 /// What every one of these what-ifs has to say.
-pub fn touched(facts: &Facts<'_>, plan: &Plan) -> Touched {
-    let mut touched = Touched {
+pub fn touched(facts: &Facts<'_>, plan: &Plan) -> Effect {
+    let mut touched = Effect {
         notes: plan.notes.clone(),
         samples_factor: f64::from(plan.topology.gpus),
-        ..Touched::default()
+        ..Effect::default()
     };
     touched.lines.extend(facts.profile.iteration.loop_line);
     let mebibytes = plan.bytes() / (1024.0 * 1024.0);

@@ -3,7 +3,7 @@
 
 use crate::distributed::exchange::{self, Plan};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Graph, Task, TaskKind};
 use ridgeline_graph::simulate;
 use ridgeline_profile::Phase;
@@ -26,7 +26,7 @@ impl Optimization for Accumulate {
         "Li et al., VLDB 2020, section 3.2.4 (no_sync)"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let plan = Plan::new(graph, facts)?;
         let topology = plan.topology_at(bound);
         let run = |graph: &Graph| {
@@ -59,7 +59,7 @@ impl Optimization for Accumulate {
         Ok(touched)
     }
 
-    fn joins(&self) -> bool {
+    fn can_combine(&self) -> bool {
         false
     }
 }

@@ -11,7 +11,7 @@ use super::shared::overhead;
 use super::shared::retyped::{is_product, takes};
 use super::shared::streams::device_wait;
 use crate::facts::{Facts, Variant};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::calls::{Call, calls, has_kernels};
 use ridgeline_graph::graph::Graph;
@@ -49,7 +49,7 @@ impl Optimization for MixedPrecision {
         "Micikevicius et al., \"Mixed Precision Training\", ICLR 2018, section 3"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let calls = calls(graph);
         applies(self, graph, facts, &calls)?;
         let Lowered { calls: lowered, casts } = lower(graph, facts, &calls, self.element, bound);
@@ -64,14 +64,14 @@ impl Optimization for MixedPrecision {
         } else {
             "bfloat16 has 8 bits of precision: results change slightly".to_owned()
         });
-        Ok(Touched { lines: lines::of_calls(graph, touched), notes, ..Touched::default() })
+        Ok(Effect { lines: lines::of_calls(graph, touched), notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
         Some(if self.is_float16() { EditKind::AutocastFloat16 } else { EditKind::AutocastBFloat16 })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["amp-bf16", "amp-fp16", "tf32", "fp8"].contains(&other.name())
     }
 }

@@ -7,7 +7,7 @@
 
 use super::shared::lines;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::{Call, calls};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::operator::Operator;
@@ -36,7 +36,7 @@ impl Optimization for BatchNorm {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let calls: Vec<Call> =
             calls(graph).iter().filter(|call| !call.work.is_empty()).cloned().collect();
         if calls.is_empty() {
@@ -63,10 +63,10 @@ impl Optimization for BatchNorm {
             call.remove(graph);
         }
         let notes = vec!["requires custom kernels".to_owned()];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["batch-norm", "layer-fusion", "compile"].contains(&other.name())
     }
 }

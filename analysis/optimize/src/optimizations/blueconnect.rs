@@ -5,7 +5,7 @@
 use crate::distributed::all_reduce::{self, Topology, scatter_ns};
 use crate::distributed::exchange::{self, Plan};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Graph, Order, Resource};
 
 pub(super) struct BlueConnect;
@@ -27,7 +27,7 @@ impl Optimization for BlueConnect {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let plan = Plan::new(graph, facts)?;
         if plan.topology.machines() < 2 {
             return Err(format!(
@@ -65,7 +65,7 @@ impl Optimization for BlueConnect {
         Ok(exchange::touched(facts, &plan))
     }
 
-    fn joins(&self) -> bool {
+    fn can_combine(&self) -> bool {
         false
     }
 }

@@ -6,7 +6,7 @@ use super::shared::exchange::exchange;
 use super::shared::parts::{ConvolutionKind, Machine};
 use super::shared::{factors, layout, lines};
 use crate::facts::{Facts, Variant};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::calls::{Call, calls};
 use ridgeline_graph::graph::Graph;
@@ -28,7 +28,7 @@ impl Optimization for ChannelsLast {
         "PyTorch, \"Channels Last Memory Format\""
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let calls = calls(graph);
         let convolutions = || {
             let operators = calls.iter().filter_map(|call| call.operator(graph));
@@ -82,7 +82,7 @@ impl Optimization for ChannelsLast {
                 .get(call.operator as usize)
                 .is_some_and(|operator| ConvolutionKind::of(operator).is_some())
         });
-        Ok(Touched { lines: lines::of_calls(graph, of_convolutions), notes, ..Touched::default() })
+        Ok(Effect { lines: lines::of_calls(graph, of_convolutions), notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {

@@ -10,7 +10,7 @@ use super::shared::once::Once;
 use super::shared::parts::Machine;
 use super::shared::{compiled, factors, lines, overhead};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::calls::{Call, calls, has_kernels};
 use ridgeline_graph::graph::{Graph, Task, TaskId, TaskKind};
@@ -48,7 +48,7 @@ impl Optimization for Compile {
         "Ansel et al., \"PyTorch 2\", ASPLOS 2024, sections 3 and 4"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         if is_compiled(graph, facts) {
             return Err("the model is already compiled".to_owned());
         }
@@ -74,14 +74,14 @@ impl Optimization for Compile {
             "compilation slows down the first iterations, and happens again for new shapes"
                 .to_owned(),
         ];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
         Some(EditKind::Compile)
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["batch-norm", "layer-fusion", "compile"].contains(&other.name())
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::has_kernels;
 use ridgeline_graph::graph::{Graph, Resource, Task, TaskId, TaskKind};
 use ridgeline_operators::range::Range;
@@ -34,7 +34,7 @@ impl Optimization for CudaGraphs {
         "NVIDIA, \"CUDA Graphs\"; PyTorch, torch.cuda.graphs"
     }
 
-    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         if !has_kernels(graph) {
             return Err("not applicable: no GPU launches in a CPU run".to_owned());
         }
@@ -98,7 +98,7 @@ impl Optimization for CudaGraphs {
             "every iteration must have the same shapes and operators".to_owned(),
             "inputs are copied to static buffers, and the graph's memory is not shared".to_owned(),
         ];
-        Ok(Touched { notes, ..Touched::default() })
+        Ok(Effect { notes, ..Effect::default() })
     }
 }
 

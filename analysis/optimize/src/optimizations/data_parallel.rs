@@ -3,7 +3,7 @@
 
 use crate::distributed::exchange::{self, Plan};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::Graph;
 
 pub(super) struct DataParallel;
@@ -21,7 +21,7 @@ impl Optimization for DataParallel {
         "Li et al., VLDB 2020, section 3.2 (PyTorch DistributedDataParallel); Daydream, section 5.1"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let plan = Plan::new(graph, facts)?;
         let topology = plan.topology_at(bound);
         exchange::add(graph, &plan, bound, exchange::one_all_reduce(&topology));
@@ -29,7 +29,7 @@ impl Optimization for DataParallel {
         Ok(exchange::touched(facts, &plan))
     }
 
-    fn joins(&self) -> bool {
+    fn can_combine(&self) -> bool {
         false
     }
 }

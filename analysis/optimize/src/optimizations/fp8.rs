@@ -7,7 +7,7 @@ use super::shared::lines;
 use super::shared::overhead;
 use super::shared::retyped::{cast, each_tensor};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::{calls, has_kernels};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::operator::{ElementType, Operator};
@@ -30,7 +30,7 @@ impl Optimization for Fp8 {
         "NVIDIA Transformer Engine, \"Using FP8 with Transformer Engine\""
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let is_old = facts.device.capability().is_some_and(|capability| capability < (8, 9));
         if !has_kernels(graph) || is_old || facts.device.peaks.fp8.is_none() {
             return Err("this device does not support FP8".to_owned());
@@ -68,10 +68,10 @@ impl Optimization for Fp8 {
             "FP8 has 3 bits of precision: monitor the loss".to_owned(),
             "layers must be Transformer Engine layers".to_owned(),
         ];
-        Ok(Touched { lines: lines::of_calls(graph, changed), notes, ..Touched::default() })
+        Ok(Effect { lines: lines::of_calls(graph, changed), notes, ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["amp-bf16", "amp-fp16", "tf32", "fp8", "pad-dimensions"].contains(&other.name())
     }
 }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use super::shared::lines;
 use crate::attention::{Attention, attentions};
-use crate::facts::{Facts, PROBES_OFF, Probes};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::facts::{Facts, PROBE_UNCERTAINTY, Probes};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::calls;
 use ridgeline_graph::graph::Graph;
 use ridgeline_graph::memory::BlockKind;
@@ -36,7 +36,7 @@ impl Optimization for FusedAttention {
         "Dao et al., \"FlashAttention\", NeurIPS 2022, section 3"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let calls = calls(graph);
         if calls.is_empty() {
             return Err("the recording has no operator shapes".to_owned());
@@ -67,14 +67,14 @@ impl Optimization for FusedAttention {
             };
             last = Some((&attention.fused, fused_ns));
             let (ratio, spread) = match probed_ratio(attention, graph, facts.probes) {
-                Some(ratio) => (ratio, PROBES_OFF),
+                Some(ratio) => (ratio, PROBE_UNCERTAINTY),
                 None => (modelled_ratio(attention, &modelled, fused_ns), SPREAD),
             };
             fuse(attention, graph, bound.within_factor(ratio, spread));
         }
         free_scores(graph, &found);
         let notes = vec!["requires masks and dropout that the kernel supports".to_owned()];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 }
 

@@ -5,8 +5,8 @@
 use super::shared::lines;
 use super::shared::overhead;
 use super::shared::update::{Algorithm, Mode, Update, update};
-use crate::facts::{Facts, PROBES_OFF};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::facts::{Facts, PROBE_UNCERTAINTY};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use crate::rewrite::optimizers::takes_foreach;
 use ridgeline_graph::calls::{calls, has_kernels};
@@ -42,7 +42,7 @@ impl Optimization for FusedOptimizer {
         "NVIDIA Apex, FusedAdam; Daydream (Zhu et al., USENIX ATC 2020), section 5.1"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let calls = calls(graph);
         let found = update(graph, facts, &calls).ok_or("the recording has no optimizer")?;
         if found.mode == self.mode || found.mode == Mode::Fused {
@@ -85,7 +85,7 @@ impl Optimization for FusedOptimizer {
         }
         self.temporaries(graph, &found);
         let notes = vec!["same results up to rounding".to_owned()];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
@@ -93,7 +93,7 @@ impl Optimization for FusedOptimizer {
         Some(if fused { EditKind::FusedOptimizer } else { EditKind::ForeachOptimizer })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["fused-optimizer", "foreach-optimizer"].contains(&other.name())
     }
 }
@@ -145,7 +145,7 @@ fn probed(facts: &Facts<'_>, now: Mode, then: Mode) -> Option<Range> {
     };
     let ratio = sum(then)? / sum(now)?;
     let is_ratio = ratio.is_finite() && ratio > 0.0;
-    is_ratio.then(|| Range::within_factor(ratio, PROBES_OFF))
+    is_ratio.then(|| Range::within_factor(ratio, PROBE_UNCERTAINTY))
 }
 
 /// Each step of a loop's update as one operator over lists.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::memory_facts::{self, MEMORY_NAMES};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::stashes::{Kernels, Stash, launch_ns, stashes};
 use ridgeline_graph::graph::{Graph, Task, TaskId, TaskKind};
 use ridgeline_graph::host_order::HostOrder;
@@ -43,7 +43,7 @@ impl Optimization for Gist {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         memory_facts::needed(graph, facts)?;
         let order = HostOrder::new(graph);
         let zeros = zeros_by_module(facts);
@@ -73,10 +73,10 @@ impl Optimization for Gist {
         }
         lines.sort_unstable();
         lines.dedup();
-        Ok(Touched { lines, notes: notes(&counts, unmeasured), ..Touched::default() })
+        Ok(Effect { lines, notes: notes(&counts, unmeasured), ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !MEMORY_NAMES.contains(&other.name())
     }
 }
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn it_does_not_go_with_others_of_its_kind() {
-        assert!(!Gist.goes_with(&Recompute) && !Recompute.goes_with(&Gist));
+        assert!(!Gist.is_compatible_with(&Recompute) && !Recompute.is_compatible_with(&Gist));
     }
 
     #[test]

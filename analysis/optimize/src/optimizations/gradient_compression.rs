@@ -4,7 +4,7 @@
 use crate::distributed::all_reduce::{BASE_NS, Topology, transfer_ns};
 use crate::distributed::exchange::{self, Plan, Work};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::range::Range;
 
@@ -34,7 +34,7 @@ impl Optimization for GradientCompression {
         "Lin et al., ICLR 2018, section 3"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let mut plan = Plan::new(graph, facts)?;
         plan.before_sending = Work { passes: bound.of(PASSES), kernels: bound.of(KERNELS) };
         let topology = plan.topology_at(bound);
@@ -52,7 +52,7 @@ impl Optimization for GradientCompression {
         Ok(touched)
     }
 
-    fn joins(&self) -> bool {
+    fn can_combine(&self) -> bool {
         false
     }
 }

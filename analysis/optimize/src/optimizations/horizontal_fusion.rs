@@ -5,7 +5,7 @@
 
 use super::memory_facts::one_gpu;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Graph, Task, TaskKind};
 use ridgeline_graph::memory::{Block, BlockKind, Changes};
 use ridgeline_graph::simulate;
@@ -40,7 +40,7 @@ impl Optimization for HorizontalFusion {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         applies(graph, facts)?;
         let capacity = USABLE * capacity(facts);
         // The host goes as it does for one copy.
@@ -79,11 +79,11 @@ impl Optimization for HorizontalFusion {
             format!("{:.2} GB per copy, {:.2} GB for a single one", each / 1e9, one / 1e9),
             "all copies train on the same batches, as in a learning-rate sweep".to_owned(),
         ];
-        Ok(Touched { notes, samples_factor: copies as f64, ..Touched::default() })
+        Ok(Effect { notes, samples_factor: copies as f64, ..Effect::default() })
     }
 
     /// It trains more models, not one of them faster.
-    fn joins(&self) -> bool {
+    fn can_combine(&self) -> bool {
         false
     }
 }

@@ -4,7 +4,7 @@
 
 use super::shared::lines;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::{Call, calls};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::op_cost::{self, Family, work};
@@ -30,7 +30,7 @@ impl Optimization for LayerFusion {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let is_step = |call: &Call| call.phase == Phase::Forward && !call.work.is_empty();
         let calls: Vec<Call> = calls(graph).iter().filter(|call| is_step(call)).cloned().collect();
         if calls.is_empty() {
@@ -49,10 +49,10 @@ impl Optimization for LayerFusion {
         for call in epilogues {
             call.remove(graph);
         }
-        Ok(Touched { lines, ..Touched::default() })
+        Ok(Effect { lines, ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["batch-norm", "layer-fusion", "compile"].contains(&other.name())
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::facts::Facts;
 use crate::loading::{Cores, Loading, workers};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::graph::{Graph, Resource, Task, TaskKind};
 use ridgeline_graph::simulate;
@@ -24,7 +24,7 @@ impl Optimization for LoaderWorkers {
         "PyTorch, torch.utils.data, \"Multi-process data loading\""
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let run = |graph: &Graph| {
             let schedule = simulate::steady(graph).map_err(|error| error.to_string());
             schedule.map(|schedule| schedule.iteration_ns)
@@ -46,7 +46,7 @@ impl Optimization for LoaderWorkers {
         if let Some(first) = loading.tasks.first() {
             graph.wait(batch, *first, 0.0);
         }
-        let mut touched = Touched::default();
+        let mut touched = Effect::default();
         for task in &loading.tasks {
             let line = graph.task(*task).and_then(|task| task.line);
             touched.lines.extend(line.filter(|line| !touched.lines.contains(line)));

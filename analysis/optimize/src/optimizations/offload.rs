@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::memory_facts::{self, MEMORY_NAMES};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::stashes::{Kernels, Stash, launch_ns, stashes};
 use ridgeline_base::units;
 use ridgeline_devices::device_spec::DeviceSpec;
@@ -38,7 +38,7 @@ impl Optimization for Offload {
         "vDNN, Rhu et al., MICRO 2016, section III"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         if !facts.is_gpu() {
             return Err(
                 "not applicable: CPU run, activations are already in host memory".to_owned()
@@ -68,10 +68,10 @@ impl Optimization for Offload {
         lines.sort_unstable();
         lines.dedup();
         let copied = format!("{:.1} GB are copied to the host and back per iteration", bytes / 1e9);
-        Ok(Touched { lines, notes: vec![link.note.clone(), copied], ..Touched::default() })
+        Ok(Effect { lines, notes: vec![link.note.clone(), copied], ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !MEMORY_NAMES.contains(&other.name())
     }
 }

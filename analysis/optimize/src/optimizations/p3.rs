@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use crate::distributed::all_reduce::{BASE_NS, time_ns, transfer_ns};
 use crate::distributed::exchange::{self, Plan};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Gradient, Graph, Task, TaskId, TaskKind};
 use ridgeline_profile::Phase;
 
@@ -36,7 +36,7 @@ impl Optimization for P3 {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let plan = Plan::new(graph, facts)?;
         let topology = plan.topology_at(bound);
         let gpus = f64::from(topology.gpus);
@@ -82,7 +82,7 @@ impl Optimization for P3 {
         Ok(touched)
     }
 
-    fn joins(&self) -> bool {
+    fn can_combine(&self) -> bool {
         false
     }
 }

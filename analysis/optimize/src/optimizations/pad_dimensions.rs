@@ -6,7 +6,7 @@ use super::shared::exchange::exchange;
 use super::shared::lines;
 use super::shared::retyped::each_tensor;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::{calls, has_kernels};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::op_cost::{Family, work};
@@ -27,7 +27,7 @@ impl Optimization for PadDimensions {
         "NVIDIA, \"Matrix Multiplication Background User's Guide\", section 3"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let is_old = facts.device.capability().is_none_or(|capability| capability < (7, 0));
         if !has_kernels(graph) || is_old {
             return Err("this device has no tensor cores that need alignment".to_owned());
@@ -48,10 +48,10 @@ impl Optimization for PadDimensions {
             return Err("all matrix multiplications on tensor cores are already aligned".to_owned());
         }
         let notes = vec!["ignore padded rows and columns in the results".to_owned()];
-        Ok(Touched { lines: lines::of_calls(graph, changed), notes, ..Touched::default() })
+        Ok(Effect { lines: lines::of_calls(graph, changed), notes, ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["fp8", "pad-dimensions"].contains(&other.name())
     }
 }

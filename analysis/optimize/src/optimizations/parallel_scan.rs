@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::memory_facts::one_gpu;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Graph, Task, TaskKind};
 use ridgeline_operators::op_cost;
 use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
@@ -40,13 +40,13 @@ impl Optimization for ParallelScan {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         applies(graph, facts)?;
         let chains = chains(graph, facts);
         if chains.is_empty() {
             return Err("no recurrent layer was recorded".to_owned());
         }
-        let mut touched = Touched::default();
+        let mut touched = Effect::default();
         let mut longest: f64 = 0.0;
         for chain in &chains {
             let bytes = chain.jacobian_bytes();

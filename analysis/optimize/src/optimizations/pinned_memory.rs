@@ -3,7 +3,7 @@
 
 use crate::distributed::links;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_base::units;
 use ridgeline_graph::graph::{Graph, Task, TaskId, TaskKind};
@@ -34,7 +34,7 @@ impl Optimization for PinnedMemory {
         "PyTorch, CUDA semantics, \"Use pinned memory buffers\""
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let copies = pageable_copies(graph, facts)?;
         let bytes = release(graph, facts, &copies);
         // Without workers the loop's own thread pins each batch.
@@ -61,7 +61,7 @@ impl Optimization for PinnedMemory {
         Some(EditKind::PinnedMemory)
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !matches!(other.name(), "pinned-memory" | "prefetch")
     }
 }
@@ -129,8 +129,8 @@ fn measured_rate(facts: &Facts<'_>) -> Option<(f64, Day)> {
 }
 
 /// The lines of the copies, and the rate that they were taken to reach where it was measured.
-pub(super) fn touched(graph: &Graph, facts: &Facts<'_>, copies: &[TaskId]) -> Touched {
-    let mut touched = Touched::default();
+pub(super) fn touched(graph: &Graph, facts: &Facts<'_>, copies: &[TaskId]) -> Effect {
+    let mut touched = Effect::default();
     if let Some((rate, day)) = measured_rate(facts) {
         touched.notes.push(format!(
             "copies from pinned memory reach {}, measured on this GPU on {day}",

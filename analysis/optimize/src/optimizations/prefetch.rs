@@ -4,7 +4,7 @@
 
 use super::pinned_memory::{pageable_copies, release, touched};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Graph, Resource, Task, TaskKind};
 use ridgeline_graph::uploads::is_upload;
 use ridgeline_profile::Phase;
@@ -24,7 +24,7 @@ impl Optimization for Prefetch {
         "NVIDIA Apex, examples/imagenet, data_prefetcher"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, _: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, _: Bound) -> Result<Effect, String> {
         let pageable = pageable_copies(graph, facts);
         // Copies of batches that are pinned already can go ahead as well.
         let copies = match pageable {
@@ -71,7 +71,7 @@ impl Optimization for Prefetch {
         Ok(found)
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !matches!(other.name(), "pinned-memory" | "prefetch")
     }
 }

@@ -5,8 +5,8 @@
 //! where the share of memory that is saved is furthest above the share of time that is added.
 
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
-use crate::recomputation::run_again;
+use crate::optimization::{Bound, Effect, Optimization};
+use crate::recomputation::recompute_segments;
 use crate::recompute_curve::{Set, Timeline, greedy};
 use crate::rewrite::EditKind;
 use crate::segments::{Group, groups};
@@ -35,7 +35,7 @@ impl Optimization for Recompute {
         "Echo, Zheng et al., ISCA 2020; torch.utils.checkpoint"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         memory_facts::needed(graph, facts)?;
         let groups = groups(graph, facts.profile);
         let offered: Vec<&Group> = groups.iter().filter(|group| group.is_direct).collect();
@@ -46,7 +46,7 @@ impl Optimization for Recompute {
         let chosen = best(graph, &sets).ok_or(
             "recomputing the activations of any line's modules would not lower peak memory",
         )?;
-        run_again(graph, &chosen.segments, bound.within_factor(1.0, OVERHEAD_FACTOR));
+        recompute_segments(graph, &chosen.segments, bound.within_factor(1.0, OVERHEAD_FACTOR));
         let mut notes = vec![format!(
             "recomputed in the backward pass: {}",
             counted(chosen.segments.len(), "call of a module", "calls of modules")
@@ -57,14 +57,14 @@ impl Optimization for Recompute {
                     .to_owned(),
             );
         }
-        Ok(Touched { lines: lines(&chosen), notes, ..Touched::default() })
+        Ok(Effect { lines: lines(&chosen), notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
         Some(EditKind::Checkpoint)
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !MEMORY_NAMES.contains(&other.name())
     }
 }
@@ -91,7 +91,7 @@ fn lines(set: &Set<'_>) -> Vec<(FileId, u32)> {
 }
 
 fn has_batch_norm(graph: &Graph, set: &Set<'_>) -> bool {
-    let again = set.segments.iter().flat_map(|segment| &segment.again);
+    let again = set.segments.iter().flat_map(|segment| &segment.recomputed);
     let mut operators =
         again.filter_map(|id| graph.task(*id).and_then(|task| graph.operator_of(task)));
     operators.any(|operator| operator.name.contains("batch_norm"))

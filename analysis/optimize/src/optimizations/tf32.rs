@@ -5,7 +5,7 @@ use super::shared::exchange::exchange;
 use super::shared::lines;
 use super::shared::retyped::{is_product, takes};
 use crate::facts::{Facts, Variant};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::calls::{calls, has_kernels};
 use ridgeline_graph::graph::Graph;
@@ -29,7 +29,7 @@ impl Optimization for Tf32 {
         "NVIDIA, \"TensorFloat-32 in the A100 GPU\"; PyTorch, set_float32_matmul_precision"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let is_old = facts.device.capability().is_some_and(|capability| capability < (8, 0));
         if !has_kernels(graph) || is_old || facts.device.peaks.tf32.is_none() {
             return Err("only GPUs with compute capability 8.0 or higher support TF32".to_owned());
@@ -60,14 +60,14 @@ impl Optimization for Tf32 {
         let notes = vec![
             "matrix multiplications keep 10 bits of precision: results change slightly".to_owned(),
         ];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
         Some(EditKind::Tf32)
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["amp-bf16", "amp-fp16", "tf32", "fp8"].contains(&other.name())
     }
 }

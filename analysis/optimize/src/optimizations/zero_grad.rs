@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::shared::lines;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::calls::{Call, calls};
 use ridgeline_graph::graph::{Graph, Task};
@@ -27,7 +27,7 @@ impl Optimization for ZeroGradToNone {
         "PyTorch performance tuning guide, \"Use parameter.grad = None\""
     }
 
-    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, _: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, _: Bound) -> Result<Effect, String> {
         let fills = graph.select(|task| task.phase == Phase::Optimizer && is_fill(graph, task));
         if fills.is_empty() {
             return Err("no gradient is zero-filled".to_owned());
@@ -55,7 +55,7 @@ impl Optimization for ZeroGradToNone {
             graph.remove(id);
         }
         let notes = vec!["gradients are None until the backward pass computes them".to_owned()];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
