@@ -1,5 +1,6 @@
 //! Linear layers in FP8: inputs, weights and gradients are scaled and cast to 8 bits before each
-//! product (NVIDIA Transformer Engine, "Using FP8"). What is between the products stays as it is.
+//! matrix multiplication (NVIDIA Transformer Engine, "Using FP8"). Operators in between stay as
+//! they are.
 
 use super::shared::exchange::exchange;
 use super::shared::insert::{Added, Inserter};
@@ -12,7 +13,7 @@ use ridgeline_graph::calls::{calls, has_kernels};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::operator::{ElementType, Operator};
 
-/// Sizes have to be multiples of this (Transformer Engine, "FP8 inputs").
+/// Dimensions have to be multiples of this (Transformer Engine, "FP8 inputs").
 const MULTIPLE: u64 = 16;
 
 pub(super) struct Fp8;
@@ -39,7 +40,7 @@ impl Optimization for Fp8 {
         if calls.is_empty() {
             return Err("the recording has no operator shapes".to_owned());
         }
-        let of_machine = overhead::of_machine(graph, facts, &calls);
+        let machine_factor = overhead::machine_factor(graph, facts, &calls);
         let host_ns = overhead::launch_ns(graph);
         let before = graph.operators.clone();
         let changed = exchange(graph, &calls, |_, operator| {
@@ -50,7 +51,7 @@ impl Optimization for Fp8 {
         if changed.is_empty() {
             return Err(format!("no linear layer has dimensions that are multiples of {MULTIPLE}"));
         }
-        // Each product's inputs are cast where they were made or taken, by kernels of their own.
+        // The inputs of each matrix multiplication are cast by separate kernels.
         let mut inserter = Inserter::new(graph);
         for call in &changed {
             let inputs = before.get(call.operator as usize).into_iter().flat_map(matrices);
@@ -58,7 +59,7 @@ impl Optimization for Fp8 {
                 .filter_map(|input| Some(cast(&input.shape, input.element?, ElementType::Float8)))
                 .collect();
             for operator in casts {
-                let work_ns = overhead::work_ns(facts, &operator, of_machine);
+                let work_ns = overhead::work_ns(facts, &operator, machine_factor);
                 graph.operators.push(operator);
                 let operator = graph.operators.len() as u32 - 1;
                 inserter.before(graph, call, Added { operator, work_ns, host_ns });
@@ -76,13 +77,13 @@ impl Optimization for Fp8 {
     }
 }
 
-/// The matrices that are multiplied: of a product with a bias not that.
+/// Returns the two operands of a matrix multiplication, without a bias.
 fn matrices(operator: &Operator) -> impl Iterator<Item = &ridgeline_operators::operator::Tensor> {
     let first = usize::from(operator.base_name() == Some("addmm"));
     [operator.tensor(first), operator.tensor(first + 1)].into_iter().flatten()
 }
 
-/// Whether a product is one of a linear layer, of sizes that FP8 takes.
+/// Whether a matrix multiplication belongs to a linear layer with dimensions that FP8 supports.
 fn is_layer(operator: &Operator) -> bool {
     let is_linear = matches!(operator.base_name(), Some("linear" | "addmm" | "mm"));
     let is_floating = |element: Option<ElementType>| {
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_faster_and_casts_are_added() {
+    fn matrix_multiplications_are_faster_and_casts_are_added() {
         let found = layer(4096).predict(&gpu("9.0"), &Probes::default(), &Fp8).unwrap();
         assert!(found.time_ns.value < 0.3 * found.before_ns, "{found:?}");
         let graph = layer(4096).changed(&gpu("9.0"), &Fp8);
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn why_not() {
+    fn reasons_for_not_applying() {
         assert_eq!(layer(4096).refusal(&gpu("8.0"), &Fp8), "this device does not support FP8");
         let why = "no linear layer has dimensions that are multiples of 16";
         assert_eq!(layer(4100).refusal(&gpu("9.0"), &Fp8), why);
