@@ -1,17 +1,17 @@
-//! Edits that mend a finding.
+//! Edits that fix a finding.
 
 use expect_test::expect;
 
 use super::*;
 
-/// Asks for an edit at one line of `train.py`.
+/// Requests an edit at lines of `train.py`.
 fn at(kind: EditKind, lines: &'static [(&'static str, u32)]) -> Request<'static> {
     Request { kind, lines, count: None }
 }
 
 const DETACH: EditKind = EditKind::DetachAccumulated;
 
-/// A loop with some lines behind the step.
+/// Returns a training loop with lines after the step.
 fn loop_with(body: &str) -> String {
     let lines: String = body.lines().map(|line| format!("    {line}\n")).collect();
     format!(
@@ -22,7 +22,7 @@ fn loop_with(body: &str) -> String {
 }
 
 #[test]
-fn a_loss_that_is_added_up() {
+fn accumulated_losses_are_detached() {
     let layouts = [
         "total += loss",
         "total = total + loss",
@@ -52,7 +52,7 @@ fn a_loss_that_is_added_up() {
 }
 
 #[test]
-fn a_loss_without_a_graph_is_left_alone() {
+fn losses_without_a_graph_are_not_changed() {
     for (body, expected) in [
         (
             "total += loss.item()",
@@ -73,7 +73,7 @@ fn a_loss_without_a_graph_is_left_alone() {
 }
 
 #[test]
-fn what_goes_back_keeps_its_graph() {
+fn variables_with_a_backward_pass_keep_their_graph() {
     let script = "\
 import torch
 model = torch.nn.Linear(4, 4)
@@ -92,7 +92,7 @@ loss.backward()
 }
 
 #[test]
-fn only_the_line_that_was_asked_for() {
+fn only_requested_lines_are_changed() {
     let script = loop_with("total += loss\nlosses.append(loss)");
     let request = at(DETACH, &[("train.py", 12)]);
     let (texts, entry) = project(&[("train.py", &script)]);
@@ -106,7 +106,7 @@ fn only_the_line_that_was_asked_for() {
 }
 
 #[test]
-fn at_the_line_of_a_finding_every_value_counts() {
+fn all_values_at_the_line_of_a_finding_are_detached() {
     let script = loop_with("total += criterion(model(x), y)\ntotal += (x * 2)");
     let of = |line: u32| {
         let lines: &'static [(&str, u32)] =
@@ -120,7 +120,7 @@ fn at_the_line_of_a_finding_every_value_counts() {
 }
 
 #[test]
-fn a_dictionary_of_tensors_is_not_detached() {
+fn dictionaries_of_tensors_are_not_detached() {
     let made = |loss: &str, added: &str| {
         let script = loop_with(&format!("out = model(x)\n({loss} / 2).backward()\n{added}"));
         let (texts, entry) = project(&[("train.py", &script)]);
@@ -135,7 +135,7 @@ fn a_dictionary_of_tensors_is_not_detached() {
 }
 
 #[test]
-fn a_value_that_a_meter_adds_up() {
+fn values_accumulated_by_a_meter_are_detached() {
     let meter = "class Meter:\n    def __init__(self):\n        self.sum = 0\n    \
                  def update(self, value):\n        self.sum += value\n";
     let made = |call: &str| {
@@ -248,7 +248,7 @@ fn validation_without_gradients() {
 }
 
 #[test]
-fn validation_without_a_telling_name_is_found_by_its_line() {
+fn validation_without_a_typical_name_is_found_by_its_line() {
     let script = VALIDATES.replace("validate", "look").replace("val_loader", "other");
     let request = at(EditKind::NoGradInValidation, &[("train.py", 11)]);
     check_files(
@@ -260,7 +260,7 @@ fn validation_without_a_telling_name_is_found_by_its_line() {
          def look(model, loader):
     "#]],
     );
-    // The loop that trains is none, whatever line is named.
+    // The training loop is never validation, whatever line is requested.
     check_refused_files(
         &[("train.py", &script)],
         at(EditKind::NoGradInValidation, &[("train.py", 17)]),
@@ -297,7 +297,7 @@ fn validation_in_evaluation_mode() {
 }
 
 #[test]
-fn anomaly_detection_is_switched_off() {
+fn anomaly_detection_is_disabled() {
     let switch = PLAIN.replace("device =", "torch.autograd.set_detect_anomaly(True)\ndevice =");
     check(
         EditKind::RemoveAnomalyDetection,
@@ -336,7 +336,7 @@ fn anomaly_detection_is_switched_off() {
 }
 
 #[test]
-fn workers_that_stay() {
+fn persistent_workers() {
     let kind = EditKind::PersistentWorkers;
     let with = |arguments: &str| PLAIN.replace("shuffle=True", arguments);
     let shown: String =
@@ -369,7 +369,7 @@ fn workers_that_stay() {
 }
 
 #[test]
-fn copies_that_do_not_block() {
+fn non_blocking_copies() {
     check(
         EditKind::NonBlockingCopy,
         PLAIN,
@@ -405,7 +405,7 @@ for i, (x, y) in enumerate(loader):
 ";
 
 #[test]
-fn gradients_exchanged_once_a_step() {
+fn gradients_are_synchronized_once_per_step() {
     let kind = EditKind::NoSyncInAccumulation;
     check(
         kind,
@@ -450,7 +450,7 @@ fn gradients_exchanged_once_a_step() {
 }
 
 #[test]
-fn algorithms_of_cudnn() {
+fn cudnn_autotuning() {
     let kind = EditKind::CudnnBenchmark;
     check(
         kind,
@@ -571,7 +571,8 @@ fn convolutions_without_bias() {
 
 #[test]
 fn activations_in_place() {
-    // `y` is `out` still where it is activated, so that is left alone; a sigmoid needs its output.
+    // `y` is still the same tensor as `out` when it is activated, so it is not changed. A sigmoid
+    // needs its output.
     check(
         EditKind::InPlaceActivation,
         BLOCK,
