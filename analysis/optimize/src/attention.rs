@@ -95,7 +95,7 @@ fn has_dropout(operator: &Operator) -> bool {
     is_dropout && is_on && !matches!(share, Some(Arg::Number(share)) if *share == 0.0)
 }
 
-/// Returns the fused operator. `product` is the first matrix multiplication: queries by keys, or in
+/// Returns the fused operator. `matmul` is the first matrix multiplication: queries by keys, or in
 /// the backward pass weights by the output's gradient or the output's gradient by values.
 fn fused(matmul: &Operator, scores: &Tensor, backward: bool, on_cpu: bool) -> Option<Operator> {
     let place = usize::from(matches!(matmul.base_name(), Some("baddbmm")));

@@ -82,7 +82,7 @@ impl Variant {
 /// Only ratios are used: what slows a machine down affects both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probes {
-    /// Time of a call in nanoseconds, by index into [`Graph::operators`] and variant.
+    /// Time of a call in nanoseconds, by index into the graph's operators and variant.
     pub operators: HashMap<(u32, Variant), f64>,
     /// Time of one optimizer step over the program's parameters, in nanoseconds, by implementation:
     /// `for-loop`, `foreach`, `fused`. The first part of the key is an index into the manifest's
@@ -104,8 +104,8 @@ impl Probes {
     /// Ratio of a variant's time to the recorded variant's, if both were measured.
     pub fn ratio(&self, operator: u32, variant: Variant) -> Option<Range> {
         let same = self.operators.get(&(operator, Variant::Same))?;
-        let then = self.operators.get(&(operator, variant))?;
-        let ratio = Some(then / same).filter(|ratio| ratio.is_finite() && *ratio > 0.0)?;
+        let changed = self.operators.get(&(operator, variant))?;
+        let ratio = Some(changed / same).filter(|ratio| ratio.is_finite() && *ratio > 0.0)?;
         Some(Range::within_factor(ratio, PROBE_UNCERTAINTY))
     }
 
@@ -137,14 +137,14 @@ impl Facts<'_> {
     /// Modeled ratio of an operator's time after a change of types or shapes. Errors of the cost
     /// model that affect both cancel.
     pub fn modelled_ratio(&self, operator: &Operator, changed: &Operator) -> Range {
-        let now = op_cost::cost(operator, self.device, &self.options).time_ns;
-        let then = op_cost::cost(changed, self.device, &self.options).time_ns;
-        if now.value <= 0.0 || !then.value.is_finite() {
+        let recorded_time = op_cost::cost(operator, self.device, &self.options).time_ns;
+        let changed_time = op_cost::cost(changed, self.device, &self.options).time_ns;
+        if recorded_time.value <= 0.0 || !changed_time.value.is_finite() {
             return Range::exact(1.0);
         }
-        let value = then.value / now.value;
+        let value = changed_time.value / recorded_time.value;
         // A ratio has a smaller error than either time, since their errors are correlated.
-        let spread = (then.high / then.value.max(1e-9)).powf(0.5);
+        let spread = (changed_time.high / changed_time.value.max(1e-9)).powf(0.5);
         Range::within_factor(value, if spread.is_finite() { spread } else { 2.0 })
     }
 

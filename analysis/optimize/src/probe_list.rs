@@ -191,9 +191,9 @@ impl ProbeList {
         let answers = list("operators").unwrap_or_default();
         let stand_in_answers = answers.iter().zip(&names).skip(self.operators.len());
         for ((answer, name), operator) in stand_in_answers.zip(&self.stand_ins) {
-            let told = answer.get(Variant::Same.name()).and_then(time);
-            let told = told.filter(|_| is_same(answer, "name", name));
-            found.probes.stand_ins.extend(told.map(|time_ns| (operator.clone(), time_ns)));
+            let time_of = answer.get(Variant::Same.name()).and_then(time);
+            let time_of = time_of.filter(|_| is_same(answer, "name", name));
+            found.probes.stand_ins.extend(time_of.map(|time_ns| (operator.clone(), time_ns)));
         }
         for ((answer, (index, variants)), name) in answers.iter().zip(&self.operators).zip(&names) {
             for variant in variants.iter().filter(|_| is_same(answer, "name", name)) {
@@ -214,8 +214,8 @@ impl ProbeList {
         }
         let types = requested_names("cells", "type");
         for ((answer, index), name) in list("cells").iter().flatten().zip(&self.cells).zip(&types) {
-            let told = |way: &str| answer.get(way).and_then(time);
-            let ratio = told("layer").zip(told("cell")).map(|(layer, cell)| layer / cell);
+            let time_of = |way: &str| answer.get(way).and_then(time);
+            let ratio = time_of("layer").zip(time_of("cell")).map(|(layer, cell)| layer / cell);
             let ratio = ratio.filter(|_| is_same(answer, "type", name));
             found.probes.cells.extend(ratio.map(|ratio| (*index, ratio)));
         }

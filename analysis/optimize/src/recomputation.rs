@@ -134,9 +134,9 @@ impl Kernels {
         for (kernel, lag_ns) in self.by_launch.get(&first).into_iter().flatten() {
             let Some(task) = graph.task(*kernel).copied() else { continue };
             let copy = Task { phase: Phase::Backward, launched_by: Some(launch), ..task };
-            let of_stream = self.streams.get(&task.resource).map_or(&[][..], Vec::as_slice);
-            let next = of_stream.partition_point(|(place, _)| *place < from);
-            let kernel = match of_stream.get(next) {
+            let launches = self.streams.get(&task.resource).map_or(&[][..], Vec::as_slice);
+            let next = launches.partition_point(|(place, _)| *place < from);
+            let kernel = match launches.get(next) {
                 Some((_, next)) => graph.insert_before(*next, copy),
                 None => graph.push(task.resource, copy),
             };

@@ -150,19 +150,19 @@ pub fn greedy<'a>(graph: &Graph, profile: &Profile, offered: &[&'a Group]) -> Ve
         let mut best: Option<(f64, f64, Set<'a>)> = None;
         for group in &offered {
             let set = now.with(group, usize::MAX, profile);
-            let then = timeline.peak(&set.segments);
-            let saved = peak - then;
+            let new_peak = timeline.peak(&set.segments);
+            let saved = peak - new_peak;
             if saved < MIN_SAVED * peak {
                 continue;
             }
             let rate = saved / (set.added_ns() - now.added_ns()).max(1.0);
             if best.as_ref().is_none_or(|(known, ..)| rate > *known) {
-                best = Some((rate, then, set));
+                best = Some((rate, new_peak, set));
             }
         }
-        let Some((_, then, set)) = best else { break };
+        let Some((_, new_peak, set)) = best else { break };
         now = set;
-        peak = then;
+        peak = new_peak;
         steps.push(now.clone());
     }
     steps

@@ -253,16 +253,16 @@ impl<'a> Finder<'a> {
     fn segment(&self, module: u32, call: Call, backward: usize) -> Option<Segment> {
         let output = self.output(call);
         let freed = |block: &Block| self.order.of(block.freed);
-        let mut kept: Vec<(usize, usize)> = Vec::new();
+        let mut saved: Vec<(usize, usize)> = Vec::new();
         for (place, number, block) in self.blocks_of(call) {
             let is_saved = block.kind == BlockKind::Activations
                 && freed(block).is_some_and(|freed| freed >= backward);
             if is_saved && self.is_freed_in_backward(block) {
-                kept.push((place, number));
+                saved.push((place, number));
             }
         }
         // The output stays for its users. If the call saved it itself, it is recomputed.
-        let dropped: Vec<(usize, Moment)> = kept
+        let dropped: Vec<(usize, Moment)> = saved
             .iter()
             .filter_map(|&(place, number)| {
                 let is_output = output == Some(number);
@@ -271,13 +271,14 @@ impl<'a> Finder<'a> {
                 Some((number, self.order.beginning(after)?))
             })
             .collect();
-        let needed = kept.iter().map(|(place, _)| *place).max()?;
+        let needed = saved.iter().map(|(place, _)| *place).max()?;
         let is_recomputed = |place: usize| (call.0..=needed).contains(&place);
-        let is_kept: HashSet<usize> = kept.iter().map(|(_, number)| *number).collect();
+        let is_saved_block: HashSet<usize> = saved.iter().map(|(_, number)| *number).collect();
         let passing: Vec<usize> = self
             .blocks_of((call.0, needed))
             .filter(|(_, number, block)| {
-                !is_kept.contains(number) && freed(block).is_some_and(|freed| freed < backward)
+                !is_saved_block.contains(number)
+                    && freed(block).is_some_and(|freed| freed < backward)
             })
             .map(|(_, number, _)| number)
             .collect();

@@ -50,8 +50,8 @@ fn padded_matmuls(graph: &Graph, costliest: &[u32], tf32: bool) -> Vec<StandIn> 
 /// Returns the fused operator of one attention, and those of its calls that take nearly all of its
 /// time.
 fn fused_attention(graph: &Graph, attention: &Attention<'_>) -> StandIn {
-    let whole: f64 = attention.calls.iter().map(|call| call.work_ns(graph)).sum();
-    let counts = |call: &&&Call| call.work_ns(graph) >= MIN_SHARE * whole;
+    let total_ns: f64 = attention.calls.iter().map(|call| call.work_ns(graph)).sum();
+    let counts = |call: &&&Call| call.work_ns(graph) >= MIN_SHARE * total_ns;
     let of = attention.calls.iter().filter(counts).map(|call| call.operator).collect();
     StandIn { operator: attention.fused.clone(), of }
 }

@@ -64,11 +64,11 @@ pub fn on_several(step: &SingleStep, topology: &Topology, fitted: &Fitted) -> Ra
 pub fn on_one(milliseconds: f64, step: &SingleStep, topology: &Topology, fitted: &Fitted) -> f64 {
     /// The minimum share of computation in a step.
     const MIN_SHARE: f64 = 0.1;
-    let whole = |milliseconds: f64| {
+    let total = |milliseconds: f64| {
         on_several(&SingleStep { milliseconds, ..*step }, topology, fitted).value
     };
     // Linear in the time on one GPU.
-    let (exchange, slope) = (whole(0.0), whole(1.0) - whole(0.0));
+    let (exchange, slope) = (total(0.0), total(1.0) - total(0.0));
     ((milliseconds - exchange) / slope).max(MIN_SHARE * milliseconds / slope)
 }
 
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn the_exchange_is_added_to_the_step() {
-        let alone = milliseconds(2, 0.0);
-        let found = milliseconds(2, 1e9) - alone;
+        let without_exchange = milliseconds(2, 0.0);
+        let found = milliseconds(2, 1e9) - without_exchange;
         assert!((found - 100.0).abs() < 0.1, "{found}");
         assert!(milliseconds(8, 1e9) > milliseconds(4, 1e9));
     }

@@ -231,9 +231,9 @@ mod tests {
         let iteration = layers(Iteration::on_gpu());
         assert_eq!(iteration.refusal(&gpu("7.0"), &BFLOAT16), "this GPU does not support bfloat16");
         assert_eq!(iteration.refusal(&gpu("6.1"), &FLOAT16), "this GPU has no tensor cores");
-        let mut again = layers(Iteration::on_gpu());
-        again.graph = iteration.changed(&gpu("8.0"), &BFLOAT16);
+        let mut already_lowered = layers(Iteration::on_gpu());
+        already_lowered.graph = iteration.changed(&gpu("8.0"), &BFLOAT16);
         let why = "matrix multiplications already run in 16 bits";
-        assert_eq!(again.refusal(&gpu("8.0"), &FLOAT16), why);
+        assert_eq!(already_lowered.refusal(&gpu("8.0"), &FLOAT16), why);
     }
 }

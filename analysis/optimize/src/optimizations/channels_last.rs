@@ -76,13 +76,13 @@ impl Optimization for ChannelsLast {
         let notes = vec![
             "code that reshapes tensors manually (`view`, `permute`) may then copy".to_owned(),
         ];
-        let of_convolutions = changed.into_iter().filter(|call| {
+        let convolution_calls = changed.into_iter().filter(|call| {
             graph
                 .operators
                 .get(call.operator as usize)
                 .is_some_and(|operator| ConvolutionKind::of(operator).is_some())
         });
-        Ok(Effect { lines: lines::of_calls(graph, of_convolutions), notes, ..Effect::default() })
+        Ok(Effect { lines: lines::of_calls(graph, convolution_calls), notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {

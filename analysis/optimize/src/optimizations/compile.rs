@@ -140,8 +140,8 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
         before = Some(call);
     }
     graph.change_blocks(|block| {
-        let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
-        if kept && block.call.is_some_and(|call| inside.contains(&call)) {
+        let is_stored = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
+        if is_stored && block.call.is_some_and(|call| inside.contains(&call)) {
             block.bytes = 0.0;
         }
     });

@@ -108,7 +108,7 @@ mod tests {
         let why = DataParallel.apply(&mut graph, &known.facts(1, 8, 1e9), Bound::Likely);
         assert!(why.expect_err("one GPU").contains("two GPUs"));
         DataParallel.apply(&mut graph, &known.facts(4, 8, 1e9), Bound::Likely).expect("it applies");
-        let again = DataParallel.apply(&mut graph, &known.facts(4, 8, 1e9), Bound::Likely);
-        assert!(again.expect_err("applied twice").contains("already"));
+        let repeated = DataParallel.apply(&mut graph, &known.facts(4, 8, 1e9), Bound::Likely);
+        assert!(repeated.expect_err("applied twice").contains("already"));
     }
 }

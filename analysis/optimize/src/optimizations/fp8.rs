@@ -44,9 +44,9 @@ impl Optimization for Fp8 {
         let host_ns = overhead::launch_ns(graph);
         let before = graph.operators.clone();
         let changed = exchange(graph, &calls, |_, operator| {
-            let then = is_layer(operator).then(|| in_fp8(operator))?;
-            let ratio = bound.of(facts.modelled_ratio(operator, &then));
-            Some((then, ratio))
+            let converted = is_layer(operator).then(|| in_fp8(operator))?;
+            let ratio = bound.of(facts.modelled_ratio(operator, &converted));
+            Some((converted, ratio))
         });
         if changed.is_empty() {
             return Err(format!("no linear layer has dimensions that are multiples of {MULTIPLE}"));
@@ -101,8 +101,8 @@ fn is_layer(operator: &Operator) -> bool {
 
 fn in_fp8(operator: &Operator) -> Operator {
     let outputs = operator.outputs.clone();
-    let then = each_tensor(operator, &|tensor| tensor.element = Some(ElementType::Float8));
-    Operator { outputs, ..then }
+    let converted = each_tensor(operator, &|tensor| tensor.element = Some(ElementType::Float8));
+    Operator { outputs, ..converted }
 }
 
 #[cfg(test)]

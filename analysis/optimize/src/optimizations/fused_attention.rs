@@ -131,9 +131,9 @@ fn free_scores(graph: &mut Graph, attentions: &[Attention<'_>]) {
         widths.any(|size| (0.0..GRAIN).contains(&(bytes - size)))
     };
     graph.change_blocks(|block| {
-        let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
+        let is_stored = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
         let size = block.call.and_then(|call| scores.get(&call));
-        if kept && size.is_some_and(|size| matches_size(block.bytes, *size)) {
+        if is_stored && size.is_some_and(|size| matches_size(block.bytes, *size)) {
             block.bytes = 0.0;
         }
     });
@@ -174,8 +174,8 @@ mod tests {
         assert!(found.time_ns.value < 0.8 * found.before_ns, "{found:?}");
         let graph = unfused().changed(&device, &FusedAttention);
         assert_eq!(graph.select(|task| !task.kind.is_host()).len(), 3);
-        let again = Iteration::on_gpu();
-        assert!(again.refusal(&device, &FusedAttention).contains("no operator shapes"));
+        let empty = Iteration::on_gpu();
+        assert!(empty.refusal(&device, &FusedAttention).contains("no operator shapes"));
     }
 
     #[test]

@@ -106,8 +106,8 @@ impl FusedOptimizer {
             update.calls.iter().map(|call| call.number).collect();
         if self.mode == Mode::Fused {
             graph.change_blocks(|block| {
-                let of_update = block.call.is_some_and(|call| numbers.contains(&call));
-                if of_update && block.kind == BlockKind::Temporaries {
+                let is_in_update = block.call.is_some_and(|call| numbers.contains(&call));
+                if is_in_update && block.kind == BlockKind::Temporaries {
                     block.bytes = 0.0;
                 }
             });
@@ -133,8 +133,8 @@ impl FusedOptimizer {
 /// Whether the parameters are complex. An optimizer views them as pairs of real numbers; a fused
 /// one rejects them ("`fused=True` requires all the params to be floating point Tensors").
 fn is_complex(graph: &Graph) -> bool {
-    let of_update = graph.tasks.iter().filter(|task| task.phase == Phase::Optimizer);
-    let mut operators = of_update.filter_map(|task| graph.operator_of(task));
+    let optimizer_tasks = graph.tasks.iter().filter(|task| task.phase == Phase::Optimizer);
+    let mut operators = optimizer_tasks.filter_map(|task| graph.operator_of(task));
     operators.any(|operator| operator.base_name() == Some("view_as_real"))
 }
 
@@ -191,12 +191,12 @@ fn replace(
     listing_ns: f64,
 ) {
     let on_gpu = has_kernels(graph);
-    let now_ns: f64 = update.calls.iter().map(|call| call.work_ns(graph)).sum();
+    let before_ns: f64 = update.calls.iter().map(|call| call.work_ns(graph)).sum();
     let cost = |step: &Operator| op_cost::cost(step, facts.device, &facts.options);
     let costs: Vec<OpCost> = steps.iter().map(cost).collect();
-    let then_ns: f64 = costs.iter().map(|cost| cost.time_ns.value * machine_factor).sum();
+    let after_ns: f64 = costs.iter().map(|cost| cost.time_ns.value * machine_factor).sum();
     // The work takes at most as long as before.
-    let limit = (now_ns / then_ns.max(1e-9)).min(1.0);
+    let limit = (before_ns / after_ns.max(1e-9)).min(1.0);
     let launch_ns = overhead::launch_ns(graph);
     let mut steps = steps.into_iter().zip(costs);
     for call in &update.calls {

@@ -37,12 +37,12 @@ impl Optimization for PadDimensions {
             return Err("the recording has no operator shapes".to_owned());
         }
         let changed = exchange(graph, &calls, |index, operator| {
-            let then = padded(operator, facts.options.tf32_products)?;
-            let probed = facts.probes.ratio_to(index, &then);
-            let ratio = probed.unwrap_or_else(|| facts.modelled_ratio(operator, &then));
+            let padded_operator = padded(operator, facts.options.tf32_products)?;
+            let probed = facts.probes.ratio_to(index, &padded_operator);
+            let ratio = probed.unwrap_or_else(|| facts.modelled_ratio(operator, &padded_operator));
             let ratio = bound.of(ratio);
             // Padding that costs more than it saves is skipped.
-            (ratio < 1.0).then_some((then, ratio))
+            (ratio < 1.0).then_some((padded_operator, ratio))
         });
         if changed.is_empty() {
             return Err("all matrix multiplications on tensor cores are already aligned".to_owned());
@@ -61,14 +61,14 @@ impl Optimization for PadDimensions {
 pub(crate) fn padded(operator: &Operator, tf32: bool) -> Option<Operator> {
     let multiple = multiple(operator, tf32)?;
     let chosen = chosen_sizes(operator);
-    let then = each_tensor(operator, &|tensor| {
+    let padded_operator = each_tensor(operator, &|tensor| {
         let last = tensor.shape.len().saturating_sub(2);
         let sizes = tensor.shape.iter_mut().skip(last).filter(|size| chosen.contains(size));
         sizes.for_each(|size| *size = size.checked_next_multiple_of(multiple).unwrap_or(*size));
         tensor.strides =
             tensor.strides.take().map(|strides| contiguous_strides(&tensor.shape, &strides));
     });
-    (then.inputs != operator.inputs).then_some(then)
+    (padded_operator.inputs != operator.inputs).then_some(padded_operator)
 }
 
 /// Returns contiguous strides in the dimension order of `strides`.

@@ -187,7 +187,7 @@ pub(super) mod tests {
         // 126 MB at 24 GB/s take 5.25 ms. Pinning them takes 15.75 ms on the host.
         let after = simulate::steady(&graph).expect("it runs").iteration_ns;
         assert!((after - 35.75e6).abs() < 0.6e6, "{after}");
-        let again = PinnedMemory.apply(&mut Graph::default(), &facts, Bound::Likely);
-        assert!(again.expect_err("nothing is copied").contains("pageable"));
+        let repeated = PinnedMemory.apply(&mut Graph::default(), &facts, Bound::Likely);
+        assert!(repeated.expect_err("nothing is copied").contains("pageable"));
     }
 }

@@ -111,8 +111,10 @@ fn input(
     // Generated noise does not need a conversion.
     let is_noise = |value: Node<'_>| {
         calls_in(value).into_iter().any(|call| {
-            let whole = program.absolute(module, &callee(text, call));
-            whole.starts_with("torch.rand") || whole == "torch.zeros" || whole == "torch.normal"
+            let qualified = program.absolute(module, &callee(text, call));
+            qualified.starts_with("torch.rand")
+                || qualified == "torch.zeros"
+                || qualified == "torch.normal"
         })
     };
     let set = text.assignments.iter().rfind(|one| {

@@ -47,16 +47,16 @@ fn at_lines<'a>(
         if nodes.iter().any(|node| is_checkpoint(program, module, *node)) {
             return Err(Refusal::done(format!("{path}:{line} already uses a checkpoint")));
         }
-        let of_modules: Vec<Node<'a>> =
+        let module_calls: Vec<Node<'a>> =
             nodes.into_iter().filter(|node| calls_module(program, module, *node)).collect();
         // Keep only the outermost of nested calls.
-        let outermost = of_modules.iter().filter(|one| {
+        let outermost = module_calls.iter().filter(|one| {
             let inside = |other: &Node<'_>| {
                 other.id() != one.id()
                     && other.start_byte() <= one.start_byte()
                     && one.end_byte() <= other.end_byte()
             };
-            !of_modules.iter().any(inside)
+            !module_calls.iter().any(inside)
         });
         found.extend(outermost.map(|one| (module, *one)));
     }
@@ -126,8 +126,9 @@ fn parts<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
                 let at = program.at(module, known.start_byte());
                 return Err(Refusal::done(format!("{at} already uses a checkpoint")));
             }
-            let of_parts = nodes.into_iter().filter(|node| is_part(program, module, class, *node));
-            let found: Vec<(usize, Node<'a>)> = of_parts.map(|node| (module, node)).collect();
+            let part_calls =
+                nodes.into_iter().filter(|node| is_part(program, module, class, *node));
+            let found: Vec<(usize, Node<'a>)> = part_calls.map(|node| (module, node)).collect();
             if found.len() > 1 {
                 return Ok(found);
             }
@@ -147,15 +148,15 @@ fn is_part(program: &Program<'_>, module: usize, class: usize, call: Node<'_>) -
         .find(|one| one.target == name && program.class_of((module, one.function)) == Some(class));
     let value = set.and_then(|set| text.node(&set.value)).filter(|node| node.is(Kind::Call));
     let Some(value) = value else { return false };
-    let made = callee(text, value);
-    let whole = program.absolute(module, &made);
+    let constructor = callee(text, value);
+    let qualified = program.absolute(module, &constructor);
     let known =
         ["torch.nn.Sequential", "torch.nn.TransformerEncoder", "torch.nn.TransformerDecoder"];
-    if known.contains(&whole.as_str()) {
+    if known.contains(&qualified.as_str()) {
         return true;
     }
     let place = Place { module, span: value.byte_range() };
-    match callable(&program.tracer, &place, &made) {
+    match callable(&program.tracer, &place, &constructor) {
         Some(Callable::Class(inner, class)) => is_module_class(program, inner, class, 0),
         // `self.layer1 = self._make_layer(64, 3)`
         Some(Callable::Function(inner, at)) => {

@@ -68,14 +68,14 @@ fn last_setup_statement<'a>(
 fn check_not_compiled(program: &Program<'_>) -> Result<(), Refusal> {
     let models = Models::of(program);
     for (module, call) in program.calls() {
-        let whole = program.called(module, call);
-        let of_a_model =
+        let qualified = program.called(module, call);
+        let is_model_method =
             call.callee.strip_suffix(".compile").is_some_and(|object| models.is_one(object));
-        if whole == "torch.compile" || of_a_model {
+        if qualified == "torch.compile" || is_model_method {
             let at = program.at(module, call.span.start);
             return Err(Refusal::done(format!("{at} is already compiled")));
         }
-        if whole.starts_with("torch.jit.") {
+        if qualified.starts_with("torch.jit.") {
             let why = "runs the model with TorchScript, which torch.compile does not support";
             return Err(program.refuse(module, call.span.start, why));
         }
@@ -145,17 +145,17 @@ pub(super) fn model_calls<'a>(program: &Program<'a>) -> Result<Vec<ModelCall<'a>
 /// # Errors
 /// Fails if the origin of a model cannot be found.
 pub(super) fn model_origins<'a>(program: &Program<'a>) -> Result<Vec<Origin<'a>>, Refusal> {
-    let mut made: Vec<Origin<'a>> = Vec::new();
+    let mut distinct: Vec<Origin<'a>> = Vec::new();
     for one in model_calls(program)? {
         for origin in origins(program, one.scope, &one.variable, one.call.start_byte())? {
             let place = |origin: &Origin<'_>| match origin {
                 Origin::Assigned { module, statement, .. } => (*module, statement.byte_range()),
                 Origin::Expression { module, value } => (*module, value.byte_range()),
             };
-            if !made.iter().any(|known| place(known) == place(&origin)) {
-                made.push(origin);
+            if !distinct.iter().any(|known| place(known) == place(&origin)) {
+                distinct.push(origin);
             }
         }
     }
-    Ok(made)
+    Ok(distinct)
 }

@@ -95,11 +95,11 @@ pub(super) fn loop_of(program: &Program<'_>) -> Option<String> {
 /// Returns the library that trains, and where it is called.
 fn used(program: &Program<'_>) -> Option<(&'static Framework, String)> {
     program.calls().find_map(|(module, call)| {
-        let whole = program.called(module, call);
-        let package = whole.split('.').next().unwrap_or_default();
-        let known = FRAMEWORKS
-            .iter()
-            .find(|one| one.packages.contains(&package) && one.calls.contains(&last_name(&whole)));
+        let qualified = program.called(module, call);
+        let package = qualified.split('.').next().unwrap_or_default();
+        let known = FRAMEWORKS.iter().find(|one| {
+            one.packages.contains(&package) && one.calls.contains(&last_name(&qualified))
+        });
         known.map(|framework| (framework, program.at(module, call.span.start)))
     })
 }

@@ -17,21 +17,21 @@ impl<'t> Layout<'t> {
 
     /// Returns the text before an offset on its line if it is only whitespace.
     pub(super) fn indentation(&self, offset: usize) -> Option<&'t str> {
-        let whole = self.text.index.text();
+        let source = self.text.index.text();
         let line = self.text.line(offset);
         let mut start = self.text.index.lines().start_of(line);
-        if whole.get(start..).is_some_and(|rest| rest.starts_with('\u{feff}')) {
+        if source.get(start..).is_some_and(|rest| rest.starts_with('\u{feff}')) {
             start += '\u{feff}'.len_utf8();
         }
-        let before = whole.get(start..offset)?;
+        let before = source.get(start..offset)?;
         before.chars().all(|c| c == ' ' || c == '\t').then_some(before)
     }
 
     /// Returns the leading whitespace of an offset's line.
     pub(super) fn indentation_of_line(&self, offset: usize) -> &'t str {
-        let whole = self.text.index.text();
+        let source = self.text.index.text();
         let start = self.text.index.lines().start_of(self.text.line(offset));
-        let line = whole.get(start..).unwrap_or_default();
+        let line = source.get(start..).unwrap_or_default();
         let line = line.strip_prefix('\u{feff}').unwrap_or(line);
         let code = line.trim_start_matches([' ', '\t']);
         line.get(..line.len() - code.len()).unwrap_or_default()
@@ -64,8 +64,8 @@ impl<'t> Layout<'t> {
 
     /// Returns one indentation step of the text.
     pub(super) fn unit(&self) -> String {
-        let whole = self.text.index.text();
-        let first = whole.lines().zip(whole.lines().skip(1)).find_map(|(line, next)| {
+        let source = self.text.index.text();
+        let first = source.lines().zip(source.lines().skip(1)).find_map(|(line, next)| {
             let opens = line.trim_end().ends_with(':');
             let own = line.len() - line.trim_start().len();
             let rest = next.trim_start_matches([' ', '\t']);
@@ -78,8 +78,8 @@ impl<'t> Layout<'t> {
 
     /// Quotes a string with the quotes that the text uses most.
     pub(super) fn quoted(&self, content: &str) -> String {
-        let whole = self.text.index.text();
-        let count = |quote: char| whole.chars().filter(|c| *c == quote).count();
+        let source = self.text.index.text();
+        let count = |quote: char| source.chars().filter(|c| *c == quote).count();
         let quote = if count('\'') > count('"') { '\'' } else { '"' };
         format!("{quote}{content}{quote}")
     }

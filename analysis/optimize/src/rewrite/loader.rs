@@ -30,14 +30,18 @@ pub struct Loader<'a> {
 pub fn loaders<'a>(program: &Program<'a>) -> Result<Vec<Loader<'a>>, Refusal> {
     let mut found = Vec::new();
     for (module, call) in program.calls() {
-        let whole = program.called(module, call);
-        let is_one = last_name(&whole) == "DataLoader"
-            && ["torch", "DataLoader", "utils", "data"].iter().any(|from| whole.starts_with(from));
+        let qualified = program.called(module, call);
+        let is_loader = last_name(&qualified) == "DataLoader"
+            && ["torch", "DataLoader", "utils", "data"]
+                .iter()
+                .any(|from| qualified.starts_with(from));
         let text = program.module(module);
         let target = text.assignments.iter().find(|one| one.value == call.span);
-        let is_other = target.is_some_and(|one| is_for_validation(&one.target))
+        let is_for_evaluation = target.is_some_and(|one| is_for_validation(&one.target))
             || call.function.is_some_and(|at| is_for_validation(&text.functions[at].name));
-        if let (true, false, Some(call)) = (is_one, is_other, program.node(module, call)) {
+        if let (true, false, Some(call)) =
+            (is_loader, is_for_evaluation, program.node(module, call))
+        {
             found.push(Loader { module, call });
         }
     }

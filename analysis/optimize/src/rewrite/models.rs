@@ -74,8 +74,8 @@ impl Models {
         }
         for (module, call) in program.calls() {
             let text = program.module(module);
-            let whole = text.text(&call.span);
-            if !self.names.iter().any(|name| mentions(whole, name)) {
+            let source = text.text(&call.span);
+            if !self.names.iter().any(|name| mentions(source, name)) {
                 continue;
             }
             let Some(node) = program.node(module, call) else { continue };
@@ -254,21 +254,21 @@ fn first_call<'a>(program: &Program<'a>, module: usize, node: Node<'a>) -> Optio
 /// Whether a call creates a module: of PyTorch, of a model library, or of a class of the program.
 fn creates_module(program: &Program<'_>, module: usize, call: &Node<'_>) -> bool {
     let name = callee(program.module(module), *call);
-    let whole = program.absolute(module, &name);
-    let last = last_name(&whole);
+    let qualified = program.absolute(module, &name);
+    let last = last_name(&qualified);
     let is_upper = last.starts_with(|c: char| c.is_ascii_uppercase());
-    let of_torch = whole.starts_with("torch.nn.")
+    let is_torch_module = qualified.starts_with("torch.nn.")
         && is_upper
         && !["functional", "utils", "init", "Parameter", "ParameterList", "Buffer"]
             .iter()
-            .any(|part| whole.contains(part))
+            .any(|part| qualified.contains(part))
         && !is_criterion(last);
-    if of_torch
-        || whole.starts_with("torchvision.models.")
-        || whole == "timm.create_model"
-        || (whole.starts_with("transformers.")
-            && whole.ends_with("from_pretrained")
-            && whole.contains("Model"))
+    if is_torch_module
+        || qualified.starts_with("torchvision.models.")
+        || qualified == "timm.create_model"
+        || (qualified.starts_with("transformers.")
+            && qualified.ends_with("from_pretrained")
+            && qualified.contains("Model"))
     {
         return true;
     }
@@ -299,12 +299,12 @@ pub fn is_module_class(program: &Program<'_>, module: usize, class: usize, depth
     let text = program.module(module);
     text.classes[class].bases.iter().any(|base| {
         let written: String = text.text(base).chars().filter(|c| !c.is_whitespace()).collect();
-        let whole = program.absolute(module, &written);
-        if whole.starts_with("torch.nn.") {
-            return !is_criterion(last_name(&whole));
+        let qualified = program.absolute(module, &written);
+        if qualified.starts_with("torch.nn.") {
+            return !is_criterion(last_name(&qualified));
         }
         if matches!(
-            last_name(&whole),
+            last_name(&qualified),
             "LightningModule" | "PreTrainedModel" | "PyTorchModelHubMixin"
         ) {
             return true;

@@ -48,12 +48,12 @@ pub fn foreach(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refus
 
 /// Whether a callee creates an optimizer of PyTorch.
 pub fn makes_optimizer(program: &Program<'_>, module: usize, callee: &str) -> bool {
-    let whole = program.absolute(module, callee);
-    let is_class = last_name(&whole).starts_with(|c: char| c.is_ascii_uppercase());
-    whole.starts_with("torch.optim.")
+    let qualified = program.absolute(module, callee);
+    let is_class = last_name(&qualified).starts_with(|c: char| c.is_ascii_uppercase());
+    qualified.starts_with("torch.optim.")
         && is_class
-        && !whole.contains("lr_scheduler")
-        && !whole.contains("swa_utils")
+        && !qualified.contains("lr_scheduler")
+        && !qualified.contains("swa_utils")
 }
 
 /// Whether a variable is an optimizer, judged by its creation or its name.
@@ -162,8 +162,8 @@ fn argument(
             return refuse(format!("takes {other} from `{value}`: set it there"));
         }
         // The two arguments exclude each other.
-        let whole = given.parent().unwrap_or(given);
-        edits.replace(module, whole.byte_range(), format!("{wanted}=True"));
+        let argument = given.parent().unwrap_or(given);
+        edits.replace(module, argument.byte_range(), format!("{wanted}=True"));
         return Ok(true);
     }
     edits.add_arguments(program, module, call, &[&format!("{wanted}=True")])?;

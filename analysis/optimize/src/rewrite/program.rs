@@ -57,16 +57,16 @@ impl<'a> Program<'a> {
         let (first, rest) = callee.split_once('.').unwrap_or((callee, ""));
         let named = text.names.iter().rev().find(|(here, ..)| here == first);
         let Some((_, from, there)) = named else { return callee.to_owned() };
-        let mut whole = from.clone();
+        let mut qualified = from.clone();
         for part in [there.as_str(), rest] {
             if !part.is_empty() {
-                if !whole.ends_with('.') {
-                    whole.push('.');
+                if !qualified.ends_with('.') {
+                    qualified.push('.');
                 }
-                whole.push_str(part);
+                qualified.push_str(part);
             }
         }
-        whole
+        qualified
     }
 
     /// Returns the fully qualified name of a call's callee.

@@ -47,12 +47,12 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     for backward in &backwards {
         let module = backward.scope.0;
         let text = program.module(module);
-        let of_step = steps.first().map(|step| step.scope);
-        let is_same = of_step == Some(backward.scope);
-        let same_module = of_step.is_some_and(|scope| scope.0 == module);
+        let step_scope = steps.first().map(|step| step.scope);
+        let is_same = step_scope == Some(backward.scope);
+        let same_module = step_scope.is_some_and(|scope| scope.0 == module);
         let same_class = same_module
             && name.starts_with("self.")
-            && program.class_of(backward.scope) == of_step.and_then(|one| program.class_of(one));
+            && program.class_of(backward.scope) == step_scope.and_then(|one| program.class_of(one));
         if !(is_same || same_class || (is_global && same_module)) {
             let why = "calls backward() in a different function than the optimizer step";
             return Err(program.refuse(module, backward.call.start_byte(), why));
@@ -177,9 +177,9 @@ fn place_scaler<'a>(
 ) -> Result<Scaler, Refusal> {
     let last = steps.last().ok_or_else(|| Refusal::not_understood("no step was found"))?;
     for text in program.modules() {
-        let taken = text.assignments.iter().find(|one| last_name(&one.target) == "scaler");
-        if let Some(taken) = taken {
-            let at = text.line(taken.at.start);
+        let existing = text.assignments.iter().find(|one| last_name(&one.target) == "scaler");
+        if let Some(existing) = existing {
+            let at = text.line(existing.at.start);
             let why = format!("{}:{at} uses the name `scaler` for something else", text.path);
             return Err(Refusal::NotUnderstood(why));
         }

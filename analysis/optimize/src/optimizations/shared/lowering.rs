@@ -273,8 +273,8 @@ impl Lowering<'_, '_> {
     fn shrink_blocks(&mut self) {
         let halved = &self.halved;
         self.graph.change_blocks(|block| {
-            let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
-            if kept && block.call.is_some_and(|call| halved.contains(&call)) {
+            let is_stored = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
+            if is_stored && block.call.is_some_and(|call| halved.contains(&call)) {
                 block.bytes *= 0.5;
             }
         });

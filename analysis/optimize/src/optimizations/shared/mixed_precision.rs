@@ -11,13 +11,14 @@ use super::parts::{Machine, Part};
 /// Returns the parts of both steps. `samples` is the factor on the samples of the step `after`; the
 /// result refers to the samples of `before`.
 pub fn parts(before: &OpList, after: &OpList, samples: f64, machine: &Machine<'_>) -> Vec<Part> {
-    let now = steps(before, machine).map(|(kind, ns)| Part { kind, before_ns: ns, after_ns: 0.0 });
-    let then = steps(after, machine).map(|(kind, ns)| Part {
+    let before_parts =
+        steps(before, machine).map(|(kind, ns)| Part { kind, before_ns: ns, after_ns: 0.0 });
+    let after_parts = steps(after, machine).map(|(kind, ns)| Part {
         kind,
         before_ns: 0.0,
         after_ns: ns / samples,
     });
-    now.chain(then).collect()
+    before_parts.chain(after_parts).collect()
 }
 
 fn steps(list: &OpList, machine: &Machine<'_>) -> impl Iterator<Item = (&'static str, f64)> {

@@ -108,8 +108,8 @@ pub(crate) fn update<'c>(
     let mut operators: Vec<u32> = calls.iter().map(|call| call.operator).collect();
     operators.sort_unstable();
     operators.dedup();
-    let of_update = operators.iter().filter_map(|it| graph.operators.get(*it as usize));
-    let operator_names: Vec<&str> = of_update.filter_map(Operator::base_name).collect();
+    let step_operators = operators.iter().filter_map(|it| graph.operators.get(*it as usize));
+    let operator_names: Vec<&str> = step_operators.filter_map(Operator::base_name).collect();
     let any = |prefix: &str| operator_names.iter().any(|name| name.starts_with(prefix));
     let mode = match (any("_fused_"), any("_foreach_")) {
         (true, _) => Mode::Fused,

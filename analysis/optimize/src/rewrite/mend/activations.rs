@@ -51,7 +51,7 @@ pub(super) fn kind_of(
     if let Some(layer) = layer(program, module, call) {
         return ACTIVATIONS.iter().find(|one| one.layer == layer);
     }
-    let whole = program.absolute(module, &callee(program.module(module), call));
-    let name = whole.strip_prefix("torch.nn.functional.")?;
+    let qualified = program.absolute(module, &callee(program.module(module), call));
+    let name = qualified.strip_prefix("torch.nn.functional.")?;
     ACTIVATIONS.iter().find(|one| one.function == name)
 }

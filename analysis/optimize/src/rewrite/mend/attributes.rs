@@ -61,11 +61,11 @@ pub(super) fn calls_of<'a>(program: &Program<'a>, attribute: &LayerAttribute<'a>
 pub(super) fn has_other_uses(program: &Program<'_>, attribute: &LayerAttribute<'_>) -> bool {
     let text = program.module(attribute.module);
     let Some(class) = text.classes.lookup(attribute.class) else { return true };
-    let whole = text.text(&class.span);
+    let source = text.text(&class.span);
     let name = attribute.name;
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let uses = whole.match_indices(name).filter(|(at, _)| {
-        let rest = whole.get(at + name.len()..).unwrap_or_default();
+    let uses = source.match_indices(name).filter(|(at, _)| {
+        let rest = source.get(at + name.len()..).unwrap_or_default();
         !rest.starts_with(is_word)
     });
     let from_outside = program.calls().any(|(module, call)| {
@@ -104,8 +104,8 @@ pub(super) fn is_replaced(program: &Program<'_>, attribute: &LayerAttribute<'_>)
     let by_name = [format!("\"{name}\""), format!("'{name}'")];
     assigned
         || program.calls().filter(|(_, call)| call.name() == "setattr").any(|(module, call)| {
-            let whole = program.module(module).text(&call.span);
-            by_name.iter().any(|name| whole.contains(name.as_str()))
+            let source = program.module(module).text(&call.span);
+            by_name.iter().any(|name| source.contains(name.as_str()))
         })
 }
 

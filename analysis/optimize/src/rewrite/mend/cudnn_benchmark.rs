@@ -49,11 +49,11 @@ pub(super) fn rewrite(
 fn check_not_deterministic(program: &Program<'_>) -> Result<(), Refusal> {
     for (module, text) in program.modules().iter().enumerate() {
         for name in ["use_deterministic_algorithms", "deterministic"] {
-            let whole = text.index.text();
-            if !mentions(whole, name) {
+            let source = text.index.text();
+            if !mentions(source, name) {
                 continue;
             }
-            let at = whole.find(name).unwrap_or_default();
+            let at = source.find(name).unwrap_or_default();
             let why = "requests deterministic results";
             return Err(program.refuse(module, at, why));
         }

@@ -226,10 +226,10 @@ fn changed_in_place<'a>(
         for (module, text) in program.modules().iter().enumerate() {
             for (at, function) in text.functions.iter().enumerate() {
                 let class = program.class_of((module, Some(at)));
-                let of_a_model = class.is_some_and(|at| is_module_class(program, module, at, 0));
+                let is_in_model = class.is_some_and(|at| is_module_class(program, module, at, 0));
                 // Functions that models call are included.
                 if function.name == "__init__"
-                    || of_a_model != is_model
+                    || is_in_model != is_model
                     || !(is_model || called.contains(&function.name))
                 {
                     continue;

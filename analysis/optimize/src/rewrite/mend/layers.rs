@@ -99,8 +99,8 @@ pub fn switch(
 /// Returns the `torch.nn` layer that a call creates, such as `Conv2d`, or `None` for other calls.
 pub fn layer(program: &Program<'_>, module: usize, call: Node<'_>) -> Option<String> {
     let call = Some(call).filter(|call| call.is(Kind::Call))?;
-    let whole = program.absolute(module, &callee(program.module(module), call));
-    let rest = whole.strip_prefix("torch.nn.")?;
+    let qualified = program.absolute(module, &callee(program.module(module), call));
+    let rest = qualified.strip_prefix("torch.nn.")?;
     let is_none = ["functional", "init", "utils"].iter().any(|part| rest.starts_with(part));
     (!is_none).then(|| last_name(rest).to_owned())
 }
@@ -113,11 +113,11 @@ pub fn plain_name(layer: &str) -> &str {
 /// Whether a layer does not need its output in the backward pass and never returns its input.
 pub fn does_not_save_output(layer: &str) -> bool {
     let name = plain_name(layer);
-    let of_dimensions = ["ConvTranspose", "Conv", "BatchNorm", "InstanceNorm"];
+    let dimensioned = ["ConvTranspose", "Conv", "BatchNorm", "InstanceNorm"];
     let is_one = |kind: &&str| {
         name.strip_prefix(kind).is_some_and(|rest| matches!(rest, "1d" | "2d" | "3d"))
     };
-    of_dimensions.iter().any(is_one)
+    dimensioned.iter().any(is_one)
         || matches!(name, "Linear" | "GroupNorm" | "LayerNorm" | "SyncBatchNorm")
 }
 

@@ -36,12 +36,12 @@ pub(super) fn part_in_evaluation(program: &Program<'_>, models: &Models) -> Opti
         let Some(owner) = evaluated(program, *module, call) else { return false };
         let text = program.module(*module);
         // `model.backbone.eval()`, `self.backbone.eval()` in a model.
-        let of_a_model = owner.rsplit_once('.').is_some_and(|(whole, part)| {
+        let is_part_of_model = owner.rsplit_once('.').is_some_and(|(model, part)| {
             let class = program.class_of((*module, call.function));
             let in_a_model = || class.is_some_and(|at| is_module_class(program, *module, at, 0));
-            part != "module" && (models.is_one(whole) || (whole == "self" && in_a_model()))
+            part != "module" && (models.is_one(model) || (model == "self" && in_a_model()))
         });
-        of_a_model
+        is_part_of_model
             || text.node(&call.span).is_some_and(|node| is_selected(program, *module, node, owner))
     };
     program.calls().find(is_part).map(|(module, call)| (module, call.span.start))
@@ -153,8 +153,8 @@ fn argument_for(
 fn is_of_a_library(program: &Program<'_>, module: usize, owner: &str) -> bool {
     let text = program.module(module);
     let is_one = |name: &str| {
-        let whole = program.absolute(module, name);
-        LIBRARIES.iter().any(|library| whole.starts_with(library))
+        let qualified = program.absolute(module, name);
+        LIBRARIES.iter().any(|library| qualified.starts_with(library))
     };
     let mut made = text.assignments.iter().filter(|one| one.target == owner).peekable();
     is_one(owner)
@@ -180,8 +180,10 @@ fn is_selected(program: &Program<'_>, module: usize, call: Node<'_>, owner: &str
                 && parts.iter().any(|part| over.contains(part))
         }
         Kind::IfStatement | Kind::ElifClause => {
-            let asked = one.field(Field::Condition).map(|one| written(text, one));
-            asked.is_some_and(|asked| asked.contains("isinstance(") || asked.contains("Norm"))
+            let condition = one.field(Field::Condition).map(|one| written(text, one));
+            condition.is_some_and(|condition| {
+                condition.contains("isinstance(") || condition.contains("Norm")
+            })
         }
         _ => false,
     })

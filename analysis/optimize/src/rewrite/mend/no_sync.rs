@@ -98,8 +98,8 @@ fn ddp_model(
     let made = program.modules().iter().enumerate().flat_map(|(at, text)| {
         let made = text.assignments.iter().filter(move |one| {
             text.node(&one.value).filter(|node| node.is(Kind::Call)).is_some_and(|call| {
-                let whole = program.absolute(at, &callee(text, call));
-                matches!(last_name(&whole), "DistributedDataParallel" | "DDP")
+                let qualified = program.absolute(at, &callee(text, call));
+                matches!(last_name(&qualified), "DistributedDataParallel" | "DDP")
             })
         });
         made.map(move |one| (at, one))

@@ -95,18 +95,18 @@ fn sum_of<'a>(text: &'a Module, method: usize, parameter: &str) -> Option<Node<'
         "[-",
     ];
     let function = text.functions.lookup(method)?;
-    let whole = text.text(&function.span);
+    let source = text.text(&function.span);
     let own = || text.assignments.iter().filter(|one| one.function == Some(method));
     let is_reassigned = own().any(|one| one.target == parameter);
-    if is_reassigned || GRAPH_REMOVERS.iter().any(|word| whole.contains(word)) {
+    if is_reassigned || GRAPH_REMOVERS.iter().any(|word| source.contains(word)) {
         return None;
     }
     let starts_empty = |attribute: &str, is_list: bool| {
-        let of_class = |one: &&Assignment| {
+        let is_in_class = |one: &&Assignment| {
             let class = one.function.and_then(|at| text.functions.lookup(at)?.class);
             one.target == attribute && class == function.class
         };
-        let others = text.assignments.iter().filter(of_class);
+        let others = text.assignments.iter().filter(is_in_class);
         let mut others = others.filter(|one| added(text, one).is_none()).peekable();
         let is_empty = |one: &Assignment| {
             let value = text.text(&one.value);

@@ -82,12 +82,12 @@ fn needed_biases_stay() {
     check_each(
         BIAS,
         &[
-            // Another dimension is normed.
+            // Another dimension is normalized.
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(16))",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm2d(4))",
             "m = nn.Sequential(nn.Linear(8, 4), nn.LazyBatchNorm1d())",
             "m = nn.Sequential(nn.Conv1d(8, 4, 3), nn.BatchNorm1d(16))",
-            // Something is in between, or not seen.
+            // Something is in between, or not visible.
             "m = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.BatchNorm1d(4))",
             "m = nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(4))",
             "m = nn.Sequential(layer(8, 4), nn.BatchNorm1d(4))",
@@ -96,13 +96,13 @@ fn needed_biases_stay() {
             "m = nn.Sequential(nn.Conv2d(8, 4, 3, bias=bias), nn.BatchNorm2d(4))",
             "m = nn.ModuleList([nn.Linear(8, 4), nn.BatchNorm1d(4)])",
             "m = nn.Sequential(nn.Linear(8, 4, False), nn.BatchNorm1d(4))",
-            // One of two looks at what the other does not.
+            // Single layers are accessed.
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\ny = m[0](x)",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nhead = m[:1]",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nfor one in m:\n    x = one(x)",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nhead = list(m.children())[0]",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm[0].register_forward_hook(show)",
-            // A norm that does not take the mean of the batch.
+            // A norm that does not subtract the mean of the batch.
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nfor one in m.modules():\n    one.eval()",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm.norm.eval()\nm(x)\nm.train()",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm.eval()\nfor x in data:\n    m(x).sum().backward()",
@@ -384,6 +384,6 @@ fn programs_that_save_states_get_a_note() {
         "{HEAD}m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\ntorch.save(m.state_dict(), 'm.pt')\n"
     );
     let (texts, entry) = project(&[("train.py", &script)]);
-    let made = rewrite(&texts, &entry, &asked(BIAS)).expect("made");
-    expect!["existing checkpoints contain these biases: load them with `strict=False`, and subtract each from the running mean of its batch norm"].assert_eq(&made.notes.join("\n"));
+    let result = rewrite(&texts, &entry, &asked(BIAS)).expect("made");
+    expect!["existing checkpoints contain these biases: load them with `strict=False`, and subtract each from the running mean of its batch norm"].assert_eq(&result.notes.join("\n"));
 }

@@ -414,8 +414,8 @@ fn convolutions_without_bias() {
             _ => &[("train.py", 20)],
         };
         let (texts, entry) = project(&[("train.py", BLOCK)]);
-        let made = rewrite(&texts, &entry, &at(EditKind::WithoutBias, lines)).expect("made");
-        assert_eq!(made.files[0].lines(BLOCK), [8], "asked for at line {line}");
+        let edit = rewrite(&texts, &entry, &at(EditKind::WithoutBias, lines)).expect("made");
+        assert_eq!(edit.files[0].lines(BLOCK), [8], "asked for at line {line}");
     }
     check_refused(
         EditKind::WithoutBias,
@@ -424,8 +424,8 @@ fn convolutions_without_bias() {
     );
     let twice = BLOCK.replace("y = out\n", "y = self.conv1(x)\n");
     let (texts, entry) = project(&[("train.py", &twice)]);
-    let made = rewrite(&texts, &entry, &asked(EditKind::WithoutBias)).expect("made");
-    assert!(!made.files[0].lines(&twice).contains(&8), "its bias is needed elsewhere");
+    let edit = rewrite(&texts, &entry, &asked(EditKind::WithoutBias)).expect("made");
+    assert!(!edit.files[0].lines(&twice).contains(&8), "its bias is needed elsewhere");
 }
 
 #[test]
@@ -455,6 +455,6 @@ fn activations_in_place() {
     );
     let shared = BLOCK.replace("y = self.relu3(y)", "y = self.relu2(y)");
     let (texts, entry) = project(&[("train.py", &shared)]);
-    let made = rewrite(&texts, &entry, &asked(EditKind::InPlaceActivation)).expect("made");
-    assert!(!made.files[0].lines(&shared).contains(&13), "it activates what is needed, too");
+    let edit = rewrite(&texts, &entry, &asked(EditKind::InPlaceActivation)).expect("made");
+    assert!(!edit.files[0].lines(&shared).contains(&13), "it activates what is needed, too");
 }

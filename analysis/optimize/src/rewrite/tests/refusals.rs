@@ -234,7 +234,7 @@ fn deeply_nested_expressions() {
             let text = script(model, loader, optimizer, loss);
             let (texts, entry) = project(&[("train.py", text.as_str())]);
             for kind in EditKind::ALL {
-                // Made or refused: both are fine.
+                // Created or refused: both are fine.
                 let _ = rewrite(&texts, &entry, &asked(kind));
             }
         }

@@ -40,9 +40,9 @@ fn result_at(kind: EditKind, script: &str) -> String {
     match rewrite(&texts, &entry, &request) {
         Err(Refusal::Done(why)) => format!("done: {why}\n"),
         Err(Refusal::NotUnderstood(why)) => format!("refused: {why}\n"),
-        Ok(made) => {
-            let after = made.files[0].applied(script);
-            // Once more, where these lines are then.
+        Ok(edit) => {
+            let after = edit.files[0].applied(script);
+            // Request it again at the new positions of these lines.
             let lines: Vec<(&str, u32)> = (1..)
                 .zip(after.lines())
                 .filter(|(_, line)| line.contains("# here"))

@@ -34,20 +34,20 @@ fn activations_whose_input_or_output_is_needed_stay() {
     check_each(
         IN_PLACE,
         &[
-            // The input is somebody else's, or is given on as it is.
+            // The input belongs to the caller, or is passed on unchanged.
             "m = nn.Sequential(nn.LeakyReLU(0.2), nn.Linear(8, 8))",
             "m = nn.Sequential(nn.Dropout(0.5), nn.ReLU())",
             "m = nn.Sequential(nn.Flatten(), nn.ReLU())",
             "m = nn.Sequential(nn.Sigmoid(), nn.ReLU())",
             "m = nn.Sequential(block(8), nn.ReLU())",
-            // Without a gradient from the output.
+            // The gradient does not follow from the output.
             "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(-0.2))",
             "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(slope))",
             "m = nn.Sequential(nn.Linear(8, 8), nn.ELU(*options))",
             "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(0.2, inplace=fast))",
             "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(0.2, True))",
             "m = nn.Sequential(nn.Linear(8, 8), nn.SiLU())",
-            // What it gives is written over.
+            // Its output is overwritten.
             "m = nn.Sequential(nn.Linear(8, 8), nn.ELU(), nn.Dropout(0.5, inplace=True))",
             "m = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Dropout(0.5, inplace=True))",
             "m = nn.Sequential(nn.Linear(8, 8), nn.ReLU())\nm[0].register_forward_hook(show)",

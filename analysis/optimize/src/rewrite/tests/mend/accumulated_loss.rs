@@ -80,8 +80,8 @@ loss.backward()
     check_refused(DETACH, script, expect!["no loss that requires a gradient is accumulated here"]);
     let summed = loop_with("losses.append(loss)\nsum(losses).backward()");
     let (texts, entry) = project(&[("train.py", &summed)]);
-    let made = rewrite(&texts, &entry, &asked(DETACH));
-    assert!(matches!(made, Err(Refusal::NotUnderstood(_))), "{made:?}");
+    let edit = rewrite(&texts, &entry, &asked(DETACH));
+    assert!(matches!(edit, Err(Refusal::NotUnderstood(_))), "{edit:?}");
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn only_requested_lines_are_changed() {
     let script = loop_with("total += loss\nlosses.append(loss)");
     let request = at(DETACH, &[("train.py", 12)]);
     let (texts, entry) = project(&[("train.py", &script)]);
-    let made = rewrite(&texts, &entry, &request).expect("made");
-    assert_eq!(made.files[0].lines(&script), [12]);
+    let edit = rewrite(&texts, &entry, &request).expect("made");
+    assert_eq!(edit.files[0].lines(&script), [12]);
     check_refused_files(
         &[("train.py", &script)],
         at(DETACH, &[("train.py", 7)]),
@@ -107,40 +107,40 @@ fn all_values_at_the_line_of_a_finding_are_detached() {
         let (texts, entry) = project(&[("train.py", &script)]);
         rewrite(&texts, &entry, &at(DETACH, lines))
     };
-    let made = of(11).expect("made");
-    assert!(made.files[0].applied(&script).contains("total += criterion(model(x), y).detach()\n"));
+    let edit = of(11).expect("made");
+    assert!(edit.files[0].applied(&script).contains("total += criterion(model(x), y).detach()\n"));
     assert!(matches!(of(12), Err(Refusal::NotUnderstood(_))));
 }
 
 #[test]
 fn dictionaries_of_tensors_are_not_detached() {
-    let made = |loss: &str, added: &str| {
+    let edit = |loss: &str, added: &str| {
         let script = loop_with(&format!("out = model(x)\n({loss} / 2).backward()\n{added}"));
         let (texts, entry) = project(&[("train.py", &script)]);
         rewrite(&texts, &entry, &at(DETACH, &[("train.py", 13)]))
     };
     for loss in ["out[\"loss\"]", "out.loss", "out[0]", "sum(out.items())"] {
-        let refused = made(loss, "losses.append(out)");
+        let refused = edit(loss, "losses.append(out)");
         assert!(matches!(refused, Err(Refusal::NotUnderstood(_))), "{loss}: {refused:?}");
     }
-    assert!(made("out.mean()", "losses.append(out)").is_ok());
-    assert!(made("out.data.T.mean()", "losses.append(out)").is_ok());
+    assert!(edit("out.mean()", "losses.append(out)").is_ok());
+    assert!(edit("out.data.T.mean()", "losses.append(out)").is_ok());
 }
 
 #[test]
 fn values_accumulated_by_a_meter_are_detached() {
     let meter = "class Meter:\n    def __init__(self):\n        self.sum = 0\n    \
                  def update(self, value):\n        self.sum += value\n";
-    let made = |call: &str| {
+    let edit = |call: &str| {
         let script =
             format!("{}{meter}", loop_with(call)).replace("losses = []", "meter = Meter()");
         let (texts, entry) = project(&[("train.py", &script)]);
-        let made = rewrite(&texts, &entry, &at(DETACH, &[("train.py", 11)]));
-        made.map(|made| {
-            made.files[0].applied(&script).lines().nth(10).unwrap_or_default().to_owned()
+        let edit = rewrite(&texts, &entry, &at(DETACH, &[("train.py", 11)]));
+        edit.map(|edit| {
+            edit.files[0].applied(&script).lines().nth(10).unwrap_or_default().to_owned()
         })
     };
-    assert_eq!(made("meter.update(loss)").expect("made"), "    meter.update(loss.detach())");
-    assert!(made("meter.update(loss.item())").is_err());
-    assert!(made("other.update(loss)").is_err());
+    assert_eq!(edit("meter.update(loss)").expect("made"), "    meter.update(loss.detach())");
+    assert!(edit("meter.update(loss.item())").is_err());
+    assert!(edit("other.update(loss)").is_err());
 }
