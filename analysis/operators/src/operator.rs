@@ -57,8 +57,8 @@ impl ElementType {
         })
     }
 
-    /// PyTorch's name without the module. Variants that are merged here have the name of the usual
-    /// one.
+    /// Returns PyTorch's name without the module. Variants that are merged here have the name of
+    /// the usual one.
     pub fn name(self) -> &'static str {
         match self {
             ElementType::Complex128 => "complex128",
@@ -77,7 +77,7 @@ impl ElementType {
         }
     }
 
-    /// Size of an element in bytes.
+    /// Returns the size of an element in bytes.
     pub fn bytes(self) -> f64 {
         match self {
             ElementType::Complex128 => 16.0,
@@ -109,7 +109,7 @@ impl Tensor {
         Tensor { element: Some(element), shape: shape.to_vec(), strides: None }
     }
 
-    /// The number of elements, at most 1e18.
+    /// Returns the number of elements, at most 1e18.
     pub fn elements(&self) -> f64 {
         elements(&self.shape)
     }
@@ -140,7 +140,7 @@ impl Tensor {
     }
 }
 
-/// The number of elements of a shape, at most 1e18.
+/// Returns the number of elements of a shape, at most 1e18.
 pub fn elements(shape: &[u64]) -> f64 {
     shape.iter().map(|size| *size as f64).product::<f64>().min(MAX_ELEMENTS)
 }

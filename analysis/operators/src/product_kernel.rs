@@ -95,9 +95,9 @@ fn shown_type(name: &str) -> Option<ProductType> {
     }
 }
 
-/// cuBLAS names its kernels for Hopper and later `nvjet_tst_…` or, since CUDA 13,
-/// `nvjet_sm90_tst_…`. The three letters are the types of inputs, accumulator and output: `h` is
-/// FP16 and `t` BF16 (as traces with shapes show).
+/// Whether a cuBLAS kernel multiplies in half precision. cuBLAS names its kernels for Hopper and
+/// later `nvjet_tst_…` or, since CUDA 13, `nvjet_sm90_tst_…`. The three letters are the types of
+/// inputs, accumulator and output: `h` is FP16 and `t` BF16 (as traces with shapes show).
 fn is_half_nvjet(name: &str) -> bool {
     let Some(at) = name.find("nvjet_") else { return false };
     let mut parts = name.get(at..).unwrap_or_default().split('_').skip(1);

@@ -102,7 +102,7 @@ pub enum HostEventKind {
 }
 
 impl RecordedStep {
-    /// Recorded GPU busy time, in nanoseconds.
+    /// Returns the recorded GPU busy time, in nanoseconds.
     pub fn busy_ns(&self) -> f64 {
         self.activities.iter().map(|work| work.part_ns).sum()
     }

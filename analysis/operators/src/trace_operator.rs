@@ -157,8 +157,8 @@ fn output_shape(name: &str, operator: &Operator) -> Option<Vec<Vec<u64>>> {
     }
 }
 
-/// The output shape of a `torch.matmul`: matrices in the last two dimensions, batch dimensions
-/// before, which broadcast.
+/// Returns the output shape of a `torch.matmul`: matrices in the last two dimensions, batch
+/// dimensions before, which broadcast.
 fn product_shape(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
     let (rows, a_batch) = match a {
         [_] => (None, &[][..]),
@@ -177,7 +177,8 @@ fn product_shape(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
     Some(shape)
 }
 
-/// The output shape of a convolution. `stride`, `padding` and `dilation` are argument positions.
+/// Returns the output shape of a convolution. `stride`, `padding` and `dilation` are argument
+/// positions.
 fn convolved(
     operator: &Operator,
     stride: usize,
@@ -213,9 +214,9 @@ fn convolved(
     Some(shape)
 }
 
-/// The output shape of a transposed convolution. Each input element contributes to as many outputs
-/// as the kernel has elements. Their overlap is not fully recorded, so one output is counted per
-/// stride.
+/// Returns the output shape of a transposed convolution. Each input element contributes to as many
+/// outputs as the kernel has elements. Their overlap is not fully recorded, so one output is
+/// counted per stride.
 fn transposed(operator: &Operator) -> Option<Vec<u64>> {
     let (input, weight) = (operator.shape(0)?, operator.shape(1)?);
     let spatial = weight.len().checked_sub(2)?;

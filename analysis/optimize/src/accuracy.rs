@@ -62,21 +62,21 @@ impl Sides {
         }
     }
 
-    /// Ratio of the times after and before. `None` if one is unknown.
+    /// Returns the ratio of the times after and before, or `None` if one is unknown.
     pub fn ratio(&self) -> Option<f64> {
         let is_known = |value: f64| value.is_finite() && value > 0.0;
         (is_known(self.before_ns) && is_known(self.after_ns))
             .then(|| self.after_ns / self.before_ns)
     }
 
-    /// Speedup: the inverse of the ratio.
+    /// Returns the speedup, the inverse of the ratio.
     pub fn speedup(&self) -> Option<f64> {
         Some(1.0 / self.ratio()?)
     }
 }
 
 impl Pair {
-    /// Relative error of the predicted time: 0.1 is 10% too long.
+    /// Returns the relative error of the predicted time: 0.1 is 10% too long.
     pub fn error(&self) -> Option<f64> {
         Some(self.predicted.ratio()? / self.measured.ratio()? - 1.0)
     }

@@ -38,7 +38,7 @@ pub(super) fn cells(graph: &Graph, manifest: &Manifest) -> Vec<(u32, Value)> {
     requests.collect()
 }
 
-/// Number of stacked weight matrices of PyTorch's own cells.
+/// Returns the number of stacked weight matrices of PyTorch's own cells.
 fn gates(type_name: &str) -> Option<u64> {
     match type_name {
         "LSTMCell" => Some(4),

@@ -65,7 +65,7 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// Name in a probe's file.
+    /// Returns the name in a probe's file.
     pub fn name(self) -> &'static str {
         match self {
             Variant::Same => "same",
@@ -101,7 +101,7 @@ pub struct Probes {
 pub const PROBE_UNCERTAINTY: f64 = 1.15;
 
 impl Probes {
-    /// Ratio of a variant's time to the recorded variant's, if both were measured.
+    /// Returns the ratio of a variant's time to the recorded variant's, if both were measured.
     pub fn ratio(&self, operator: u32, variant: Variant) -> Option<Range> {
         let same = self.operators.get(&(operator, Variant::Same))?;
         let changed = self.operators.get(&(operator, variant))?;
@@ -109,19 +109,19 @@ impl Probes {
         Some(Range::within_factor(ratio, PROBE_UNCERTAINTY))
     }
 
-    /// Ratio of another operator's time to this one's, if both were measured.
+    /// Returns the ratio of another operator's time to this one's, if both were measured.
     pub fn ratio_to(&self, operator: u32, other: &Operator) -> Option<Range> {
         let ratio = self.stand_in(other)? / self.same(operator)?;
         let ratio = Some(ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0)?;
         Some(Range::within_factor(ratio, PROBE_UNCERTAINTY))
     }
 
-    /// Time of a call of an operator as recorded, in nanoseconds.
+    /// Returns the time of a call of an operator as recorded, in nanoseconds.
     pub fn same(&self, operator: u32) -> Option<f64> {
         self.operators.get(&(operator, Variant::Same)).copied()
     }
 
-    /// Time of a call of an operator that the program does not have, in nanoseconds.
+    /// Returns the time of a call of an operator that the program does not have, in nanoseconds.
     pub fn stand_in(&self, operator: &Operator) -> Option<f64> {
         let known = self.stand_ins.iter().find(|(known, _)| known == operator);
         known.map(|(_, time_ns)| *time_ns)
@@ -134,8 +134,8 @@ impl Facts<'_> {
         self.device.kind == DeviceKind::Gpu
     }
 
-    /// Modeled ratio of an operator's time after a change of types or shapes. Errors of the cost
-    /// model that affect both cancel.
+    /// Returns the modeled ratio of an operator's time after a change of types or shapes. Errors of
+    /// the cost model that affect both cancel.
     pub fn modelled_ratio(&self, operator: &Operator, changed: &Operator) -> Range {
         let recorded_time = op_cost::cost(operator, self.device, &self.options).time_ns;
         let changed_time = op_cost::cost(changed, self.device, &self.options).time_ns;

@@ -16,7 +16,8 @@ const MAX_WORKERS: u32 = 4;
 /// Time of the main thread to take a batch from a worker: a message, a file descriptor and a
 /// mapping per tensor. Measured with torch 2.15 on a busy CPU with two cores.
 const HANDOVER_NS: Range = Range { low: 0.3e6, value: 1.0e6, high: 2.5e6 };
-/// Rate of the page faults when the batch is first touched, in bytes per second (same measurement).
+/// Rate at which the main thread first touches the bytes of a batch, in bytes per second (same
+/// measurement).
 const FIRST_TOUCH_RATE: f64 = 12e9;
 /// The minimum time of an operator that runs on all threads, in nanoseconds. PyTorch gives each
 /// thread at least 32,768 elements, about 20 µs of a simple operator.
@@ -82,7 +83,8 @@ impl Loading {
         })
     }
 
-    /// Time of the main thread to receive the batches that workers loaded, in nanoseconds.
+    /// Returns the time of the main thread to receive the batches that workers loaded, in
+    /// nanoseconds.
     pub fn handover_ns(&self, bound: Bound) -> f64 {
         let own_ns = self.batches * bound.of(HANDOVER_NS) + self.bytes / FIRST_TOUCH_RATE * 1e9;
         own_ns.min(self.load_ns)
@@ -93,7 +95,7 @@ fn workers_now(manifest: &Manifest) -> Option<u32> {
     manifest.loaders.iter().filter_map(|loader| loader.workers).max()
 }
 
-/// Share of the loading time in which the main thread was on a core.
+/// Returns the share of the loading time in which the main thread was on a core.
 fn on_a_core(manifest: &Manifest) -> Option<f64> {
     let (mut waited_ns, mut on_a_core_ns) = (0.0, 0.0);
     for loader in manifest.loaders.iter().filter(|loader| !loader.fetch_ns.is_empty()) {
@@ -161,10 +163,10 @@ impl Cores {
         Some(Cores { all, computing, threads })
     }
 
-    /// Iteration time in nanoseconds if the main thread takes `own_ns` while workers load for
-    /// `load_ns` of core time. Loading that finds no idle core competes with the computation. At
-    /// best it is spread evenly over all cores. At worst each worker delays one thread of an
-    /// operator, and the other threads wait for it.
+    /// Returns the iteration time in nanoseconds if the main thread takes `own_ns` while workers
+    /// load for `load_ns` of core time. Loading that finds no idle core competes with the
+    /// computation. At best it is spread evenly over all cores. At worst each worker delays one
+    /// thread of an operator, and the other threads wait for it.
     pub fn shared_ns(&self, own_ns: f64, load_ns: f64, workers: f64, bound: Bound) -> f64 {
         let idle = (self.all - self.computing).max(0.0);
         let least = 1.0 / self.all;

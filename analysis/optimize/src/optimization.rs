@@ -14,13 +14,13 @@ use ridgeline_profile::FileId;
 /// One optimization. Each is one file in [`optimizations`](super::optimizations), written along the
 /// lines of its paper.
 pub trait Optimization: Sync {
-    /// Name on the command line: `amp-bf16`.
+    /// Returns the name on the command line: `amp-bf16`.
     fn name(&self) -> &'static str;
 
-    /// Title shown to the user: `Mixed precision (bfloat16)`.
+    /// Returns the title shown to the user: `Mixed precision (bfloat16)`.
     fn title(&self) -> &'static str;
 
-    /// Source: paper and section, or the library's documentation.
+    /// Returns the source: paper and section, or the library's documentation.
     fn source(&self) -> &'static str;
 
     /// Changes the graph into that of an iteration with the optimization.
@@ -79,7 +79,7 @@ impl Bound {
     }
 }
 
-/// What an optimization reports besides the changed graph.
+/// The report of an optimization about its change of the graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effect {
     /// The lines that it concerns, most important first.
@@ -130,12 +130,12 @@ impl Prediction {
         self.correction = Some(correction);
     }
 
-    /// The most likely time before any correction, in nanoseconds.
+    /// Returns the most likely time before any correction, in nanoseconds.
     pub fn uncorrected_ns(&self) -> f64 {
         self.time_ns.value / self.correction.map_or(1.0, |correction| correction.factor)
     }
 
-    /// Speedup in samples per second. Above 1 is faster.
+    /// Returns the speedup in samples per second. Above 1 is faster.
     pub fn speedup(&self) -> Range {
         let speedup_at = |time_ns: f64| {
             if time_ns > 0.0 { self.before_ns / time_ns * self.samples_factor } else { 1.0 }

@@ -48,7 +48,7 @@ pub fn rank(
     rank_until(recorded, facts, wanted, memory_limit, &|| false)
 }
 
-/// Like [`rank`], but stops early when `stop` returns true.
+/// Ranks like [`rank`], but stops early when `stop` returns true.
 pub fn rank_until(
     recorded: &Recorded,
     facts: &Facts<'_>,

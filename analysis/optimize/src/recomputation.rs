@@ -20,7 +20,7 @@ const RECOMPUTE_OPERATOR_NS: f64 = 12_000.0;
 /// Size of the CPU random state that is saved for each call (`torch.get_rng_state`), in bytes.
 const RANDOM_STATE_BYTES: f64 = 5_056.0;
 
-/// Host overhead of a checkpoint besides the recomputation, in nanoseconds.
+/// Returns the host overhead of a checkpoint besides the recomputation, in nanoseconds.
 pub fn overhead_ns(segment: &Segment) -> f64 {
     let operators = segment.operators as f64;
     CALL_NS + RECOMPUTE_NS + (CALL_OPERATOR_NS + RECOMPUTE_OPERATOR_NS) * operators

@@ -128,7 +128,7 @@ impl<'a> Set<'a> {
         Point { time_ns, peak_bytes, lines, modules, is_an_edit: !self.is_partial }
     }
 
-    /// Time that it adds, in nanoseconds, estimated without simulating the graph.
+    /// Returns the time that it adds, in nanoseconds, estimated without simulating the graph.
     pub fn added_ns(&self) -> f64 {
         self.segments.iter().map(|segment| segment.recompute_ns + overhead_ns(segment)).sum()
     }

@@ -105,7 +105,7 @@ fn with_parents(profile: &Profile, module: u32) -> impl Iterator<Item = u32> + '
     })
 }
 
-/// By module: the line that calls it, and whether the call is direct.
+/// Returns for each module the line that calls it, and whether the call is direct.
 fn calling_lines(profile: &Profile) -> HashMap<u32, ((FileId, u32), bool)> {
     let mut lines: BTreeMap<u32, (FileId, u32)> = BTreeMap::new();
     for (file, costs) in (0_u32..).zip(&profile.lines) {
@@ -328,7 +328,7 @@ impl<'a> Finder<'a> {
         task.is_some_and(|task| task.phase == Phase::Backward)
     }
 
-    /// Peak memory while a call is recomputed, in bytes.
+    /// Returns the peak memory while a call is recomputed, in bytes.
     fn recompute_peak_bytes(
         &self,
         segment: &Segment,

@@ -125,7 +125,7 @@ fn first_needed(
     (0..=freed).rev().take_while(is_near).last().unwrap_or(freed)
 }
 
-/// Average time of a kernel launch, in nanoseconds.
+/// Returns the average time of a kernel launch, in nanoseconds.
 pub fn launch_ns(graph: &Graph) -> f64 {
     let launches = graph.select(|task| task.kind == TaskKind::Launch);
     let sum: f64 =

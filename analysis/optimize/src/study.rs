@@ -222,7 +222,7 @@ impl Study {
         sort(combinations);
     }
 
-    /// Predicted samples per second. Returns `None` without a batch size.
+    /// Returns the predicted samples per second, or `None` without a batch size.
     pub fn samples_per_second(&self, prediction: &Prediction) -> Option<Range> {
         let now = self.batch_size? as f64 / (self.iteration_ns / 1e9);
         now.is_finite().then(|| prediction.speedup().times(now))

@@ -186,7 +186,7 @@ pub struct Ranges {
 }
 
 impl Coefficients {
-    /// The coefficients shipped with Ridgeline.
+    /// Returns the coefficients shipped with Ridgeline.
     pub fn shipped() -> &'static Coefficients {
         &SHIPPED
     }

@@ -19,8 +19,8 @@ struct Convolution {
     gradients: Option<(bool, bool)>,
 }
 
-/// Two operations per multiplication. The gradients of the input and of the weight each cost as
-/// much as the forward pass.
+/// Counts two operations per multiplication. The gradients of the input and of the weight each cost
+/// as much as the forward pass.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let convolution = read(name, operator)?;
     let times = convolution
@@ -71,8 +71,8 @@ fn forward(operator: &Operator, groups: usize, transposed: bool) -> Option<Convo
 }
 
 impl Convolution {
-    /// The weight's second dimension is already the channels per group. Each element of the side
-    /// with fewer positions goes through the whole window.
+    /// Counts the FLOPs. The weight's second dimension is already the channels per group. Each
+    /// element of the side with fewer positions goes through the whole window.
     fn flops(&self) -> f64 {
         let per_element = self.weight.shape.get(1..).map_or(0.0, elements);
         let side = if self.transposed { &self.input } else { &self.output };
@@ -84,7 +84,8 @@ impl Convolution {
         self.groups > 1.0 && self.groups == channels
     }
 
-    /// Decided by the activations: weights with a 1x1 window look the same in both layouts.
+    /// Whether the convolution runs in channels_last. The activations decide: weights with a 1x1
+    /// window look the same in both layouts.
     fn is_channels_last(&self) -> bool {
         self.input.is_channels_last() || self.output.is_channels_last()
     }
@@ -126,7 +127,8 @@ pub(super) fn launch(name: &str, operator: &Operator, context: &Context, kernels
     }
 }
 
-/// Each channel has its own window, and tensor cores have nothing to share.
+/// Adds a depthwise kernel. Each channel has its own window, and tensor cores have nothing to
+/// share.
 fn launch_depthwise(convolution: &Convolution, pass: Pass, kernels: &mut Kernels) {
     let [input, weight, output] = convolution.bytes();
     let kind = match pass {

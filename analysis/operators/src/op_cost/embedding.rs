@@ -17,7 +17,7 @@ pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     }
 }
 
-/// Only the indexed rows are read, which are as many bytes as the output.
+/// Returns the bytes moved. Only the indexed rows are read, which are as many bytes as the output.
 pub(super) fn bytes(name: &str, operator: &Operator) -> Option<f64> {
     if name.ends_with("_backward") {
         return moved_bytes(operator);

@@ -12,7 +12,7 @@ pub(super) struct Matrices {
     inner: f64,
 }
 
-/// Two operations per multiplication.
+/// Counts two operations per multiplication.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let Matrices { batch, rows, columns, inner } = matrices(name, operator)?;
     Some(2.0 * batch * rows * columns * inner)
@@ -36,8 +36,8 @@ fn matrices(name: &str, operator: &Operator) -> Option<Matrices> {
     }
 }
 
-/// The sizes of a `torch.matmul`: matrices in the last two dimensions, batch dimensions before,
-/// which broadcast.
+/// Returns the sizes of a `torch.matmul`: matrices in the last two dimensions, batch dimensions
+/// before, which broadcast.
 fn matmul(a: &[u64], b: &[u64]) -> Option<Matrices> {
     let (rows, inner, a_batch) = match a {
         [inner] => (1, *inner, &[][..]),

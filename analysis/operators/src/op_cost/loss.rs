@@ -3,7 +3,7 @@
 use super::{Kernels, largest_elements, stream};
 use crate::operator::Operator;
 
-/// Two operations per prediction.
+/// Counts two operations per prediction.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let known = name.contains("nll_loss")
         || name.contains("mse_loss")

@@ -77,7 +77,7 @@ const SPLITS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 const MIN_SPLIT_ELEMENTS: f64 = 128.0;
 
 impl Matmul {
-    /// Time of the kernel in seconds.
+    /// Returns the time of the kernel in seconds.
     pub(super) fn seconds(&self, context: &Context) -> f64 {
         let matmuls = &context.coefficients.product;
         let compute = match context.device.kind {
@@ -111,7 +111,8 @@ impl Matmul {
         2.0 * self.batch * self.rows * self.columns * self.inner
     }
 
-    /// Time with the fastest tile size, which is what the heuristics of the libraries look for.
+    /// Returns the time with the fastest tile size, which is what the heuristics of the libraries
+    /// look for.
     fn tiled_seconds(&self, context: &Context) -> f64 {
         let matmuls = &context.coefficients.product;
         let sustained = Sustained::of(self.element, self.tf32, context);

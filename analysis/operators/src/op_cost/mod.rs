@@ -113,7 +113,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// PyTorch's defaults since 1.12.
+    /// Returns PyTorch's defaults since 1.12.
     fn default() -> Options {
         Options { tf32_products: false, tf32_convolutions: true }
     }
@@ -181,7 +181,8 @@ impl Plan {
         }
     }
 
-    /// Time of its kernels run one after another with the given coefficients, in nanoseconds.
+    /// Returns the time of its kernels run one after another with the given coefficients, in
+    /// nanoseconds.
     pub fn time_ns(
         &self,
         device: &DeviceSpec,
@@ -192,12 +193,12 @@ impl Plan {
         1e9 * self.kernels.seconds(&context)
     }
 
-    /// Number of kernel launches.
+    /// Returns the number of kernel launches.
     pub fn launches(&self) -> f64 {
         self.kernels.list.len() as f64
     }
 
-    /// The work of the operator.
+    /// Returns the work of the operator.
     pub fn work(&self) -> Work {
         self.work
     }
@@ -231,7 +232,7 @@ impl Kernels {
         self.list.push(Kernel::Matmul(matmul));
     }
 
-    /// Time of all kernels run one after another, in seconds.
+    /// Returns the time of all kernels run one after another, in seconds.
     fn seconds(&self, context: &Context) -> f64 {
         let seconds = self.list.iter().map(|kernel| match kernel {
             Kernel::Stream(stream) => stream.seconds(context),

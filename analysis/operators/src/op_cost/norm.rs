@@ -4,7 +4,7 @@
 use super::{Kernels, stream};
 use crate::operator::{Operator, Tensor};
 
-/// Eight operations per element forward, twelve backward.
+/// Counts eight operations per element forward, twelve backward.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let per_element = match kind(name)? {
         stream::Kind::BatchNormBackward | stream::Kind::LayerNormBackward => 12.0,

@@ -3,7 +3,7 @@
 
 use crate::operator::{Operator, Tensor};
 
-/// One operation per input element.
+/// Counts one operation per input element.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let known = matches!(
         name,

@@ -17,7 +17,7 @@ struct Recurrent {
     matmuls_per_weight: f64,
 }
 
-/// Two operations per weight at each step of each sequence.
+/// Counts two operations per weight at each step of each sequence.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let recurrent = read(name, operator)?;
     let weights: f64 = recurrent.matrices.iter().map(Tensor::elements).sum();

@@ -4,7 +4,7 @@
 use super::{Kernels, stream};
 use crate::operator::{Operator, Tensor};
 
-/// Five operations per element: maximum, subtraction, exponential, sum, division.
+/// Counts five operations per element: maximum, subtraction, exponential, sum, division.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let known = matches!(
         name,

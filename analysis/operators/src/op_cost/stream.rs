@@ -58,7 +58,7 @@ pub(super) enum Window {
 }
 
 impl Stream {
-    /// Time of the kernel in seconds.
+    /// Returns the time of the kernel in seconds.
     pub(super) fn seconds(&self, context: &Context) -> f64 {
         let streams = &context.coefficients.stream;
         let memory = memory_seconds(self.bytes, context) / streams.efficiency(self.kind);
@@ -67,7 +67,7 @@ impl Stream {
         floor_seconds(context) + memory + arithmetic
     }
 
-    /// Slowdown of its arithmetic relative to the best depthwise kernel.
+    /// Returns the slowdown of its arithmetic relative to the best depthwise kernel.
     fn slowdown(&self, context: &Context) -> f64 {
         let streams = &context.coefficients.stream;
         let pass = match self.kind {
@@ -83,7 +83,7 @@ impl Stream {
     }
 }
 
-/// Time of an empty kernel in seconds.
+/// Returns the time of an empty kernel in seconds.
 pub(super) fn floor_seconds(context: &Context) -> f64 {
     match context.device.kind {
         DeviceKind::Gpu => context.coefficients.floor_ns / 1e9,
@@ -91,9 +91,9 @@ pub(super) fn floor_seconds(context: &Context) -> f64 {
     }
 }
 
-/// Time to move bytes at the full rate, in seconds. What fits the last-level cache is likely still
-/// there from the previous kernel and is not read from memory. That share falls as the bytes
-/// outgrow the cache.
+/// Returns the time to move bytes at the full rate, in seconds. What fits the last-level cache is
+/// likely still there from the previous kernel and is not read from memory. That share falls as the
+/// bytes outgrow the cache.
 pub(super) fn memory_seconds(bytes: f64, context: &Context) -> f64 {
     let device = context.device;
     let bandwidth = bandwidth(context);

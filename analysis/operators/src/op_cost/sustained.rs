@@ -86,9 +86,9 @@ impl Sustained {
     }
 }
 
-/// Weight of tile loads relative to the boards that `tile_load` was fitted on: operands must arrive
-/// as fast as they are multiplied. From 9.0 on, the multiprocessors of a cluster share loads (on
-/// 10.x two multiply one 256 x 256 tile together), which saves a third.
+/// Returns the weight of tile loads relative to the boards that `tile_load` was fitted on: operands
+/// must arrive as fast as they are multiplied. From 9.0 on, the multiprocessors of a cluster share
+/// loads (on 10.x two multiply one 256 x 256 tile together), which saves a third.
 fn load_weight(peak: f64, device: &DeviceSpec) -> f64 {
     let per_clock = peak / (f64::from(device.multiprocessors.max(1)) * device.clock_hz());
     let shared = match device.capability() {
@@ -109,10 +109,10 @@ const ISSUE_WITH_INTEGER_LANES: f64 = 0.81;
 /// TFLOP/s, a P40 10.07 of 11.76 (same source).
 const ISSUE_ON_PASCAL: f64 = 0.88;
 
-/// Share of the issue slots left for multiplications. A quarter of a multiprocessor issues one
-/// instruction of 32 lanes per cycle. With 32 FP32 lanes (from 8.6 on), every other instruction
-/// takes the slot of a multiplication. With 16, every other cycle is free for them. On 8.6, 8.9 and
-/// 12.0, half of the lanes also compute address integers.
+/// Returns the share of the issue slots left for multiplications. A quarter of a multiprocessor
+/// issues one instruction of 32 lanes per cycle. With 32 FP32 lanes (from 8.6 on), every other
+/// instruction takes the slot of a multiplication. With 16, every other cycle is free for them. On
+/// 8.6, 8.9 and 12.0, half of the lanes also compute address integers.
 fn issue_share(context: &Context) -> f64 {
     match context.device.capability() {
         Some((6, _)) => ISSUE_ON_PASCAL,
@@ -140,8 +140,8 @@ const BOARD_WATTS: f64 = 20.0;
 const GDDR_JOULES_PER_BIT: f64 = 7.25e-12;
 const HBM_JOULES_PER_BIT: f64 = 3.9e-12;
 
-/// Power that a board's limit leaves after its memory, in watts. It is why a T4 (70 W) sustains
-/// less than half of its FP32 peak, and a V100 of the same process (250 W) all of it.
+/// Returns the power that a board's limit leaves after its memory, in watts. It is why a T4 (70 W)
+/// sustains less than half of its FP32 peak, and a V100 of the same process (250 W) all of it.
 fn multiprocessor_watts(device: &DeviceSpec) -> f64 {
     let has_hbm = matches!(device.capability(), Some((6..=10, 0)));
     let joules = if has_hbm { HBM_JOULES_PER_BIT } else { GDDR_JOULES_PER_BIT };
@@ -167,14 +167,14 @@ fn scalar_limit(context: &Context) -> f64 {
     (context.device.scalar_rate() * multiprocessor_watts(context.device) / joules).sqrt()
 }
 
-/// A smooth minimum, since clocks already fall a little before the limit is reached.
+/// Returns a smooth minimum, since clocks already fall a little before the limit is reached.
 fn soft_minimum(rate: f64, limit: f64) -> f64 {
     rate / (1.0 + (rate / limit).powi(8)).sqrt().sqrt().sqrt()
 }
 
-/// Energy per operation relative to a 12 nm process. The values of 12 nm and of 8.0 are fitted. The
-/// others are assumed: each foundry step saves about a third at the same speed, as foundries
-/// announce. 10.x is low enough that power does not limit its tensor cores below 80%.
+/// Returns the energy per operation relative to a 12 nm process. The values of 12 nm and of 8.0 are
+/// fitted. The others are assumed: each foundry step saves about a third at the same speed, as
+/// foundries announce. 10.x is low enough that power does not limit its tensor cores below 80%.
 fn relative_energy(context: &Context) -> f64 {
     match context.device.capability() {
         Some((6, _)) => 1.1,

@@ -308,7 +308,8 @@ proptest! {
     }
 }
 
-/// An operator on attention scores and a second tensor of the same shape with the given strides.
+/// Creates an operator on attention scores and a second tensor of the same shape with the given
+/// strides.
 fn scores_with(operator: &str, strides: Option<Vec<i64>>) -> Operator {
     let shape = [4, 16, 1024, 1024];
     let other = Arg::Tensor(Tensor { strides, ..tensor(SINGLE, &shape) });

@@ -24,17 +24,17 @@ pub struct Topology {
 pub const BASE_NS: f64 = 8_400.0;
 
 impl Topology {
-    /// Number of machines needed.
+    /// Returns the number of machines needed.
     pub fn machines(&self) -> u32 {
         self.gpus.max(1).div_ceil(self.per_machine.max(1))
     }
 
-    /// Number of participating GPUs per machine.
+    /// Returns the number of participating GPUs per machine.
     pub fn local(&self) -> u32 {
         self.gpus.max(1).min(self.per_machine.max(1))
     }
 
-    /// Bandwidth of the slowest hop of a ring through all GPUs, in bytes per second.
+    /// Returns the bandwidth of the slowest hop of a ring through all GPUs, in bytes per second.
     pub fn slowest(&self) -> f64 {
         self.slowest_link().bandwidth
     }
@@ -57,13 +57,13 @@ impl Topology {
     }
 }
 
-/// Transfer time of bytes in nanoseconds, with the bandwidth in bytes per second.
+/// Returns the transfer time of bytes in nanoseconds, with the bandwidth in bytes per second.
 pub fn transfer_ns(bytes: f64, bandwidth: f64) -> f64 {
     if bytes <= 0.0 { 0.0 } else { bytes / bandwidth.max(1.0) * 1e9 }
 }
 
-/// Time of one all-reduce in nanoseconds, with the ring or the tree, whichever is faster. 0 on a
-/// single GPU.
+/// Returns the time of one all-reduce in nanoseconds, with the ring or the tree, whichever is
+/// faster. 0 on a single GPU.
 pub fn time_ns(bytes: f64, topology: &Topology) -> f64 {
     if topology.gpus <= 1 {
         return 0.0;
@@ -71,8 +71,8 @@ pub fn time_ns(bytes: f64, topology: &Topology) -> f64 {
     ring_ns(bytes, topology).min(tree_ns(bytes, topology))
 }
 
-/// Time of a ring through all GPUs, machine by machine, in nanoseconds. Each GPU sends each byte
-/// 2(n - 1)/n times.
+/// Returns the time of a ring through all GPUs, machine by machine, in nanoseconds. Each GPU sends
+/// each byte 2(n - 1)/n times.
 pub fn ring_ns(bytes: f64, topology: &Topology) -> f64 {
     let gpus = f64::from(topology.gpus.max(1));
     let machines = f64::from(topology.machines());
@@ -86,8 +86,8 @@ pub fn ring_ns(bytes: f64, topology: &Topology) -> f64 {
     BASE_NS + latency_ns + transfer_ns(moved, topology.slowest())
 }
 
-/// Time of chains within machines and two binary trees between them, each for half of the bytes, up
-/// and down, in nanoseconds.
+/// Returns the time of chains within machines and two binary trees between them, each for half of
+/// the bytes, up and down, in nanoseconds.
 pub fn tree_ns(bytes: f64, topology: &Topology) -> f64 {
     let within = 2.0 * (f64::from(topology.local()) - 1.0);
     let between = 2.0 * f64::from(topology.machines()).log2().ceil();
@@ -95,7 +95,8 @@ pub fn tree_ns(bytes: f64, topology: &Topology) -> f64 {
     BASE_NS + latency_ns + transfer_ns(2.0 * bytes, topology.slowest())
 }
 
-/// Time of an all-gather or reduce-scatter of `bytes` in total among `partners`, in nanoseconds.
+/// Returns the time of an all-gather or reduce-scatter of `bytes` in total among `partners`, in
+/// nanoseconds.
 pub fn scatter_ns(bytes: f64, partners: u32, link: &Link) -> f64 {
     if partners <= 1 {
         return 0.0;

@@ -99,7 +99,7 @@ impl Plan {
         })
     }
 
-    /// Size of all gradients in bytes.
+    /// Returns the size of all gradients in bytes.
     pub fn bytes(&self) -> f64 {
         self.gradients.iter().map(|(_, gradient)| gradient.bytes).sum()
     }
@@ -119,7 +119,7 @@ impl Plan {
         topology
     }
 
-    /// Time of kernels that together read and write a number of bytes, in nanoseconds.
+    /// Returns the time of kernels that together read and write a number of bytes, in nanoseconds.
     fn work_ns(&self, bytes: f64, kernels: f64) -> f64 {
         transfer_ns(bytes, self.bandwidth).max(kernels * MIN_KERNEL_NS)
     }
@@ -144,7 +144,8 @@ impl Plan {
         self.gradients.iter().filter_map(|(_, one)| self.order.place(one.ready)).max()
     }
 
-    /// Time that a collective takes from concurrent kernels, as a share of its own time.
+    /// Returns the time that a collective takes from concurrent kernels, as a share of its own
+    /// time.
     fn slowdown_share(&self, bound: Bound) -> f64 {
         let channels = if self.is_pcie { CHANNELS_PCIE } else { CHANNELS };
         let share = (channels / self.multiprocessors).min(0.5);
@@ -216,7 +217,7 @@ pub fn add(
     sent
 }
 
-/// Delay of the slowest GPU in nanoseconds.
+/// Returns the delay of the slowest GPU in nanoseconds.
 pub fn waiting_ns(graph: &Graph) -> f64 {
     let is_communication = |task: &Task| task.kind == TaskKind::Communication;
     WAITING * graph.time_of(|task| !task.kind.is_host() && !is_communication(task))
@@ -283,7 +284,7 @@ fn prepare(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors) {
     }
 }
 
-/// Device time between two host positions, in nanoseconds.
+/// Returns the device time between two host positions, in nanoseconds.
 fn device_time_between(graph: &Graph, plan: &Plan, from: u32, to: u32) -> f64 {
     let in_between = |task: &Task| {
         let place = task.launched_by.and_then(|call| plan.order.place(call));

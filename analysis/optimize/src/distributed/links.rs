@@ -20,7 +20,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Uncertainty factor of the bandwidth in nine of ten cases.
+    /// Returns the uncertainty factor of the bandwidth in nine of ten cases.
     pub fn rate_factor(&self) -> f64 {
         self.spread.max(1.0).powf(single_step::SHIPPED.width)
     }
@@ -85,7 +85,7 @@ const BY_NAME: [(&str, LinkKind); 14] = [
     // 100 GB/s for a card of two dies (MI250X), half of them per die.
     ("MI300X", nvlink("Infinity Fabric", 448e9)),
     ("MI250X", nvlink("Infinity Fabric", 200e9)),
-    // The T4 has no peer-to-peer connector.
+    // Without peer-to-peer over a connector.
     ("T4", PCIE_3),
 ];
 
@@ -109,8 +109,8 @@ pub fn of_device(device: &DeviceSpec) -> LinkKind {
     found.map_or_else(|| pcie_of(device), |(_, known)| *known)
 }
 
-/// PCIe version by architecture: 4 since Ampere and CDNA 2, 5 since Hopper's data-center cards and
-/// Blackwell. Ada Lovelace stayed at 4.
+/// Returns the PCIe version by architecture: 4 since Ampere and CDNA 2, 5 since Hopper's
+/// data-center cards and Blackwell. Ada Lovelace stayed at 4.
 fn pcie_of(device: &DeviceSpec) -> LinkKind {
     match device.capability() {
         Some((major, _)) if major >= 9 => PCIE_5,
@@ -122,7 +122,7 @@ fn pcie_of(device: &DeviceSpec) -> LinkKind {
     }
 }
 
-/// Bandwidth between the host and a GPU of this model, in bytes per second.
+/// Returns the bandwidth between the host and a GPU of this model, in bytes per second.
 pub fn pcie_bandwidth(device: &DeviceSpec) -> f64 {
     pcie_of(device).nominal * PCIE_EFFICIENCY
 }

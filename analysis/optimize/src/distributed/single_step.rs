@@ -38,9 +38,9 @@ const STEP_SPREAD: f64 = 1.02;
 /// Spread of the time that batch preparation on the host adds.
 const FEEDING_SPREAD: f64 = 2.0;
 
-/// Step time on all GPUs of a topology in milliseconds, with the range of nine in ten cases. The
-/// exchange is counted in full: in the measured steps the backward pass hid none of it, and even
-/// 10% overlap fits worse.
+/// Returns the step time on all GPUs of a topology in milliseconds, with the range of nine in ten
+/// cases. The exchange is counted in full: in the measured steps the backward pass hid none of it,
+/// and even 10% overlap fits worse.
 pub fn on_several(step: &SingleStep, topology: &Topology, fitted: &Fitted) -> Range {
     if topology.gpus <= 1 {
         return Range::exact(step.milliseconds);
@@ -58,9 +58,9 @@ pub fn on_several(step: &SingleStep, topology: &Topology, fitted: &Fitted) -> Ra
         .plus(part(feeding, FEEDING_SPREAD))
 }
 
-/// Inverse of [`on_several`]: step time on one GPU in milliseconds, from the time on all of them.
-/// `step` describes the exchange; its own time is ignored. The exchange never accounts for a whole
-/// step.
+/// Inverts [`on_several`]: returns the step time on one GPU in milliseconds, from the time on all
+/// of them. `step` describes the exchange; its own time is ignored. The exchange never accounts for
+/// a whole step.
 pub fn on_one(milliseconds: f64, step: &SingleStep, topology: &Topology, fitted: &Fitted) -> f64 {
     /// The minimum share of computation in a step.
     const MIN_SHARE: f64 = 0.1;

@@ -173,7 +173,7 @@ mod tests {
 
     const ROWS: &[u64] = &[4096, 4096];
 
-    /// A layer, a norm and another layer, with the gradient of the last one.
+    /// Adds a layer, a norm and another layer, with the gradient of the last one.
     fn layers(iteration: Iteration) -> Iteration {
         iteration
             .call(Phase::Forward, operator("linear", &[ROWS, ROWS, ROWS]), 8000.0)

@@ -14,7 +14,7 @@ use ridgeline_operators::operator::Operator;
 use ridgeline_operators::range::Range;
 
 /// Remaining share of a batch norm's time: Daydream's assumption, which its measurements confirmed
-/// within 13% of the iteration. The ends of the range are one of five passes more and less.
+/// within 13% of the iteration. The ends of the range are one pass more and one pass less of five.
 const REMAINING_SHARE: Range = Range { low: 0.4, value: 0.5, high: 0.7 };
 
 pub(super) struct BatchNorm;

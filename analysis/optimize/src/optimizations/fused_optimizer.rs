@@ -228,7 +228,7 @@ mod tests {
     use crate::facts::Probes;
     use ridgeline_profile::Phase;
 
-    /// A for-loop Adam update of parameters with two million elements each.
+    /// Creates a for-loop Adam update of parameters with two million elements each.
     fn for_loop(parameters: usize) -> Iteration {
         let size: &[u64] = &[2000, 1000];
         let mut iteration = Iteration::on_gpu();

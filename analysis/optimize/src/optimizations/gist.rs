@@ -254,7 +254,8 @@ mod tests {
 
     const IMAGE: &[u64] = &[1, 10, 10, 10];
 
-    /// An activation of 1,000 elements that one operator produces and another one uses.
+    /// Checks the form of an activation of 1,000 elements that one operator produces and another
+    /// one uses.
     #[track_caller]
     fn check(made_by: &str, used_by: &str, zeros: Option<f64>, expected: Option<(Form, f64)>) {
         let mut graph = Graph::default();

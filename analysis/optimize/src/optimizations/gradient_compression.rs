@@ -58,8 +58,8 @@ impl Optimization for GradientCompression {
     }
 }
 
-/// Time of the all-gather in nanoseconds. GPUs select different gradients, so each receives those
-/// of every other.
+/// Returns the time of the all-gather in nanoseconds. GPUs select different gradients, so each
+/// receives those of every other.
 fn gather_ns(bytes: f64, topology: &Topology) -> f64 {
     let others = f64::from(topology.gpus.saturating_sub(1));
     let latency_ns = if topology.machines() > 1 {

@@ -139,7 +139,7 @@ impl Work {
         work
     }
 
-    /// Total time in nanoseconds if each operator's time changes by `ratio`.
+    /// Returns the total time in nanoseconds if each operator's time changes by `ratio`.
     fn time_ns(&self, ratio: impl Fn(Option<u32>) -> f64) -> f64 {
         let operators = (0_u32..).zip(&self.operators);
         let known_ns: f64 = operators.map(|(it, time_ns)| time_ns * ratio(Some(it))).sum();
@@ -156,7 +156,7 @@ fn fused_bytes(block: &Block, copies: u64) -> f64 {
     if is_shared { block.bytes } else { block.bytes * copies as f64 }
 }
 
-/// By operator: the factor on its time.
+/// Returns for each operator the factor on its time.
 fn ratios(graph: &Graph, facts: &Facts<'_>, copies: u64, bound: Bound) -> Vec<f64> {
     let ratio = |operator: &Operator| match fused(operator, copies) {
         Some(fused) => bound.of(facts.modelled_ratio(operator, &fused)).min(copies as f64),
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(flops(&fused), 4.0 * flops(&conv));
     }
 
-    /// A step whose layers are one matrix multiplication each.
+    /// Creates a step whose layers are one matrix multiplication each.
     fn matmuls(size: u64) -> Step {
         let mut step = step(4, true);
         let linear = operator("aten::linear", &[&[size, size], &[size, size]], &[size, size]);

@@ -71,7 +71,7 @@ mod tests {
     use crate::distributed::example::Known;
     use ridgeline_recording::manifest::{Loader, Machine, Manifest};
 
-    /// An iteration of 100 ms on the host, including `load_ns` of loading.
+    /// Creates an iteration of 100 ms on the host, including `load_ns` of loading.
     fn step(load_ns: f64) -> Graph {
         let mut graph = Graph::default();
         let host = graph.resource(&Resource::Host);

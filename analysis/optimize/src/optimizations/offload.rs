@@ -217,7 +217,7 @@ mod tests {
         INNER, OUTPUT, Step, WEIGHTS, gpu, operator, predicted, processor, refusal, step,
     };
 
-    /// A step whose layers are matrix multiplications.
+    /// Creates a step whose layers are matrix multiplications.
     fn matmuls(layers: u32) -> Step {
         let mut step = step(layers, true);
         let linear = operator("aten::linear", &[&[64, 64], &[64, 64]], &[64, 64]);

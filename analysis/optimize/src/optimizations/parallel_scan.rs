@@ -211,13 +211,13 @@ impl Chain {
         belongs_to_chain && (task.kind == TaskKind::Kernel || (is_loop && task.kind.is_host()))
     }
 
-    /// Size of the Jacobians of one layer in bytes: one per step and sequence.
+    /// Returns the size of the Jacobians of one layer in bytes: one per step and sequence.
     fn jacobian_bytes(&self) -> f64 {
         self.steps * self.sequences * self.state * self.state * self.element.bytes()
     }
 
-    /// Time of the scan in nanoseconds: computing the Jacobians, the levels of the scan up and
-    /// down, and the gradients of weights and input, which are two large independent matrix
+    /// Returns the time of the scan in nanoseconds: computing the Jacobians, the levels of the scan
+    /// up and down, and the gradients of weights and input, which are two large independent matrix
     /// multiplications.
     fn scan_ns(&self, facts: &Facts<'_>) -> Range {
         let cost =
@@ -265,7 +265,8 @@ mod tests {
     use super::*;
     use crate::fixture::{Step, gpu, operator, predicted, processor, refusal, step};
 
-    /// A backward pass of one recurrent layer with a number of steps, sequences and hidden units.
+    /// Creates a backward pass of one recurrent layer with a number of steps, sequences and hidden
+    /// units.
     fn recurrent(steps: u64, sequences: u64, hidden: u64) -> Step {
         let mut step = step(1, true);
         let input: &[u64] = &[steps, sequences, hidden];

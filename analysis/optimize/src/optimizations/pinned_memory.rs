@@ -121,7 +121,8 @@ pub(super) fn release(graph: &mut Graph, facts: &Facts<'_>, copies: &[TaskId]) -
     all
 }
 
-/// Rate from pinned memory to this GPU in bytes per second, and the day of the measurement.
+/// Returns the rate from pinned memory to this GPU in bytes per second, and the day of the
+/// measurement.
 fn measured_rate(facts: &Facts<'_>) -> Option<(f64, Day)> {
     let ceilings = facts.device.ceilings?;
     let rate = ceilings.host_to_device.filter(|rate| *rate > 0.0)?;
@@ -151,7 +152,7 @@ pub(super) mod tests {
     use ridgeline_graph::graph::Resource;
     use ridgeline_graph::simulate;
 
-    /// A copy of 126 MB that takes 20 ms and blocks the host, then a kernel of 30 ms.
+    /// Creates a copy of 126 MB that takes 20 ms and blocks the host, then a kernel of 30 ms.
     pub(crate) fn step() -> Graph {
         let mut graph = Graph::default();
         let host = graph.resource(&Resource::Host);

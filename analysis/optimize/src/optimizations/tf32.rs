@@ -80,7 +80,7 @@ fn may_use_tf32_by_default(facts: &Facts<'_>, operator: &Operator) -> bool {
     is_convolution && facts.options.tf32_convolutions
 }
 
-/// By operator: whether its kernels already use TF32.
+/// Returns for each operator whether its kernels already use TF32.
 fn operators_in_tf32(graph: &Graph) -> Vec<bool> {
     let is_tf32 = |name: &String| product_type(name) == Some(ProductType::Tf32);
     let names: Vec<bool> = graph.names.iter().map(is_tf32).collect();

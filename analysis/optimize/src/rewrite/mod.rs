@@ -121,7 +121,7 @@ impl EditKind {
         EditKind::ALL.contains(&self).then(|| self.name())
     }
 
-    /// Name in commands and documents. For an optimization, it is the name in what-ifs.
+    /// Returns the name in commands and documents. For an optimization, it is the name in what-ifs.
     pub fn name(self) -> &'static str {
         match self {
             EditKind::AutocastBFloat16 => "amp-bf16",
@@ -148,7 +148,7 @@ impl EditKind {
         }
     }
 
-    /// Title shown to the user.
+    /// Returns the title shown to the user.
     pub fn title(self) -> &'static str {
         match self {
             EditKind::AutocastBFloat16 => "Use mixed precision (bf16 autocast)",

@@ -191,7 +191,7 @@ impl Lowering<'_, '_> {
         self.halved.insert(call.number);
     }
 
-    /// Fitted correction of the cost model, from steps on GPUs measured in both types.
+    /// Returns the fitted correction of the cost model, from steps on GPUs measured in both types.
     fn fitted(&self, operator: &Operator) -> f64 {
         let has_tf32 = self.facts.device.capability() >= Some((8, 0));
         factors::mixed_precision().of(mixed_precision::kind(operator, has_tf32))

@@ -16,7 +16,7 @@ const MAX_MACHINE_FACTOR: f64 = 4.0;
 /// its call.
 const MIN_MODELED_NS: f64 = 20_000.0;
 
-/// Median host time of a call of a single-kernel operator, in nanoseconds.
+/// Returns the median host time of a call of a single-kernel operator, in nanoseconds.
 pub(crate) fn small_call_ns(graph: &Graph, calls: &[Call]) -> f64 {
     let moves_bytes = moves_bytes(graph);
     let mut times: Vec<f64> = calls
@@ -30,7 +30,7 @@ pub(crate) fn small_call_ns(graph: &Graph, calls: &[Call]) -> f64 {
     median(&mut times).unwrap_or(SMALL_CALL_NS)
 }
 
-/// Median time of a kernel launch, in nanoseconds.
+/// Returns the median time of a kernel launch, in nanoseconds.
 pub(crate) fn launch_ns(graph: &Graph) -> f64 {
     let launches = graph.tasks.iter().filter(|task| task.kind == TaskKind::Launch);
     let mut times: Vec<f64> = launches
@@ -67,13 +67,13 @@ pub(crate) fn machine_factor(graph: &Graph, facts: &Facts<'_>, calls: &[Call]) -
     }
 }
 
-/// Time of the work of an operator that was not recorded, in nanoseconds. `machine_factor` is the
-/// result of [`machine_factor`].
+/// Returns the time of the work of an operator that was not recorded, in nanoseconds.
+/// `machine_factor` is the result of [`machine_factor`].
 pub(crate) fn work_ns(facts: &Facts<'_>, operator: &Operator, machine_factor: f64) -> f64 {
     op_cost::cost(operator, facts.device, &facts.options).time_ns.value * machine_factor
 }
 
-/// By operator: whether it only moves bytes.
+/// Returns for each operator whether it only moves bytes.
 fn moves_bytes(graph: &Graph) -> Vec<bool> {
     let family = |operator: &Operator| op_cost::work(operator).map(|work| work.family);
     let moves_bytes = |family| matches!(family, Some(Family::Elementwise | Family::Copy));

@@ -42,7 +42,7 @@ pub struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Modeled time of an operator in nanoseconds.
+    /// Returns the modeled time of an operator in nanoseconds.
     pub fn ns(&self, operator: &Operator) -> f64 {
         op_cost::cost(operator, self.device, &self.options).time_ns.value
     }
@@ -86,7 +86,7 @@ impl ConvolutionTime {
         }
     }
 
-    /// Part of [`ConvolutionTime::whole_ns`] spent on the matrix multiplication.
+    /// Returns the part of [`ConvolutionTime::whole_ns`] spent on the matrix multiplication.
     pub fn product_ns(&self) -> f64 {
         self.whole_ns - self.turning_ns - self.bias_ns
     }

@@ -18,7 +18,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// Name in probes.
+    /// Returns the name in probes.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Mode::ForLoop => "for-loop",
@@ -42,7 +42,7 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
-    /// Number of state tensors per parameter.
+    /// Returns the number of state tensors per parameter.
     pub(crate) fn states(self) -> usize {
         match self {
             Algorithm::Adam => 2,
