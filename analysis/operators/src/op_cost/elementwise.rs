@@ -4,7 +4,8 @@
 use super::{Kernels, copy, largest_elements, stream};
 use crate::operator::{Operator, Tensor};
 
-/// Operations per element, right only in order of magnitude: these operators are memory-bound.
+/// Counts operations per element, right only in order of magnitude: these operators are
+/// memory-bound.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let per_element = operations_per_element(in_place_base(name))?;
     operator.input_tensors().next()?;

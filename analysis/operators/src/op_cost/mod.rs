@@ -289,13 +289,13 @@ fn launch(name: &str, operator: &Operator, work: &Work, context: &Context, kerne
     }
 }
 
-/// Bytes of every input and output, each once. `None` if a type is unknown.
+/// Adds up the bytes of every input and output, each once. Returns `None` if a type is unknown.
 fn moved_bytes(operator: &Operator) -> Option<f64> {
     let mut tensors = operator.input_tensors().chain(&operator.outputs);
     tensors.try_fold(0.0, |sum, tensor| Some(sum + tensor.bytes()?))
 }
 
-/// Elements of the largest input or output.
+/// Returns the number of elements of the largest input or output.
 fn largest_elements(operator: &Operator) -> f64 {
     operator.input_tensors().chain(&operator.outputs).map(Tensor::elements).fold(0.0, f64::max)
 }

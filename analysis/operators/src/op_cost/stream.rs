@@ -106,7 +106,8 @@ pub(super) fn memory_seconds(bytes: f64, context: &Context) -> f64 {
     bytes / bandwidth * (1.0 - cached_share + cached_share / faster)
 }
 
-/// Bytes per second that the best kernel reaches: measured, or else a share of the datasheet's.
+/// Returns the bytes per second that the best kernel reaches: measured, or else a share of the
+/// datasheet's.
 fn bandwidth(context: &Context) -> f64 {
     let device = context.device;
     let measured = device.ceilings.and_then(|ceilings| ceilings.bandwidth);

@@ -80,7 +80,7 @@ impl Sustained {
         Sustained { peak, limit: power_limited_rate(joules, context), tensor_cores, load }
     }
 
-    /// Operations per second of a kernel that keeps this share of the multipliers busy.
+    /// Returns the operations per second of a kernel that keeps this share of the multipliers busy.
     pub(super) fn rate(&self, share: f64) -> f64 {
         soft_minimum(self.peak * share, self.limit)
     }
@@ -110,8 +110,8 @@ const ISSUE_WITH_INTEGER_LANES: f64 = 0.81;
 const ISSUE_ON_PASCAL: f64 = 0.88;
 
 /// Returns the share of the issue slots left for multiplications. A quarter of a multiprocessor
-/// issues one instruction of 32 lanes per cycle. With 32 FP32 lanes (from 8.6 on), every other
-/// instruction takes the slot of a multiplication. With 16, every other cycle is free for them. On
+/// issues one instruction of 32 lanes per cycle. With 32 FP32 lanes (from 8.6 on), all other
+/// instructions take slots from multiplications. With 16, every second cycle is free for them. On
 /// 8.6, 8.9 and 12.0, half of the lanes also compute address integers.
 fn issue_share(context: &Context) -> f64 {
     match context.device.capability() {
@@ -126,8 +126,8 @@ fn ceiling(device: &DeviceSpec, by_type: fn(&Rates) -> Option<f64>) -> Option<f6
     by_type(&device.ceilings?.gemm).filter(|rate| *rate > 0.0)
 }
 
-/// Operations per second that a board's power budget allows. The peak assumes the boost clock,
-/// which a board with little power does not sustain.
+/// Returns the operations per second that a board's power budget allows. The peak assumes the boost
+/// clock, which a board with little power does not sustain.
 fn power_limited_rate(joules: f64, context: &Context) -> f64 {
     let watts = context.device.tdp_w.filter(|watts| *watts > 0.0);
     watts.map_or(f64::INFINITY, |watts| watts / (joules * relative_energy(context)).max(1e-15))
@@ -150,10 +150,11 @@ fn multiprocessor_watts(device: &DeviceSpec) -> f64 {
     device.tdp_w.filter(|watts| *watts > 0.0).map_or(f64::INFINITY, remaining_watts)
 }
 
-/// Operations per second outside tensor cores that a board's power budget allows. Energy falls with
-/// the voltage, and the voltage falls with the clock down to the chip's minimum: the clock follows
-/// the cube root of the power above that point, and the power itself below it. The square root lies
-/// in between. It gives a T4 and a V100, which share a process, the same energy.
+/// Returns the operations per second outside tensor cores that a board's power budget allows.
+/// Energy falls with the voltage, and the voltage falls with the clock down to the chip's minimum:
+/// the clock follows the cube root of the power above that point, and the power itself below it.
+/// The square root lies in between. It gives a T4 and a V100, which share a process, the same
+/// energy.
 fn scalar_limit(context: &Context) -> f64 {
     let matmuls = &context.coefficients.product;
     let relative_energy = match context.device.capability() {

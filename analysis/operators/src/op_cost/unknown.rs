@@ -7,7 +7,7 @@ pub(super) fn work(operator: &Operator) -> Work {
     Work { family: Family::Unknown, flops: 0.0, bytes: Some(bytes(operator)) }
 }
 
-/// Bytes of every tensor. Unknown types count as four bytes per element.
+/// Adds up the bytes of every tensor. Unknown types count as four bytes per element.
 pub(super) fn bytes(operator: &Operator) -> f64 {
     let bytes = |tensor: &Tensor| tensor.bytes().unwrap_or_else(|| 4.0 * tensor.elements());
     operator.input_tensors().chain(&operator.outputs).map(bytes).sum()
