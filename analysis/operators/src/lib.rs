@@ -1,10 +1,10 @@
-//! Operators: what PyTorch was asked for, with shapes and types, and what that costs on a device.
+//! PyTorch operators with shapes and types, and their cost on a device.
 //!
-//! [`operator`] is one operator, from a recording ([`recorded_step`]) or from the list that an estimate
-//! leaves behind ([`op_list`]). [`op_cost`] gives its operations, its bytes and its time on a
+//! [`operator`] is one operator, from a recording ([`recorded_step`]) or from the operator list
+//! that an estimate writes ([`op_list`]). [`op_cost`] gives its FLOPs, its bytes and its time on a
 //! [`DeviceSpec`](ridgeline_devices::device_spec::DeviceSpec).
 //!
-//! It does not know in which order operators ran, nor which line called them.
+//! It does not know the order of the operators or the lines that called them.
 
 pub mod op_cost;
 pub mod op_list;

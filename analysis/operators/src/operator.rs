@@ -1,4 +1,4 @@
-//! One operator: its name, what it takes and what it gives, as shapes and types.
+//! One operator: its name, and its inputs and outputs as shapes and types.
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,8 +32,8 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// By PyTorch's name without the module (`float16`), or by the C++ name that the profiler
-    /// writes (`c10::Half`).
+    /// Parses PyTorch's name without the module (`float16`), or the C++ name in profiler traces
+    /// (`c10::Half`).
     pub fn from_name(name: &str) -> Option<ElementType> {
         Some(match name {
             "complex128" | "c10::complex<double>" => ElementType::Complex128,
@@ -57,7 +57,8 @@ impl ElementType {
         })
     }
 
-    /// PyTorch's name without the module. Of types that are one here, the usual one.
+    /// Returns PyTorch's name without the module. Variants that are merged here have the name of
+    /// the usual one.
     pub fn name(self) -> &'static str {
         match self {
             ElementType::Complex128 => "complex128",
@@ -76,7 +77,7 @@ impl ElementType {
         }
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn bytes(self) -> f64 {
         match self {
             ElementType::Complex128 => 16.0,
@@ -91,30 +92,30 @@ impl ElementType {
 /// A tensor, without its data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tensor {
-    /// `None` where the type has a name that is not known, or was not recorded.
+    /// Element type. `None` if its name is unknown or was not recorded.
     pub element: Option<ElementType>,
-    /// Elements by dimension; empty for a scalar.
+    /// Size of each dimension; empty for a scalar.
     pub shape: Vec<u64>,
-    /// Elements to the next by dimension, where it is not contiguous.
+    /// Stride of each dimension in elements. `None` if the tensor is contiguous.
     pub strides: Option<Vec<i64>>,
 }
 
-/// Counts are held to this, so that sums and products of absurd shapes stay finite.
-const MOST_ELEMENTS: f64 = 1e18;
+/// The maximum element count, which keeps sums and products of absurd shapes finite.
+const MAX_ELEMENTS: f64 = 1e18;
 
 impl Tensor {
-    /// A contiguous tensor.
+    /// Creates a contiguous tensor.
     pub fn new(element: ElementType, shape: &[u64]) -> Tensor {
         Tensor { element: Some(element), shape: shape.to_vec(), strides: None }
     }
 
-    /// The number of elements, at most 1e18.
+    /// Returns the number of elements, at most 1e18.
     pub fn elements(&self) -> f64 {
         elements(&self.shape)
     }
 
-    /// Bytes of its elements, each once: a dimension with stride 0 is read again and again from
-    /// the same place. Nothing where the type is not known.
+    /// Bytes of the distinct elements: a dimension with stride 0 reads the same memory repeatedly.
+    /// Returns `None` if the type is unknown.
     pub fn bytes(&self) -> Option<f64> {
         let distinct = match &self.strides {
             Some(strides) => self
@@ -124,13 +125,13 @@ impl Tensor {
                 .filter(|(size, stride)| **stride != 0 || **size == 0)
                 .map(|(size, _)| *size as f64)
                 .product::<f64>()
-                .min(MOST_ELEMENTS),
+                .min(MAX_ELEMENTS),
             None => self.elements(),
         };
         Some(distinct * self.element?.bytes())
     }
 
-    /// Whether its channels (dimension 1 of 4 or 5) lie next to each other in memory.
+    /// Whether the channels (dimension 1 of 4 or 5) are contiguous in memory.
     pub fn is_channels_last(&self) -> bool {
         let (Some(strides), 4 | 5) = (&self.strides, self.shape.len()) else { return false };
         let channels = self.shape.get(1).copied().unwrap_or(0);
@@ -139,21 +140,21 @@ impl Tensor {
     }
 }
 
-/// The number of elements of a shape, at most 1e18.
+/// Returns the number of elements of a shape, at most 1e18.
 pub fn elements(shape: &[u64]) -> f64 {
-    shape.iter().map(|size| *size as f64).product::<f64>().min(MOST_ELEMENTS)
+    shape.iter().map(|size| *size as f64).product::<f64>().min(MAX_ELEMENTS)
 }
 
-/// What an operator takes.
+/// An operator's argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg {
-    /// Left out, or not recorded.
+    /// Omitted, or not recorded.
     None,
     /// A flag.
     Bool(bool),
     /// An integer or a real number.
     Number(f64),
-    /// A name, such as `same` for a padding.
+    /// A string, such as the padding mode `same`.
     Text(String),
     /// A tensor.
     Tensor(Tensor),
@@ -164,49 +165,50 @@ pub enum Arg {
 /// One operator.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Operator {
-    /// With its namespace, and its overload after a dot where that is not the default:
+    /// Name with namespace, and with the overload after a dot if it is not the default:
     /// `aten::add.Scalar`.
     pub name: String,
-    /// By position.
+    /// Positional arguments.
     pub inputs: Vec<Arg>,
-    /// By name.
+    /// Keyword arguments.
     pub named: Vec<(String, Arg)>,
-    /// The tensors that it gives, lists flattened. Empty where they are not known.
+    /// Output tensors, with lists flattened. Empty if unknown.
     pub outputs: Vec<Tensor>,
 }
 
 impl Operator {
-    /// An operator that takes arguments by position alone.
+    /// Creates an operator with positional arguments only.
     pub fn new(name: &str, inputs: Vec<Arg>, outputs: Vec<Tensor>) -> Operator {
         Operator { name: name.to_owned(), inputs, named: Vec::new(), outputs }
     }
 
-    /// An operator as the profiler writes it: the JSON texts of `Input Dims`, `Input type` and
-    /// `Concrete Inputs`. What it gives was not recorded and is worked out for operators that are
-    /// known. `None` where the texts are not what the profiler writes, or hold no shapes.
+    /// Parses an operator from a profiler trace: the JSON strings of `Input Dims`, `Input type` and
+    /// `Concrete Inputs`. The profiler does not record outputs. They are inferred for known
+    /// operators. Returns `None` if the strings are malformed or have no shapes.
     pub fn from_trace(name: &str, dims: &str, types: &str, concrete: &str) -> Option<Operator> {
         super::trace_operator::read(name, dims, types, concrete)
     }
 
-    /// The name without namespace and overload; `None` for operators that are not PyTorch's own.
+    /// Returns the name without namespace and overload, or `None` for operators that are not
+    /// PyTorch's own.
     pub fn base_name(&self) -> Option<&str> {
         let name =
             self.name.strip_prefix("aten::").or_else(|| self.name.strip_prefix("prims::"))?;
         Some(name.split_once('.').map_or(name, |(base, _)| base))
     }
 
-    /// The overload: `Scalar` of `aten::add.Scalar`, empty for the default.
+    /// Returns the overload: `Scalar` for `aten::add.Scalar`, empty for the default.
     pub fn overload(&self) -> &str {
         let name = self.name.split_once("::").map_or(self.name.as_str(), |(_, name)| name);
         name.split_once('.').map_or("", |(_, overload)| overload)
     }
 
-    /// The argument at a position.
+    /// Returns the argument at a position.
     pub fn input(&self, index: usize) -> &Arg {
         self.inputs.get(index).unwrap_or(&Arg::None)
     }
 
-    /// The argument at a position or, where that is not there, by name.
+    /// Returns the argument at a position or, if it is missing, by name.
     pub fn argument(&self, index: usize, name: &str) -> &Arg {
         match self.input(index) {
             Arg::None => {
@@ -216,7 +218,7 @@ impl Operator {
         }
     }
 
-    /// The tensor at a position.
+    /// Returns the tensor at a position.
     pub fn tensor(&self, index: usize) -> Option<&Tensor> {
         match self.input(index) {
             Arg::Tensor(tensor) => Some(tensor),
@@ -224,25 +226,25 @@ impl Operator {
         }
     }
 
-    /// The shape of the tensor at a position.
+    /// Returns the shape of the tensor at a position.
     pub fn shape(&self, index: usize) -> Option<&[u64]> {
         self.tensor(index).map(|tensor| tensor.shape.as_slice())
     }
 
-    /// All tensors that it takes, those of lists and those given by name among them.
+    /// Returns all input tensors, including those in lists and keyword arguments.
     pub fn input_tensors(&self) -> impl Iterator<Item = &Tensor> {
         let named = self.named.iter().map(|(_, arg)| arg);
         self.inputs.iter().chain(named).flat_map(Arg::tensors)
     }
 
-    /// The type of the first tensor that it takes or gives.
+    /// Returns the element type of the first input or output that has one.
     pub fn element(&self) -> Option<ElementType> {
         self.input_tensors().chain(&self.outputs).find_map(|tensor| tensor.element)
     }
 }
 
 impl Arg {
-    /// The tensor or, for a list, its tensors. Lists within lists hold none in PyTorch.
+    /// Returns the tensor or, for a list, its tensors. Nested lists contain no tensors in PyTorch.
     pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         let list = match self {
             Arg::List(list) => list.as_slice(),
@@ -254,7 +256,7 @@ impl Arg {
         })
     }
 
-    /// A flag's value.
+    /// Returns the value of a flag.
     pub fn flag(&self) -> Option<bool> {
         match self {
             Arg::Bool(flag) => Some(*flag),
@@ -262,7 +264,7 @@ impl Arg {
         }
     }
 
-    /// A flag for an output: of a list, or one that holds for all.
+    /// Returns the flag of one output, from a list or from a flag for all outputs.
     pub fn flag_of(&self, index: usize) -> Option<bool> {
         match self {
             Arg::Bool(flag) => Some(*flag),
@@ -271,7 +273,7 @@ impl Arg {
         }
     }
 
-    /// A number's value.
+    /// Returns the value of a number.
     pub fn number(&self) -> Option<f64> {
         match self {
             Arg::Number(number) => Some(*number),
@@ -279,7 +281,7 @@ impl Arg {
         }
     }
 
-    /// A number for a dimension: of a list, or one that holds for every dimension.
+    /// Returns the number of one dimension, from a list or from a number for all dimensions.
     pub fn number_of(&self, dimension: usize) -> Option<f64> {
         match self {
             Arg::Number(number) => Some(*number),

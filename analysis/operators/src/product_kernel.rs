@@ -1,22 +1,22 @@
-//! Kernels of matrix products, convolutions and attention, known by their names, and the type that they
-//! multiply: that of their operator's tensors, or as their names show where a trace has no shapes.
+//! Recognizes kernels of matrix multiplications, convolutions and attention by name. Their operand
+//! type comes from the operator's tensors, or from the kernel's name if the trace has no shapes.
 
 use super::operator::{ElementType, Operator};
 use ridgeline_devices::device_spec::Rates;
 
-/// What such a kernel multiplies.
+/// The operand type of a matrix multiplication kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProductType {
     /// FP32 outside tensor cores.
     Fp32,
-    /// FP32 in TF32.
+    /// FP32 operands computed in TF32.
     Tf32,
     /// FP16 or BF16.
     Half,
 }
 
 impl ProductType {
-    /// The rate of a device for it: of the next type that the device has.
+    /// Returns the device's peak rate for this type, or for the next type that the device has.
     pub fn peak(self, peaks: &Rates) -> Option<f64> {
         match self {
             ProductType::Fp32 => peaks.fp32,
@@ -26,12 +26,13 @@ impl ProductType {
     }
 }
 
-/// Names of templates run to thousands of characters, and show their type early.
-const READ: usize = 400;
+/// The number of characters inspected. Template names have thousands of characters and show their
+/// type early.
+const NAME_PREFIX_CHARS: usize = 400;
 
-/// What a kernel multiplies, if its name is one of a product; a guess where the name does not show a
-/// type. The names are those of cuBLAS, cuDNN, CUTLASS, FlashAttention and their AMD counterparts in
-/// traces of 2021 to 2026.
+/// Returns the operand type if the name is that of a matrix multiplication kernel. It is a guess if
+/// the name does not show a type. The patterns are from cuBLAS, cuDNN, CUTLASS, FlashAttention and
+/// their AMD counterparts in traces of 2021 to 2026.
 pub fn product_type(kernel: &str) -> Option<ProductType> {
     const PRODUCTS: [&str; 14] = [
         "gemm",
@@ -51,7 +52,7 @@ pub fn product_type(kernel: &str) -> Option<ProductType> {
     ];
     let name = lowercase(kernel);
     let has = |marks: &[&str]| marks.iter().any(|mark| name.contains(mark));
-    // Names that only sound like it: torch's own conversions and convolutions' copies of layouts.
+    // False matches: PyTorch's type conversions and cuDNN's layout copies.
     if !has(&PRODUCTS) || has(&["convert", "elementwise", "nchwtonhwc", "nhwctonchw"]) {
         return None;
     }
@@ -60,14 +61,14 @@ pub fn product_type(kernel: &str) -> Option<ProductType> {
     Some(shown_type(&name).unwrap_or(guess))
 }
 
-/// What a kernel of an operator multiplies, if it is a product. The operator's tensors have the type.
-/// Under autocast an operator takes FP32 tensors and converts them itself: then the kernel's name
-/// shows what it multiplies.
+/// Returns the operand type of an operator's kernel if it is a matrix multiplication. The type
+/// comes from the operator's tensors. Under autocast an operator takes FP32 tensors and converts
+/// them itself; then the kernel's name shows the type.
 pub fn product_of(operator: Option<&Operator>, kernel: &str) -> Option<ProductType> {
     let guess = product_type(kernel)?;
     let first = operator.and_then(|operator| operator.input_tensors().next());
     Some(match first.and_then(|tensor| tensor.element) {
-        // Nothing has a rate for FP8 of its own: that of FP16 is the nearest.
+        // There is no separate rate for FP8. FP16 is the nearest.
         Some(ElementType::Float16 | ElementType::BFloat16 | ElementType::Float8) => {
             ProductType::Half
         }
@@ -76,10 +77,10 @@ pub fn product_of(operator: Option<&Operator>, kernel: &str) -> Option<ProductTy
     })
 }
 
-/// The type that a name of a product shows, in lower case; nothing where it shows none, or FP32.
+/// Returns the type shown in a lower-case kernel name, or `None` if it shows none or FP32.
 fn shown_type(name: &str) -> Option<ProductType> {
     const TF32: [&str; 2] = ["tf32", "s1688"];
-    // FlashAttention has no other types.
+    // FlashAttention supports only half-precision types.
     const HALF: [&str; 13] = [
         "h884", "h1688", "h16816", "s884", "s16816", "f16", "bf16", "half", "hgemm", "_hss_",
         "hmma", "bfloat16", "flash",
@@ -94,8 +95,9 @@ fn shown_type(name: &str) -> Option<ProductType> {
     }
 }
 
-/// cuBLAS calls its kernels for Hopper and later `nvjet_tst_…` or, since CUDA 13, `nvjet_sm90_tst_…`:
-/// types of inputs, sums and output, of which `h` is FP16 and `t` BF16 (as traces with shapes show).
+/// Whether a cuBLAS kernel multiplies in half precision. cuBLAS names its kernels for Hopper and
+/// later `nvjet_tst_…` or, since CUDA 13, `nvjet_sm90_tst_…`. The three letters are the types of
+/// inputs, accumulator and output: `h` is FP16 and `t` BF16 (as traces with shapes show).
 fn is_half_nvjet(name: &str) -> bool {
     let Some(at) = name.find("nvjet_") else { return false };
     let mut parts = name.get(at..).unwrap_or_default().split('_').skip(1);
@@ -107,7 +109,7 @@ fn is_half_nvjet(name: &str) -> bool {
 }
 
 fn lowercase(kernel: &str) -> String {
-    kernel.chars().take(READ).collect::<String>().to_ascii_lowercase()
+    kernel.chars().take(NAME_PREFIX_CHARS).collect::<String>().to_ascii_lowercase()
 }
 
 #[cfg(test)]
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_libraries() {
+    fn library_kernel_names_show_the_type() {
         check("volta_sgemm_128x64_nt", Some(ProductType::Fp32));
         check(
             "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn",
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_have_the_type() {
+    fn tensor_types_take_precedence() {
         let of = |element: &str, kernel: &str| {
             let dims = "[[64, 64], [64, 64]]";
             let types = format!("[\"{element}\", \"{element}\"]");
@@ -150,7 +152,7 @@ mod tests {
         };
         let attention = "fmha_cutlassF_f32_aligned_64x64_rf_sm80";
         assert_eq!(of("float", attention), Some(ProductType::Fp32));
-        // Names of later versions may show nothing.
+        // Names in later versions may not show a type.
         assert_eq!(of("c10::BFloat16", "nvjet_sm110_x"), Some(ProductType::Half));
         assert_eq!(of("float", "nvjet_sm110_x"), Some(ProductType::Fp32));
         assert_eq!(of("float", "fmha_x"), Some(ProductType::Fp32));
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_sounds_like_it() {
+    fn similar_names_are_not_matrix_multiplications() {
         check("void at::native::vectorized_elementwise_kernel<4, at::native::conv_func>", None);
         check("void cudnn::ops::nchwToNhwcKernel<float>", None);
         check("void at::native::batch_norm_collect_statistics_kernel", None);

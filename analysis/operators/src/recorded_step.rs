@@ -1,7 +1,7 @@
-//! One iteration as it ran, kept as far as predicting it elsewhere needs: which operators ran, what
-//! the GPU did for them, and when the host asked for it.
+//! One recorded iteration with the data needed to predict it elsewhere: its operators, its GPU
+//! work, and the host's launches over time.
 //!
-//! `attribution::recorded_step` makes it from a recording.
+//! `attribution::recorded_step` builds it from a recording.
 
 use super::operator::Operator;
 use super::product_kernel::ProductType;
@@ -11,103 +11,103 @@ use ridgeline_profile::Device;
 /// One iteration of a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordedStep {
-    /// What ran it.
+    /// The device that ran it.
     pub device: Device,
-    /// Nanoseconds of one iteration without a profiler.
+    /// Time of one iteration without the profiler, in nanoseconds.
     pub time_ns: f64,
-    /// Every unprofiled iteration, in nanoseconds.
+    /// Time of every unprofiled iteration, in nanoseconds.
     pub timed_ns: Vec<f64>,
-    /// Nanoseconds of it that were spent on waiting for the data loader.
+    /// Time spent waiting for the data loader, in nanoseconds.
     pub data_ns: f64,
-    /// Samples of an iteration.
+    /// Samples per iteration.
     pub batch_size: Option<u64>,
-    /// Samples of an epoch.
+    /// Samples per epoch.
     pub samples_per_epoch: Option<u64>,
-    /// Bytes of device memory at the peak.
+    /// Peak device memory in bytes.
     pub peak_bytes: Option<u64>,
-    /// Joules of an iteration, where they were measured.
+    /// Energy of an iteration in joules, if measured.
     pub joules: Option<f64>,
-    /// The different operators.
+    /// The distinct operators.
     pub operators: Vec<CountedOperator>,
-    /// What the GPU did, in the order of the launches. Empty where no GPU did anything.
+    /// GPU work in launch order. Empty if there was none.
     pub activities: Vec<GpuWork>,
-    /// What the host did for it, in order of time. Empty where it is not known.
+    /// Host events in order of time. Empty if unknown.
     pub host: Vec<HostEvent>,
-    /// Nanoseconds from the last event of the host to the end of the iteration.
+    /// Time from the last host event to the end of the iteration, in nanoseconds.
     pub host_after_ns: f64,
-    /// What a person should know about how far to trust it.
+    /// Notes for the user about the reliability of the recording.
     pub notes: Vec<String>,
 }
 
 /// Calls of one operator with the same shapes and types.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CountedOperator {
-    /// With its shapes and types.
+    /// The operator with its shapes and types.
     pub operator: Operator,
-    /// In one iteration.
+    /// Number of calls per iteration.
     pub calls: f64,
 }
 
-/// A kernel, copy or fill.
+/// A kernel, copy or memset.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuWork {
-    /// What kind of work it is, which says how it scales.
+    /// Kind of work, which determines how it scales.
     pub kind: WorkKind,
-    /// Its equal part, in nanoseconds, of the instants at which it ran: the parts of all add up to
-    /// the time at which the GPU was busy.
+    /// Its share of the GPU's busy time, in nanoseconds. Concurrent work shares time equally, so
+    /// the shares of all work add up to the time at which the GPU was busy.
     pub part_ns: f64,
-    /// How long it ran, in nanoseconds.
+    /// Duration in nanoseconds.
     pub time_ns: f64,
-    /// How it was launched.
+    /// Launch configuration.
     pub launch: Launch,
-    /// Bytes of a copy or fill.
+    /// Bytes of a copy or memset.
     pub bytes: Option<u64>,
     /// Index into [`RecordedStep::operators`] of the operator that launched it.
     pub operator: Option<u32>,
 }
 
-/// What kind of work a GPU did.
+/// Kind of GPU work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
     /// A kernel that computes.
     Kernel,
-    /// A kernel of a matrix product, a convolution or attention, by its name.
+    /// A kernel of a matrix multiplication, convolution or attention, recognized by its name.
     Product(ProductType),
-    /// A kernel that talks to other GPUs.
+    /// A kernel that communicates with other GPUs.
     Communication,
     /// A copy between host and device.
     HostCopy,
-    /// A copy or fill within the device.
+    /// A copy or memset within the device.
     DeviceCopy,
 }
 
-/// What the host did.
+/// An event on the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostEvent {
-    /// Nanoseconds of the host since the event before, or since the iteration began.
+    /// Host time since the previous event or the start of the iteration, in nanoseconds.
     pub before_ns: f64,
-    /// Nanoseconds of the call itself.
+    /// Time of the call itself, in nanoseconds.
     pub call_ns: f64,
-    /// What the call was.
+    /// Kind of the call.
     pub kind: HostEventKind,
 }
 
-/// What the host asked for.
+/// Kind of a host event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostEventKind {
-    /// It launched a work of the GPU: index into [`RecordedStep::activities`].
+    /// A launch of GPU work: index into [`RecordedStep::activities`].
     Launch(u32),
-    /// It waited until the GPU had done everything.
+    /// A wait until the GPU is idle.
     Wait,
 }
 
 impl RecordedStep {
-    /// Nanoseconds at which the GPU was busy, as recorded.
+    /// Returns the recorded GPU busy time, in nanoseconds.
     pub fn busy_ns(&self) -> f64 {
         self.activities.iter().map(|work| work.part_ns).sum()
     }
 
-    /// Whether a GPU ran it, so that its kernels can be scaled.
+    /// Whether it ran on a GPU and has kernels that can be scaled.
     pub fn ran_on_gpu(&self) -> bool {
         !self.activities.is_empty()
     }

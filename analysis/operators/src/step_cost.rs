@@ -1,4 +1,4 @@
-//! What all operators of one step cost on a device, from their list.
+//! The cost of all operators of one step on a device, from an operator list.
 
 use std::collections::HashMap;
 
@@ -8,21 +8,21 @@ use crate::range::Range;
 use ridgeline_devices::device_spec::DeviceSpec;
 use ridgeline_profile::Phase;
 
-/// What a step costs on a device.
+/// The cost of a step on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepCost {
-    /// Time of its kernels, one after another.
+    /// Time of its kernels run one after another, in nanoseconds.
     pub kernels_ns: Range,
-    /// Kernels that it launches.
+    /// Number of kernel launches.
     pub launches: f64,
     /// Floating-point operations.
     pub flops: f64,
-    /// Bytes that have to move at the least.
+    /// Minimum bytes moved.
     pub bytes: f64,
 }
 
 impl StepCost {
-    /// Adds up the operators of these phases.
+    /// Adds up the operators of the given phases.
     pub fn of(list: &OpList, phases: &[Phase], device: &DeviceSpec, options: &Options) -> StepCost {
         let mut sum = StepCost::default();
         for (signature, count) in counts(list, phases) {
@@ -39,7 +39,7 @@ impl StepCost {
     }
 }
 
-/// How often each signature runs in these phases, in the order in which they first do.
+/// Counts the calls of each signature in the given phases, in order of first use.
 pub fn counts(list: &OpList, phases: &[Phase]) -> Vec<(u32, f64)> {
     let mut places: HashMap<u32, usize> = HashMap::new();
     let mut counts: Vec<(u32, f64)> = Vec::new();

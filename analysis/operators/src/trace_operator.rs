@@ -1,13 +1,13 @@
-//! Operators as the profiler writes them into a trace: shapes, C++ type names and Python texts.
+//! Operators from profiler traces: shapes, C++ type names and Python values as text.
 //!
-//! The profiler records what operators take and not what they give, so that is worked out here for
-//! the operators whose outputs follow from their inputs.
+//! The profiler records inputs but not outputs. Outputs are inferred here for operators whose
+//! output shapes follow from the inputs.
 
 use serde_json::Value;
 
 use super::operator::{Arg, ElementType, Operator, Tensor, elements};
 
-/// See [`Operator::from_trace`].
+/// Implements [`Operator::from_trace`].
 pub(super) fn read(name: &str, dims: &str, types: &str, concrete: &str) -> Option<Operator> {
     let dims: Vec<Value> = serde_json::from_str(dims).ok()?;
     let strings = |text: &str| serde_json::from_str::<Vec<String>>(text).unwrap_or_default();
@@ -23,7 +23,8 @@ pub(super) fn read(name: &str, dims: &str, types: &str, concrete: &str) -> Optio
     Some(operator)
 }
 
-/// One input. Without types, what has a shape is a tensor, and so is what has no text.
+/// Parses one input. Without types, an input with a shape is a tensor. With types, one without a
+/// text is too.
 fn input(dims: &Value, type_name: Option<&str>, text: &str) -> Option<Arg> {
     let list = dims.as_array()?;
     if list.iter().any(Value::is_array) {
@@ -46,7 +47,7 @@ fn input(dims: &Value, type_name: Option<&str>, text: &str) -> Option<Arg> {
     Some(python_value(text))
 }
 
-/// `[1, 1]`, `True`, `2.5`, `same`: as Python writes values.
+/// Parses a Python value: `[1, 1]`, `True`, `2.5`, `same`.
 fn python_value(text: &str) -> Arg {
     let text = text.trim();
     if let Some(list) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
@@ -70,8 +71,8 @@ fn python_scalar(text: &str) -> Arg {
     }
 }
 
-/// The tensors that a known operator gives. Nothing for operators whose outputs do not follow from
-/// their inputs' shapes.
+/// Infers the outputs. Returns an empty list for operators whose outputs do not follow from their
+/// inputs' shapes.
 fn outputs(operator: &Operator) -> Vec<Tensor> {
     let Some(name) = operator.base_name() else { return Vec::new() };
     let shape = output_shape(name, operator);
@@ -147,7 +148,7 @@ fn output_shape(name: &str, operator: &Operator) -> Option<Vec<Vec<u64>>> {
             Some(vec![shape(1)?.to_vec(), shape(2)?.to_vec(), shape(3)?.to_vec()])
         }
         _ if name.contains("rnn") => None,
-        // The rest of what is known works element by element, on shapes that broadcast.
+        // The remaining operators are elementwise, with broadcast shapes.
         _ => {
             let largest =
                 operator.input_tensors().max_by(|a, b| a.elements().total_cmp(&b.elements()));
@@ -156,8 +157,8 @@ fn output_shape(name: &str, operator: &Operator) -> Option<Vec<Vec<u64>>> {
     }
 }
 
-/// As `torch.matmul` takes them: matrices in the last two dimensions, batches before, which
-/// broadcast.
+/// Returns the output shape of a `torch.matmul`: matrices in the last two dimensions, batch
+/// dimensions before, which broadcast.
 fn product_shape(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
     let (rows, a_batch) = match a {
         [_] => (None, &[][..]),
@@ -176,7 +177,8 @@ fn product_shape(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
     Some(shape)
 }
 
-/// The output of a convolution whose settings stand at these places.
+/// Returns the output shape of a convolution. `stride`, `padding` and `dilation` are argument
+/// positions.
 fn convolved(
     operator: &Operator,
     stride: usize,
@@ -185,7 +187,7 @@ fn convolved(
 ) -> Option<Vec<u64>> {
     let (input, weight) = (operator.shape(0)?, operator.shape(1)?);
     let spatial = weight.len().checked_sub(2)?;
-    // An input without a batch has one dimension less.
+    // An input without a batch dimension has one dimension less.
     let leading = input.len().checked_sub(spatial)?;
     let mut shape = match leading {
         2 => vec![*input.first()?],
@@ -212,8 +214,9 @@ fn convolved(
     Some(shape)
 }
 
-/// Each input element goes to as many outputs as the kernel has; how they overlap is not recorded
-/// in full, so that the output is counted as one for each stride.
+/// Returns the output shape of a transposed convolution. Each input element contributes to as many
+/// outputs as the kernel has elements. Their overlap is not fully recorded, so one output is
+/// counted per stride.
 fn transposed(operator: &Operator) -> Option<Vec<u64>> {
     let (input, weight) = (operator.shape(0)?, operator.shape(1)?);
     let spatial = weight.len().checked_sub(2)?;

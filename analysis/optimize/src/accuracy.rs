@@ -1,58 +1,58 @@
-//! Predictions held against measurements: what this project's own what-ifs were worth.
+//! Compares predictions with measurements: the accuracy of this project's what-ifs.
 //!
-//! Machines have faster and slower hours. So the unedited text runs again beside the edited one, in turns
-//! where that can be, and ratios are compared.
+//! The speed of a machine changes over time. So the unedited text runs again together with the
+//! edited one, in turns if possible, and ratios are compared.
 //!
-//! A measured what-if also corrects later predictions of the same optimization in the same project on the
-//! same device ([`correction`]).
+//! A measured what-if also corrects later predictions of the same optimization in the same project
+//! on the same device ([`correction`]).
 
 use serde::{Deserialize, Serialize};
 
 use super::optimization::Prediction;
 
-/// The version of a kept pair.
+/// The version of a stored pair.
 pub const VERSION: u32 = 1;
 
-/// One optimization as predicted and as measured. It names no folder and no file.
+/// A predicted and measured optimization. It contains no folder or file names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
     /// [`VERSION`].
     pub version: u32,
     /// The optimization's name: `amp-bf16`.
     pub name: String,
-    /// When it was measured, in milliseconds since 1970.
+    /// Time of the measurement, in milliseconds since 1970.
     pub when_unix_ms: u64,
-    /// What ran it, as its maker calls it.
+    /// Device name, as given by its vendor.
     pub device: String,
-    /// PyTorch's version.
+    /// PyTorch version.
     pub torch: String,
-    /// Samples of an iteration.
+    /// Samples per iteration.
     pub batch_size: Option<u64>,
-    /// As predicted.
+    /// Predicted times and memory.
     pub predicted: Sides,
-    /// As measured, one right beside the other.
+    /// Measured times and memory, from runs close together.
     pub measured: Sides,
-    /// What the machine did meanwhile: how much longer the unedited text took after the edited one ran
-    /// than before it, or, where they took turns, the edited one beside the other in the later half than
-    /// in the earlier: 0.1 is a tenth.
+    /// Drift of the machine during the measurement: the slowdown of the unedited text from before
+    /// to after the edited run or, if they took turns, the change of their ratio from the earlier
+    /// to the later half. 0.1 is 10%.
     pub drift: f64,
 }
 
-/// An iteration without an optimization and with it.
+/// An iteration with and without an optimization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sides {
-    /// Nanoseconds without it.
+    /// Iteration time without it, in nanoseconds.
     pub before_ns: f64,
-    /// Nanoseconds with it.
+    /// Iteration time with it, in nanoseconds.
     pub after_ns: f64,
-    /// Bytes at the peak without it, where that is known.
+    /// Peak memory without it in bytes, if known.
     pub before_peak_bytes: Option<f64>,
-    /// Bytes at the peak with it, where that is known.
+    /// Peak memory with it in bytes, if known.
     pub after_peak_bytes: Option<f64>,
 }
 
 impl Sides {
-    /// Of a prediction.
+    /// Creates the sides of a prediction.
     pub fn predicted(prediction: &Prediction) -> Sides {
         Sides {
             before_ns: prediction.before_ns,
@@ -62,87 +62,91 @@ impl Sides {
         }
     }
 
-    /// What the time is multiplied by; nothing where a side is unknown.
+    /// Returns the ratio of the times after and before, or `None` if one is unknown.
     pub fn ratio(&self) -> Option<f64> {
-        let is_told = |value: f64| value.is_finite() && value > 0.0;
-        (is_told(self.before_ns) && is_told(self.after_ns)).then(|| self.after_ns / self.before_ns)
+        let is_known = |value: f64| value.is_finite() && value > 0.0;
+        (is_known(self.before_ns) && is_known(self.after_ns))
+            .then(|| self.after_ns / self.before_ns)
     }
 
-    /// How many times as fast.
+    /// Returns the speedup, the inverse of the ratio.
     pub fn speedup(&self) -> Option<f64> {
         Some(1.0 / self.ratio()?)
     }
 }
 
 impl Pair {
-    /// How far the predicted time was from the measured one: 0.1 is a tenth too long.
+    /// Returns the relative error of the predicted time: 0.1 is 10% too long.
     pub fn error(&self) -> Option<f64> {
         Some(self.predicted.ratio()? / self.measured.ratio()? - 1.0)
     }
 }
 
-/// How measured pairs change the predicted time of the same optimization.
+/// The correction of a predicted time by measured pairs of the same optimization.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Correction {
-    /// What the predicted time is multiplied by.
+    /// Factor on the predicted time.
     pub factor: f64,
-    /// How many measurements it rests on.
+    /// Number of measurements.
     pub pairs: usize,
 }
 
 impl Correction {
-    /// `corrected by -8% from 3 measurements`.
+    /// Formats it: `corrected by -8% from 3 measurements`.
     pub fn words(self) -> String {
         let percent = (self.factor - 1.0) * 100.0;
         let measurements = if self.pairs == 1 { "measurement" } else { "measurements" };
         format!("corrected by {percent:+.0}% from {} {measurements}", self.pairs)
     }
 
-    /// Both, of two optimizations that are applied together.
+    /// Combines the corrections of two optimizations that are applied together.
     pub fn and(self, other: Correction) -> Correction {
         Correction { factor: self.factor * other.factor, pairs: self.pairs + other.pairs }
     }
 }
 
-/// A correction counts as if so many measurements had confirmed the prediction: a single measurement
-/// corrects by half of what it was off.
+/// The number of imaginary measurements that confirm the prediction. With 1, a single measurement
+/// corrects half of the error.
 const CONFIRMING_PAIRS: f64 = 1.0;
-/// Older measurements of the same optimization are left out: the program has changed since.
-const NEWEST_PAIRS: usize = 5;
-/// Measurements that drifted by more say more about the machine than about the optimization.
-const MOST_DRIFT: f64 = 0.1;
-/// No correction is larger than this factor either way.
-const MOST_FACTOR: f64 = 2.0;
+/// The maximum number of measurements used. Older ones are ignored, since the program has changed
+/// since.
+const MAX_PAIRS: usize = 5;
+/// The maximum drift of a measurement that is used. Beyond it, the machine changed more than the
+/// program.
+const MAX_DRIFT: f64 = 0.1;
+/// The maximum correction factor in either direction.
+const MAX_FACTOR: f64 = 2.0;
 
-/// The correction of an optimization by the pairs of a project on one device, newest first: the mean of
-/// the errors' logarithms, shrunk towards none. `None` where it was not measured.
+/// Computes the correction of an optimization from the pairs of a project on one device, newest
+/// first: the mean of the logarithms of the errors, shrunk towards zero. Returns `None` if it was
+/// not measured.
 pub fn correction(pairs: &[Pair], name: &str) -> Option<Correction> {
-    let own = pairs.iter().filter(|pair| pair.name == name && pair.drift.abs() <= MOST_DRIFT);
-    let errors: Vec<f64> = own
+    let relevant = pairs.iter().filter(|pair| pair.name == name && pair.drift.abs() <= MAX_DRIFT);
+    let errors: Vec<f64> = relevant
         .filter_map(|pair| Some((pair.measured.ratio()? / pair.predicted.ratio()?).ln()))
         .filter(|error| error.is_finite())
-        .take(NEWEST_PAIRS)
+        .take(MAX_PAIRS)
         .collect();
     if errors.is_empty() {
         return None;
     }
     let mean = errors.iter().sum::<f64>() / (errors.len() as f64 + CONFIRMING_PAIRS);
-    let factor = mean.exp().clamp(1.0 / MOST_FACTOR, MOST_FACTOR);
+    let factor = mean.exp().clamp(1.0 / MAX_FACTOR, MAX_FACTOR);
     Some(Correction { factor, pairs: errors.len() })
 }
 
-/// What predictions were worth, over all pairs.
+/// The accuracy of predictions over all pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Accuracy {
-    /// How many.
+    /// Number of pairs.
     pub pairs: usize,
-    /// The mean of the errors' sizes.
+    /// Mean absolute error.
     pub mean_error: f64,
-    /// The largest of them.
+    /// Largest absolute error.
     pub largest_error: f64,
 }
 
-/// The accuracy of some pairs; nothing where there is none.
+/// Computes the accuracy of pairs. Returns `None` if there are none.
 pub fn accuracy(pairs: &[Pair]) -> Option<Accuracy> {
     let errors: Vec<f64> = pairs.iter().filter_map(Pair::error).map(f64::abs).collect();
     if errors.is_empty() {
@@ -179,7 +183,7 @@ mod tests {
 
     #[test]
     fn ratios_are_compared() {
-        // The machine was twice as slow when it was measured, in both runs.
+        // The machine was twice as slow during both measured runs.
         check(&[pair((100.0, 50.0), (200.0, 100.0))], Some((1, 0.0, 0.0)));
         check(
             &[pair((100.0, 55.0), (100.0, 50.0)), pair((100.0, 40.0), (100.0, 50.0))],
@@ -188,13 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_does_not_count() {
+    fn pairs_without_measurements_do_not_count() {
         check(&[], None);
         check(&[pair((0.0, 1.0), (1.0, 1.0)), pair((1.0, 1.0), (1.0, f64::NAN))], None);
     }
 
     #[test]
-    fn measurements_correct_later_predictions_more_the_more_there_are() {
+    fn more_measurements_correct_more() {
         let compile = |measured: f64, drift: f64| Pair {
             name: "compile".to_owned(),
             drift,
@@ -203,19 +207,19 @@ mod tests {
         let of = |pairs: &[Pair]| correction(pairs, "compile").map(|one| (one.pairs, one.factor));
         assert_eq!(of(&[]), None);
         assert_eq!(correction(&[compile(81.0, 0.0)], "amp-bf16"), None);
-        // Half of a single one's logarithm: 0.9 squared is 0.81.
+        // Half of the logarithm of a single measurement: 0.9 squared is 0.81.
         let (pairs, factor) = of(&[compile(81.0, 0.0)]).expect("a correction");
         assert!(pairs == 1 && (factor - 0.9).abs() < 1e-9, "{factor}");
         let (pairs, many) = of(&vec![compile(81.0, 0.0); 9]).expect("a correction");
-        assert!(pairs == NEWEST_PAIRS && many < factor && many > 0.81, "{many}");
+        assert!(pairs == MAX_PAIRS && many < factor && many > 0.81, "{many}");
         // The machine was busy with something else.
         assert_eq!(of(&[compile(81.0, 0.5)]), None);
         let (_, most) = of(&vec![compile(1.0, 0.0); 5]).expect("a correction");
-        assert_eq!(most, 1.0 / MOST_FACTOR);
+        assert_eq!(most, 1.0 / MAX_FACTOR);
     }
 
     #[test]
-    fn a_corrected_prediction_says_so_and_is_kept_as_it_was_predicted() {
+    fn corrected_predictions_have_a_note_and_keep_the_original_value() {
         let mut prediction = Prediction {
             names: vec!["compile".to_owned()],
             before_ns: 100.0,

@@ -1,34 +1,34 @@
-//! Attention that is written out: which calls of an iteration are one, and what one operator would do
-//! in their place.
+//! Finds attention that is written out in separate operators, and the fused operator that could
+//! replace it.
 
 use ridgeline_graph::calls::{Call, has_kernels};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
 
-/// Calls on either side of a softmax that are looked at, views left out.
-const REACH: usize = 12;
-/// And with views: an `einsum` turns each of its factors around by six.
-const REACH_WITH_VIEWS: usize = 48;
+/// The maximum number of calls inspected on either side of a softmax, views excluded.
+const MAX_DISTANCE: usize = 12;
+/// The same with views: an `einsum` permutes each of its operands with six.
+const MAX_DISTANCE_WITH_VIEWS: usize = 48;
 
-/// One attention's forward or backward pass, written out.
+/// The forward or backward pass of one attention, written out.
 pub struct Attention<'c> {
-    /// From the first product to the last one.
+    /// The calls from the first matrix multiplication to the last.
     pub calls: Vec<&'c Call>,
-    /// Numbers of the pairs of queries and keys.
+    /// Number of elements of the scores.
     pub scores: f64,
-    /// The one operator.
+    /// The fused operator.
     pub fused: Operator,
-    /// Whether PyTorch has it for this: a processor's takes no dropout (`use_flash_attention_cpp` in
-    /// `sdp_utils_cpp.cpp`).
+    /// Whether PyTorch has a fused operator for it. The one for CPUs does not support dropout
+    /// (`use_flash_attention_cpp` in `sdp_utils_cpp.cpp`).
     pub has_operator: bool,
 }
 
-/// The operators around each softmax that take or give tensors as large as the scores.
+/// Finds the operators around each softmax with inputs or outputs as large as the scores.
 pub fn attentions<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<Attention<'c>> {
     let mut found = Vec::new();
-    // The lines whose weights are dropped out: the backward pass only shows a multiplication.
-    let mut dropping = Vec::new();
+    // Lines with dropout on the weights. The backward pass only shows a multiplication.
+    let mut lines_with_dropout = Vec::new();
     let on_cpu = !has_kernels(graph);
     let family = |operator: &Operator| work(operator).map(|work| work.family);
     let families: Vec<Option<Family>> = graph.operators.iter().map(family).collect();
@@ -46,61 +46,61 @@ pub fn attentions<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<Attention<'c>> {
             let operator = call.operator(graph);
             operator.is_some_and(|it| {
                 let mut tensors = it.input_tensors().chain(&it.outputs);
-                // A product's other factor may be copied for it just before.
+                // The other operand of a matrix multiplication may be copied for it just before.
                 tensors.any(|tensor| tensor.elements() == size)
                     || matches!(family(call), None | Some(Family::View | Family::Copy))
             })
         };
-        let near = |calls: &mut dyn Iterator<Item = &'c Call>| -> Vec<&'c Call> {
+        let nearby = |calls: &mut dyn Iterator<Item = &'c Call>| -> Vec<&'c Call> {
             let mut seen = 0;
             let is_near = |call: &&Call| {
                 seen += usize::from(family(call) != Some(Family::View));
-                seen <= REACH && touches(call)
+                seen <= MAX_DISTANCE && touches(call)
             };
-            calls.take(REACH_WITH_VIEWS).take_while(is_near).collect()
+            calls.take(MAX_DISTANCE_WITH_VIEWS).take_while(is_near).collect()
         };
         let (before, after) = calls.split_at(place);
-        let mut around = near(&mut before.iter().rev());
-        around.reverse();
-        around.extend(near(&mut after.iter()));
-        let is_product = |call: &&Call| family(call) == Some(Family::Gemm);
-        let first = around.iter().position(is_product);
-        let last = around.iter().rposition(is_product);
+        let mut window = nearby(&mut before.iter().rev());
+        window.reverse();
+        window.extend(nearby(&mut after.iter()));
+        let is_matmul = |call: &&Call| family(call) == Some(Family::Gemm);
+        let first = window.iter().position(is_matmul);
+        let last = window.iter().rposition(is_matmul);
         let (Some(first), Some(last)) = (first, last) else { continue };
-        let around = around.get(first..=last).unwrap_or_default().to_vec();
+        let window = window.get(first..=last).unwrap_or_default().to_vec();
         let backward = call.name(graph).ends_with("_backward_data");
-        let products = around.iter().copied().filter(is_product).count();
-        let first = around.first().and_then(|first| first.operator(graph));
+        let matmuls = window.iter().copied().filter(is_matmul).count();
+        let first = window.first().and_then(|first| first.operator(graph));
         let fused = first.and_then(|first| fused(first, scores, backward, on_cpu));
-        if around.iter().any(|call| call.operator(graph).is_some_and(drops_out)) {
-            dropping.extend(call.line);
+        if window.iter().any(|call| call.operator(graph).is_some_and(has_dropout)) {
+            lines_with_dropout.extend(call.line);
         }
-        if let Some(fused) = fused.filter(|_| products >= if backward { 3 } else { 2 }) {
-            let attention = Attention { calls: around, scores: size, fused, has_operator: true };
+        if let Some(fused) = fused.filter(|_| matmuls >= if backward { 3 } else { 2 }) {
+            let attention = Attention { calls: window, scores: size, fused, has_operator: true };
             found.push((call.line, attention));
         }
     }
     let found = found.into_iter().map(|(line, attention)| {
-        let drops_out = line.is_some_and(|line| dropping.contains(&line));
-        Attention { has_operator: !(on_cpu && drops_out), ..attention }
+        let has_dropout = line.is_some_and(|line| lines_with_dropout.contains(&line));
+        Attention { has_operator: !(on_cpu && has_dropout), ..attention }
     });
     found.collect()
 }
 
-/// Whether an operator sets some of its elements to 0 by chance.
-fn drops_out(operator: &Operator) -> bool {
+/// Whether an operator applies dropout.
+fn has_dropout(operator: &Operator) -> bool {
     let is_dropout = operator.base_name().is_some_and(|name| name.contains("dropout"));
     let is_on = !matches!(operator.inputs.get(2), Some(Arg::Bool(false)));
     let share = operator.inputs.get(1);
     is_dropout && is_on && !matches!(share, Some(Arg::Number(share)) if *share == 0.0)
 }
 
-/// The one operator, by the first product: queries by keys; backward weights by the output's gradient, or
-/// that by values.
-fn fused(product: &Operator, scores: &Tensor, backward: bool, on_cpu: bool) -> Option<Operator> {
-    let place = usize::from(matches!(product.base_name(), Some("baddbmm")));
-    let (left, right) = (product.tensor(place)?, product.tensor(place + 1)?);
-    // Backward the first may be the gradient of the values, which is made of the weights.
+/// Returns the fused operator. `matmul` is the first matrix multiplication: queries by keys, or in
+/// the backward pass weights by the output's gradient or the output's gradient by values.
+fn fused(matmul: &Operator, scores: &Tensor, backward: bool, on_cpu: bool) -> Option<Operator> {
+    let place = usize::from(matches!(matmul.base_name(), Some("baddbmm")));
+    let (left, right) = (matmul.tensor(place)?, matmul.tensor(place + 1)?);
+    // In the backward pass, the first may compute the gradient of the values from the weights.
     let is_of_weights = left.elements() == scores.elements();
     let width = *if is_of_weights { right } else { left }.shape.last()?;
     let [batch @ .., queries, keys] = scores.shape.as_slice() else { return None };
@@ -125,9 +125,9 @@ fn fused(product: &Operator, scores: &Tensor, backward: bool, on_cpu: bool) -> O
     }
     inputs.insert(0, arg(&query));
     if on_cpu {
-        // What it gave, the logarithms of the sums of its rows, no dropout, and no mask of a triangle.
-        let sums = Tensor::new(ElementType::Float32, &[1, heads, *queries]);
-        inputs.extend([arg(&query), arg(&sums), Arg::Number(0.0), Arg::Bool(false)]);
+        // The output, the log-sum-exp of the rows, no dropout, and no causal mask.
+        let log_sum_exp = Tensor::new(ElementType::Float32, &[1, heads, *queries]);
+        inputs.extend([arg(&query), arg(&log_sum_exp), Arg::Number(0.0), Arg::Bool(false)]);
     }
     Some(Operator::new(name, inputs, vec![query, key.clone(), key]))
 }

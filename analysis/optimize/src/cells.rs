@@ -1,6 +1,6 @@
-//! Recurrent cells that a processor steps through a sequence, where a layer could take all of it in one
-//! call: what that brings differs by kind and size, from nine tenths of the time to none of it, and only a
-//! measurement tells.
+//! Recurrent cells that step through a sequence on a CPU, where a layer could take the whole
+//! sequence in one call. The saving depends on type and size, from nine tenths of the time to
+//! nothing, and has to be measured.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +11,34 @@ use ridgeline_graph::graph::Graph;
 use ridgeline_profile::Phase;
 use ridgeline_recording::manifest::Manifest;
 
-/// Fewer steps are no sequence.
-const FEWEST: usize = 8;
-/// More steps tell no more: each takes as long as the one before.
-const MOST_STEPS: usize = 64;
+/// The minimum number of steps of a sequence.
+const MIN_STEPS: usize = 8;
+/// The maximum number of steps measured. Each takes as long as the one before.
+const MAX_STEPS: usize = 64;
 
-/// The cells that are stepped: places in [`Manifest::modules`], with what the agent is asked for each
-/// (docs/whatif.md, "Probes").
+/// Returns the cells that are stepped: indices into [`Manifest::modules`] with the agent's request
+/// for each (docs/whatif.md, "Probes").
 pub(super) fn cells(graph: &Graph, manifest: &Manifest) -> Vec<(u32, Value)> {
     if has_kernels(graph) {
         return Vec::new();
     }
     let calls = calls(graph);
-    let mut of_cells: BTreeMap<u32, Vec<&Call>> = BTreeMap::new();
+    let mut calls_by_cell: BTreeMap<u32, Vec<&Call>> = BTreeMap::new();
     for call in calls.iter().filter(|call| matches!(call.phase, Phase::Forward | Phase::Other)) {
         let Some(module) = call.module else { continue };
         let known = manifest.modules.get(module as usize);
         if known.and_then(|known| gates(&known.type_name)).is_some() {
-            of_cells.entry(module).or_default().push(call);
+            calls_by_cell.entry(module).or_default().push(call);
         }
     }
-    let asked = of_cells.into_iter().filter_map(|(module, calls)| {
+    let requests = calls_by_cell.into_iter().filter_map(|(module, calls)| {
         let type_name = &manifest.modules.get(module as usize)?.type_name;
-        Some((module, asked(graph, type_name, &calls)?))
+        Some((module, request(graph, type_name, &calls)?))
     });
-    asked.collect()
+    requests.collect()
 }
 
-/// How many matrices of a cell's weights are one on the other, for each of PyTorch's own.
+/// Returns the number of stacked weight matrices of PyTorch's own cells.
 fn gates(type_name: &str) -> Option<u64> {
     match type_name {
         "LSTMCell" => Some(4),
@@ -48,21 +48,21 @@ fn gates(type_name: &str) -> Option<u64> {
     }
 }
 
-/// A step is two products, of the input and of the state, and what goes over their sum
-/// (`aten/src/ATen/native/RNN.cpp`).
-fn asked(graph: &Graph, type_name: &str, calls: &[&Call]) -> Option<Value> {
-    let products = || calls.iter().filter(|call| call.name(graph) == "linear");
-    let steps = products().count() / 2;
-    let mut weights = products().filter_map(|call| {
+/// Returns the request for a cell. A step is two matrix multiplications, of the input and of the
+/// state, and the activation of their sum (`aten/src/ATen/native/RNN.cpp`).
+fn request(graph: &Graph, type_name: &str, calls: &[&Call]) -> Option<Value> {
+    let matmuls = || calls.iter().filter(|call| call.name(graph) == "linear");
+    let steps = matmuls().count() / 2;
+    let mut weights = matmuls().filter_map(|call| {
         let operator = call.operator(graph)?;
         Some((operator.shape(0)?, operator.shape(1)?, operator.tensor(2).is_some()))
     });
     let gates = gates(type_name)?;
-    let (given, first, bias) = weights.next()?;
+    let (input_shape, first, bias) = weights.next()?;
     let [rows, first] = *first else { return None };
     let hidden = rows / gates;
     let other = weights.find(|(_, weight, _)| *weight != [rows, first].as_slice());
-    // Of two sizes the state's is that of the rows.
+    // If there are two sizes, the hidden size is the one that matches the rows.
     let input = match other {
         Some((_, [_, other], _)) if first == hidden => *other,
         _ => first,
@@ -73,11 +73,11 @@ fn asked(graph: &Graph, type_name: &str, calls: &[&Call]) -> Option<Value> {
         "RNN" => "RNN_TANH",
         other => other,
     };
-    (steps >= FEWEST).then(|| {
+    (steps >= MIN_STEPS).then(|| {
         json!({
             "type": kind,
-            "steps": steps.min(MOST_STEPS),
-            "batch": given.first().filter(|_| given.len() > 1).unwrap_or(&1),
+            "steps": steps.min(MAX_STEPS),
+            "batch": input_shape.first().filter(|_| input_shape.len() > 1).unwrap_or(&1),
             "input": input,
             "hidden": hidden,
             "bias": bias,
@@ -93,7 +93,7 @@ mod tests {
     use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
     use ridgeline_recording::manifest::Module;
 
-    /// Steps of a cell with 16 numbers of state that is given 8.
+    /// Steps of a cell with hidden size 16 and input size 8.
     fn stepped(type_name: &str, steps: u32, kind: TaskKind) -> Vec<(u32, Value)> {
         let tensor = |shape: &[u64]| Arg::Tensor(Tensor::new(ElementType::Float32, shape));
         let rows = 16 * gates(type_name).unwrap_or(1);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_that_is_stepped_is_asked_for_with_its_sizes() {
+    fn stepped_cells_are_requested_with_their_sizes() {
         for (type_name, kind) in [("LSTMCell", "LSTM"), ("GRUCell", "GRU"), ("RNNCell", "RNN_TANH")]
         {
             let expected = json!({"type": kind, "steps": 64, "batch": 4, "input": 8, "hidden": 16,
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_steps_a_gpu_s_and_other_modules_are_not() {
+    fn short_sequences_gpus_and_other_modules_are_not_requested() {
         assert_eq!(stepped("LSTMCell", 4, TaskKind::HostOperator), []);
         assert_eq!(stepped("LSTMCell", 100, TaskKind::Kernel), []);
         assert_eq!(stepped("MyCell", 100, TaskKind::HostOperator), []);

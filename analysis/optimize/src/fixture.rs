@@ -1,4 +1,5 @@
-//! A training step by hand: layers that each keep something large inside and give something small.
+//! A synthetic training step: layers that each store something large internally and return
+//! something small.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -20,29 +21,30 @@ use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
 use ridgeline_profile::{FileFacts, FileId, LineCost, ModuleCost, ModuleId, Phase, Profile};
 use ridgeline_recording::manifest::Manifest;
 
-/// Bytes of weights.
+/// Size of the weights in bytes.
 pub const WEIGHTS: f64 = 50.0;
-/// Bytes of what a layer keeps inside.
+/// Size of a layer's internal activation in bytes.
 pub const INNER: f64 = 100.0;
-/// Bytes of what a layer gives.
+/// Size of a layer's output in bytes.
 pub const OUTPUT: f64 = 10.0;
-/// Nanoseconds of each operator; on a GPU of its kernel, with a tenth of that for its launch.
+/// Time of each operator in nanoseconds. On a GPU this is the kernel's time, and the launch takes a
+/// tenth of it.
 pub const OPERATOR_NS: f64 = 1e9;
 /// The line that calls the layers.
 pub const LINE: (FileId, u32) = (FileId(0), 10);
 
-/// What a what-if is tried on.
+/// A step to try a what-if on.
 pub struct Step {
-    /// The iteration.
+    /// The recorded iteration.
     pub recorded: Recorded,
     /// Its lines and modules.
     pub profile: Profile,
-    /// An empty one.
+    /// An empty manifest.
     pub manifest: Manifest,
 }
 
 impl Step {
-    /// What is known of it, on a device of the table.
+    /// Returns the step's facts, on a device of the table.
     pub fn facts<'a>(&'a self, device: &'a DeviceSpec, probes: &'a Probes) -> Facts<'a> {
         Facts {
             profile: &self.profile,
@@ -55,17 +57,17 @@ impl Step {
     }
 }
 
-/// A GPU of the table.
+/// Returns a GPU of the table.
 pub fn gpu() -> &'static DeviceSpec {
     DeviceTable::shipped().find("NVIDIA H200").expect("a GPU of the table")
 }
 
-/// A processor.
+/// Returns a CPU.
 pub fn processor() -> DeviceSpec {
     DeviceSpec { kind: DeviceKind::Cpu, ..gpu().clone() }
 }
 
-/// What optimizations bring that are applied in turn, on a GPU of the table.
+/// Predicts the effect of optimizations that are applied in turn, on a GPU of the table.
 pub fn predicted(step: &Step, chosen: &[&dyn Optimization]) -> Result<Prediction, String> {
     let probes = Probes::default();
     let recorded = &step.recorded;
@@ -73,7 +75,7 @@ pub fn predicted(step: &Step, chosen: &[&dyn Optimization]) -> Result<Prediction
         .map_err(|error| error.to_string())
 }
 
-/// Why one optimization refuses.
+/// Returns the reason why an optimization does not apply.
 pub fn refusal(step: &Step, device: &DeviceSpec, optimization: &dyn Optimization) -> String {
     let probes = Probes::default();
     let mut graph = step.recorded.graph.clone();
@@ -81,7 +83,7 @@ pub fn refusal(step: &Step, device: &DeviceSpec, optimization: &dyn Optimization
     optimization.apply(&mut graph, &facts, Bound::Likely).expect_err("it should refuse")
 }
 
-/// An operator of FP32 tensors by their shapes, with what it gives.
+/// Creates an operator on FP32 tensors with the given input and output shapes.
 pub fn operator(name: &str, inputs: &[&[u64]], output: &[u64]) -> Operator {
     let tensor = |shape: &[u64]| Tensor::new(ElementType::Float32, shape);
     let inputs = inputs.iter().map(|shape| Arg::Tensor(tensor(shape))).collect();
@@ -138,23 +140,24 @@ impl Builder {
     }
 }
 
-/// A step of so many layers and a loss. Each layer's first operator makes what it keeps, its second one
-/// what it gives; the backward pass of a layer frees what it kept and what the layer before gave.
+/// Creates a step with layers and a loss. The first operator of each layer allocates its internal
+/// activation, the second one its output. The backward pass of a layer frees its internal
+/// activation and the previous layer's output.
 pub fn step(layers: u32, on_gpu: bool) -> Step {
     let mut builder = Builder { graph: Graph::default(), on_gpu, events: 0 };
     builder.graph.memory.is_known = true;
     builder.block(WEIGHTS, BlockKind::Weights, None);
-    let mut kept = Vec::new();
+    let mut activations = Vec::new();
     for module in 1..=layers {
-        let inside = builder.operator(Phase::Forward, Some(module));
-        let inner = builder.block(INNER, BlockKind::Activations, Some(inside));
-        let giving = builder.operator(Phase::Forward, Some(module));
-        let output = builder.block(OUTPUT, BlockKind::Activations, Some(giving));
-        kept.push((module, inner, output));
+        let inner_operator = builder.operator(Phase::Forward, Some(module));
+        let inner = builder.block(INNER, BlockKind::Activations, Some(inner_operator));
+        let output_operator = builder.operator(Phase::Forward, Some(module));
+        let output = builder.block(OUTPUT, BlockKind::Activations, Some(output_operator));
+        activations.push((module, inner, output));
     }
     builder.operator(Phase::Forward, Some(0));
     let mut after = builder.operator(Phase::Backward, Some(0));
-    for (module, inner, output) in kept.into_iter().rev() {
+    for (module, inner, output) in activations.into_iter().rev() {
         builder.free(output, after);
         builder.operator(Phase::Backward, Some(module));
         after = builder.operator(Phase::Backward, Some(module));
@@ -199,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_alive_at_the_peak_adds_up_to_it() {
+    fn blocks_alive_at_the_peak_add_up_to_the_peak() {
         for layers in [1, 4] {
             let step = step(layers, true);
             let (graph, schedule) = (&step.recorded.graph, &step.recorded.schedule);

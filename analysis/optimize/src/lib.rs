@@ -1,9 +1,9 @@
-//! What an optimization would save, estimated before anyone writes it (Daydream, Zhu et al., USENIX ATC
-//! 2020), and the edits that apply one.
+//! Estimates the savings of optimizations before anyone writes them (Daydream, Zhu et al., USENIX
+//! ATC 2020), and writes the edits that apply them.
 //!
-//! An [`optimization`] changes the [graph](ridgeline_graph) of a recorded iteration by a few primitives;
-//! simulating it again gives the speedup and the peak memory. [`study`] does that for all of them,
-//! [`rewrite`] makes the edit in the program's text.
+//! An [`optimization`] changes the [graph](ridgeline_graph) of a recorded iteration with a few
+//! primitives. Simulating the changed graph gives the speedup and the peak memory. [`study`] does
+//! that for all optimizations, [`rewrite`] edits the program's text.
 
 pub mod accuracy;
 pub mod attention;

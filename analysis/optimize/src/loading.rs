@@ -1,4 +1,4 @@
-//! What loading data costs an iteration, and on how many cores it competes with the computation.
+//! The cost of data loading per iteration, and its competition with the computation for CPU cores.
 
 use super::facts::Facts;
 use super::optimization::Bound;
@@ -8,45 +8,46 @@ use ridgeline_operators::range::Range;
 use ridgeline_profile::Phase;
 use ridgeline_recording::manifest::Manifest;
 
-/// Loading that takes less of an iteration is not worth a what-if.
-const LEAST_SHARE: f64 = 0.01;
-/// Workers that are proposed at most, and where the number of cores is not known.
-const MOST_WORKERS: u32 = 4;
-/// What taking a batch from a worker costs the program's own thread: a message, a file descriptor and
-/// a mapping for each tensor. Measured with torch 2.15 on a busy processor of two cores.
+/// The minimum share of the iteration spent on loading for a what-if.
+const MIN_SHARE: f64 = 0.01;
+/// The maximum number of workers proposed, which is also the default if the number of cores is
+/// unknown.
+const MAX_WORKERS: u32 = 4;
+/// Time of the main thread to take a batch from a worker: a message, a file descriptor and a
+/// mapping per tensor. Measured with torch 2.15 on a busy CPU with two cores.
 const HANDOVER_NS: Range = Range { low: 0.3e6, value: 1.0e6, high: 2.5e6 };
-/// And what its bytes cost there when they are first touched, in bytes per second (the same).
-const FIRST_TOUCH: f64 = 12e9;
-/// Operators that take longer are run by all threads, in nanoseconds: PyTorch gives each thread 32,768
-/// elements at least, some 20 µs of a simple one.
-const PARALLEL_NS: f64 = 50_000.0;
+/// Rate at which the main thread first touches the bytes of a batch, in bytes per second (same
+/// measurement).
+const FIRST_TOUCH_RATE: f64 = 12e9;
+/// The minimum time of an operator that runs on all threads, in nanoseconds. PyTorch gives each
+/// thread at least 32,768 elements, about 20 µs of a simple operator.
+const MIN_PARALLEL_NS: f64 = 50_000.0;
 
-/// How an iteration gets its data.
+/// The data loading of an iteration.
 #[derive(Clone, Debug)]
 pub struct Loading {
-    /// The host's tasks that load.
+    /// Host tasks that load data.
     pub tasks: Vec<TaskId>,
-    /// Nanoseconds that the program's own thread takes for it.
+    /// Loading time of the main thread, in nanoseconds.
     pub load_ns: f64,
-    /// Those of them in which it is on a core, and does not wait for a disk, say; all where that is not
-    /// known.
+    /// Part of the loading time spent on a core and not waiting, for example for a disk. The whole
+    /// time if unknown.
     pub on_a_core_ns: f64,
-    /// Batches that an iteration takes.
+    /// Batches per iteration.
     pub batches: f64,
-    /// Bytes of them.
+    /// Size of these batches in bytes.
     pub bytes: f64,
-    /// Workers that load already; nothing where the recording does not tell.
+    /// Current number of workers, if recorded.
     pub workers: Option<u32>,
-    /// Whether batches come in page-locked memory; nothing likewise.
+    /// Whether batches are in pinned memory, if recorded.
     pub pinned: Option<bool>,
 }
 
 impl Loading {
-    /// What the recording tells.
+    /// Reads the data loading from a recording. `iteration_ns` is the iteration time of the graph.
     ///
     /// # Errors
-    /// Where no loader was recorded, or it takes no time worth mention. `iteration_ns` is that of the
-    /// graph.
+    /// Fails if no loader was recorded, if it already uses workers, or if it takes too little time.
     pub fn new(graph: &Graph, facts: &Facts<'_>, iteration_ns: f64) -> Result<Loading, String> {
         let host = graph.find(&Resource::Host);
         let loads = |task: &Task| task.phase == Phase::Data && Some(task.resource) == host;
@@ -66,7 +67,7 @@ impl Loading {
         if workers.is_none() && graph.loader_has_workers == Some(true) {
             return Err("already uses workers".to_owned());
         }
-        if share < LEAST_SHARE {
+        if share < MIN_SHARE {
             return Err(format!("data loading takes {:.1}% of the iteration", share * 100.0));
         }
         let on_a_core = facts.manifest.and_then(on_a_core).unwrap_or(1.0);
@@ -82,9 +83,10 @@ impl Loading {
         })
     }
 
-    /// What the program's own thread does for batches that workers loaded.
+    /// Returns the time of the main thread to receive the batches that workers loaded, in
+    /// nanoseconds.
     pub fn handover_ns(&self, bound: Bound) -> f64 {
-        let own_ns = self.batches * bound.of(HANDOVER_NS) + self.bytes / FIRST_TOUCH * 1e9;
+        let own_ns = self.batches * bound.of(HANDOVER_NS) + self.bytes / FIRST_TOUCH_RATE * 1e9;
         own_ns.min(self.load_ns)
     }
 }
@@ -93,7 +95,7 @@ fn workers_now(manifest: &Manifest) -> Option<u32> {
     manifest.loaders.iter().filter_map(|loader| loader.workers).max()
 }
 
-/// The share of the waiting for batches in which the program's thread was on a processor.
+/// Returns the share of the loading time in which the main thread was on a core.
 fn on_a_core(manifest: &Manifest) -> Option<f64> {
     let (mut waited_ns, mut on_a_core_ns) = (0.0, 0.0);
     for loader in manifest.loaders.iter().filter(|loader| !loader.fetch_ns.is_empty()) {
@@ -103,7 +105,7 @@ fn on_a_core(manifest: &Manifest) -> Option<f64> {
     (waited_ns > 0.0).then(|| (on_a_core_ns / waited_ns).min(1.0))
 }
 
-/// Batches that an iteration takes: more than one where gradients add up.
+/// Batches per iteration: more than one with gradient accumulation.
 fn batches(manifest: Option<&Manifest>) -> f64 {
     let Some(manifest) = manifest else { return 1.0 };
     let fetched: usize = manifest.loaders.iter().map(|loader| loader.fetch_ns.len()).sum();
@@ -112,38 +114,39 @@ fn batches(manifest: Option<&Manifest>) -> f64 {
 }
 
 fn batch_bytes(graph: &Graph, manifest: Option<&Manifest>) -> f64 {
-    let told = manifest.and_then(|manifest| manifest.memory.as_ref()).map(|memory| &memory.batch);
-    let told: f64 = told.into_iter().flatten().map(|block| block.bytes as f64).sum();
-    if told > 0.0 {
-        return told;
+    let recorded =
+        manifest.and_then(|manifest| manifest.memory.as_ref()).map(|memory| &memory.batch);
+    let recorded: f64 = recorded.into_iter().flatten().map(|block| block.bytes as f64).sum();
+    if recorded > 0.0 {
+        return recorded;
     }
     let copied = graph.tasks.iter().filter(|task| is_upload(graph, task));
     copied.filter_map(|task| task.bytes).map(|bytes| bytes as f64).sum()
 }
 
-/// The workers that are proposed: one a core, four at most.
+/// Returns the number of workers to propose: one per core, at most four.
 pub fn workers(manifest: Option<&Manifest>) -> u32 {
     workers_on(manifest.and_then(|manifest| manifest.machine.as_ref()?.cores))
 }
 
-/// The same for a machine of so many cores.
+/// Returns the number of workers to propose for a number of cores.
 pub fn workers_on(cores: Option<u32>) -> u32 {
-    cores.map_or(MOST_WORKERS, |cores| cores.clamp(1, MOST_WORKERS))
+    cores.map_or(MAX_WORKERS, |cores| cores.clamp(1, MAX_WORKERS))
 }
 
-/// Cores, and how the computation uses them.
+/// The CPU cores, and how the computation uses them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cores {
-    /// Of the machine.
+    /// Cores of the machine.
     pub all: f64,
-    /// That the computation keeps busy, on average.
+    /// Cores that the computation uses on average, without data loading.
     pub computing: f64,
-    /// Threads of an operator.
+    /// Threads per operator.
     pub threads: f64,
 }
 
 impl Cores {
-    /// Nothing where the recording does not tell how many there are. Loading is left out.
+    /// Reads the cores from a recording. Returns `None` if the number of cores was not recorded.
     pub fn new(graph: &Graph, facts: &Facts<'_>) -> Option<Cores> {
         let manifest = facts.manifest?;
         let all = f64::from(manifest.machine.as_ref()?.cores?.max(1));
@@ -152,7 +155,7 @@ impl Cores {
         let (mut busy, mut time) = (0.0, 0.0);
         let computes = |task: &&Task| task.kind.is_host() && task.phase != Phase::Data;
         for task in graph.tasks.iter().filter(computes) {
-            let is_wide = task.kind == TaskKind::HostOperator && task.duration_ns > PARALLEL_NS;
+            let is_wide = task.kind == TaskKind::HostOperator && task.duration_ns > MIN_PARALLEL_NS;
             busy += task.duration_ns * if is_wide { threads } else { 1.0 };
             time += task.duration_ns;
         }
@@ -160,21 +163,22 @@ impl Cores {
         Some(Cores { all, computing, threads })
     }
 
-    /// Nanoseconds of an iteration whose own thread takes `own_ns` while workers load for `load_ns`
-    /// of a core. What finds no idle core takes turns with the computation: at best on all cores
-    /// alike; at worst each worker holds up one thread of an operator, and the others wait for that.
+    /// Returns the iteration time in nanoseconds if the main thread takes `own_ns` while workers
+    /// load for `load_ns` of core time. Loading that finds no idle core competes with the
+    /// computation. At best it is spread evenly over all cores. At worst each worker delays one
+    /// thread of an operator, and the other threads wait for it.
     pub fn shared_ns(&self, own_ns: f64, load_ns: f64, workers: f64, bound: Bound) -> f64 {
         let idle = (self.all - self.computing).max(0.0);
         let least = 1.0 / self.all;
         let most = (1.0 / workers.min(self.threads)).max(least);
-        let held_up = match bound {
+        let delayed = match bound {
             Bound::Low => least,
             Bound::Likely => 0.5 * (least + most),
             Bound::High => most,
         };
-        // The iteration is longer by what does not fit: t = own + held_up * (load - idle * t).
-        let longer_ns = (own_ns + held_up * load_ns) / (1.0 + held_up * idle);
-        longer_ns.max(own_ns)
+        // The iteration grows by what does not fit: t = own + delayed * (load - idle * t).
+        let total_ns = (own_ns + delayed * load_ns) / (1.0 + delayed * idle);
+        total_ns.max(own_ns)
     }
 }
 
@@ -190,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_core_takes_the_loading() {
+    fn an_idle_core_does_the_loading() {
         check((2.0, 1.0, 1.0), 1.0, Bound::Likely, 100.0);
         check((8.0, 4.0, 4.0), 2.0, Bound::High, 100.0);
     }
 
     #[test]
-    fn without_one_it_takes_turns_with_the_computation() {
+    fn without_an_idle_core_loading_competes_with_the_computation() {
         check((2.0, 2.0, 2.0), 2.0, Bound::Low, 120.0);
         check((2.0, 2.0, 2.0), 1.0, Bound::High, 140.0);
         check((2.0, 2.0, 2.0), 1.0, Bound::Likely, 130.0);

@@ -1,6 +1,6 @@
-//! Whether data-parallel training pays over a given network: what each layer sends, how much of it the
-//! backward pass hides, how it scales, and the least bandwidth at which it is worth it (the network
-//! question of TBD, Zhu et al., IISWC 2018, section 4.5).
+//! Reports whether data-parallel training pays off over a given network: what each layer sends, how
+//! much of it overlaps with the backward pass, how it scales, and the minimum bandwidth (the
+//! network question of TBD, Zhu et al., IISWC 2018, section 4.5).
 
 use std::collections::BTreeMap;
 
@@ -14,116 +14,117 @@ use ridgeline_graph::graph::{Graph, TaskKind};
 use ridgeline_graph::recorded::Recorded;
 use ridgeline_graph::simulate::{self, Schedule};
 
-/// The numbers of GPUs for which scaling is told.
+/// The GPU counts for which scaling is reported.
 const COUNTS: [u32; 5] = [2, 4, 8, 16, 64];
-/// Data-parallel training pays where each GPU does at least this share of what it does alone.
-const PAYS: f64 = 0.9;
-/// Bandwidths that are looked at, in bytes per second: 1 MB/s to 10 TB/s.
+/// The minimum efficiency per GPU at which data-parallel training pays off.
+const MIN_EFFICIENCY: f64 = 0.9;
+/// The range of bandwidths searched, in bytes per second: 1 MB/s to 10 TB/s.
 const BANDWIDTHS: (f64, f64) = (1e6, 1e13);
-/// Halvings of that range, which leave less than 1% in doubt.
-const HALVINGS: u32 = 12;
+/// The number of bisection steps, which leave an error below 1%.
+const BISECTION_STEPS: u32 = 12;
 
-/// The answer.
+/// The report on data-parallel training.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NetworkReport {
-    /// GPUs that were asked for.
+    /// Requested number of GPUs.
     pub gpus: u32,
-    /// Those of them that share a machine.
+    /// GPUs per machine.
     pub gpus_per_machine: u32,
-    /// The bandwidth that it was answered for, in bytes per second and direction: between machines
-    /// where there are several, otherwise within one.
+    /// The bandwidth assumed, in bytes per second and direction: between machines if there are
+    /// several, otherwise within one.
     pub bandwidth: f64,
-    /// Bytes of gradients in a step.
+    /// Gradients per step, in bytes.
     pub bytes: f64,
-    /// Nanoseconds of a step on one GPU.
+    /// Step time on one GPU, in nanoseconds.
     pub alone_ns: f64,
-    /// Nanoseconds of a step on all of them.
+    /// Step time on all GPUs, in nanoseconds.
     pub step_ns: f64,
-    /// Nanoseconds that the exchange takes.
+    /// Time of the gradient exchange, in nanoseconds.
     pub exchange_ns: f64,
-    /// Those of them while the GPU computes.
+    /// Part of the exchange that overlaps with computation, in nanoseconds.
     pub hidden_ns: f64,
-    /// Those while it waits.
+    /// Part of the exchange during which the GPU waits, in nanoseconds.
     pub exposed_ns: f64,
-    /// By module, the most bytes first.
+    /// Exchange by module, most bytes first.
     pub layers: Vec<Layer>,
-    /// For 2, 4, 8, 16 and 64 GPUs.
+    /// Scaling to 2, 4, 8, 16 and 64 GPUs.
     pub scaling: Vec<Scaling>,
-    /// The least bandwidth at which each GPU does 90% of what it does alone, in bytes per second; null
-    /// where no bandwidth is enough.
+    /// Minimum bandwidth at which each GPU reaches 90% of its single-GPU throughput, in bytes per
+    /// second. Null if no bandwidth is enough.
     pub bandwidth_for_90_percent: Option<f64>,
-    /// The least bandwidth at which all of them do more than one alone; null likewise.
+    /// Minimum bandwidth at which all GPUs together beat one, in bytes per second. Null if no
+    /// bandwidth is enough.
     pub bandwidth_to_gain: Option<f64>,
-    /// What was assumed.
+    /// Assumptions.
     pub notes: Vec<String>,
 }
 
-/// What one module sends.
+/// The gradient exchange of one module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Layer {
-    /// `layer1.0.conv1`; null for gradients whose module is not known.
+    /// Module path, such as `layer1.0.conv1`. Null for gradients whose module is unknown.
     pub module: Option<String>,
-    /// Bytes of its gradients.
+    /// Size of its gradients in bytes.
     pub bytes: f64,
-    /// Nanoseconds of the exchange, its share of the bucket that it goes in.
+    /// Time of the exchange in nanoseconds: its share of its bucket's.
     pub exchange_ns: f64,
-    /// Those of them while the GPU computes.
+    /// Part of the exchange that overlaps with computation, in nanoseconds.
     pub hidden_ns: f64,
-    /// Those while it waits.
+    /// Part of the exchange during which the GPU waits, in nanoseconds.
     pub exposed_ns: f64,
 }
 
-/// How it does on so many GPUs.
+/// Scaling to a number of GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Scaling {
-    /// How many.
+    /// Number of GPUs.
     pub gpus: u32,
-    /// Nanoseconds of a step.
+    /// Step time in nanoseconds.
     pub step_ns: f64,
-    /// Samples per second over those of one GPU.
+    /// Samples per second relative to one GPU.
     pub speedup: f64,
-    /// The same over the number of GPUs: 1 is perfect.
+    /// Speedup divided by the number of GPUs; 1 is perfect.
     pub efficiency: f64,
 }
 
-/// Answers for a recorded iteration.
+/// Creates the report for a recorded iteration.
 ///
 /// # Errors
-/// As [`Plan::new`], and where the graph cannot be run.
+/// Fails like [`Plan::new`], or if the graph cannot be simulated.
 pub fn report(recorded: &Recorded, facts: &Facts<'_>) -> Result<NetworkReport, String> {
     let alone_ns = recorded.schedule.iteration_ns;
-    let asked = Distributed::new(recorded, facts, facts.cluster.gpus)?;
-    let schedule = asked.run(asked.plan.topology)?;
+    let requested = Distributed::new(recorded, facts, facts.cluster.gpus)?;
+    let schedule = requested.run(requested.plan.topology)?;
     let mut found = NetworkReport {
         gpus: facts.cluster.gpus,
         gpus_per_machine: facts.cluster.gpus_per_machine,
-        bandwidth: asked.plan.topology.slowest(),
-        bytes: asked.plan.bytes(),
+        bandwidth: requested.plan.topology.slowest(),
+        bytes: requested.plan.bytes(),
         alone_ns,
         step_ns: schedule.iteration_ns,
-        notes: asked.plan.notes.clone(),
+        notes: requested.plan.notes.clone(),
         ..NetworkReport::default()
     };
-    found.layers = asked.layers(&schedule, facts);
+    found.layers = requested.layers(&schedule, facts);
     for layer in &found.layers {
         found.exchange_ns += layer.exchange_ns;
         found.hidden_ns += layer.hidden_ns;
         found.exposed_ns += layer.exposed_ns;
     }
     for gpus in COUNTS {
-        let these = Distributed::new(recorded, facts, gpus)?;
-        let step_ns = these.run(these.plan.topology)?.iteration_ns;
+        let distributed = Distributed::new(recorded, facts, gpus)?;
+        let step_ns = distributed.run(distributed.plan.topology)?.iteration_ns;
         let efficiency = if step_ns > 0.0 { alone_ns / step_ns } else { 1.0 };
         let speedup = efficiency * f64::from(gpus);
         found.scaling.push(Scaling { gpus, step_ns, speedup, efficiency });
     }
-    let at_most = |limit_ns: f64| asked.least_bandwidth(limit_ns);
-    found.bandwidth_for_90_percent = at_most(alone_ns / PAYS)?;
-    found.bandwidth_to_gain = at_most(alone_ns * f64::from(facts.cluster.gpus))?;
+    let bandwidth_for = |limit_ns: f64| requested.least_bandwidth(limit_ns);
+    found.bandwidth_for_90_percent = bandwidth_for(alone_ns / MIN_EFFICIENCY)?;
+    found.bandwidth_to_gain = bandwidth_for(alone_ns * f64::from(facts.cluster.gpus))?;
     Ok(found)
 }
 
-/// A graph with the exchange in it.
+/// A graph with the gradient exchange.
 struct Distributed {
     plan: Plan,
     graph: Graph,
@@ -141,7 +142,7 @@ impl Distributed {
         Ok(Distributed { plan, graph, sent })
     }
 
-    /// Runs it over another topology of as many GPUs.
+    /// Simulates it with another topology of the same number of GPUs.
     fn run(&self, topology: Topology) -> Result<Schedule, String> {
         if topology == self.plan.topology {
             return simulate::steady(&self.graph).map_err(|error| error.to_string());
@@ -155,7 +156,7 @@ impl Distributed {
         simulate::steady(&graph).map_err(|error| error.to_string())
     }
 
-    /// The least bandwidth at which a step takes no longer.
+    /// Returns the minimum bandwidth at which a step takes at most `limit_ns`.
     fn least_bandwidth(&self, limit_ns: f64) -> Result<Option<f64>, String> {
         let fits = |bandwidth: f64| {
             let schedule = self.run(self.plan.topology.with_bandwidth(bandwidth))?;
@@ -168,7 +169,7 @@ impl Distributed {
         if fits(low)? {
             return Ok(Some(low));
         }
-        for _ in 0..HALVINGS {
+        for _ in 0..BISECTION_STEPS {
             let middle = (low * high).sqrt();
             if fits(middle)? {
                 high = middle;
@@ -179,7 +180,7 @@ impl Distributed {
         Ok(Some(high))
     }
 
-    /// What each module's gradients cost: its share of each bucket.
+    /// Computes the exchange of each module: its share of each bucket.
     fn layers(&self, schedule: &Schedule, facts: &Facts<'_>) -> Vec<Layer> {
         let busy = busy(&self.graph, schedule);
         let mut by_module: BTreeMap<Option<u32>, Layer> = BTreeMap::new();
@@ -209,9 +210,9 @@ impl Distributed {
     }
 }
 
-/// When the GPU computes: stretches in order, apart from each other.
+/// Returns the disjoint intervals in which the GPU computes, in order.
 fn busy(graph: &Graph, schedule: &Schedule) -> Vec<(f64, f64)> {
-    let mut stretches: Vec<(f64, f64)> = graph
+    let mut intervals: Vec<(f64, f64)> = graph
         .iter()
         .filter(|(_, task)| !task.kind.is_host() && task.kind != TaskKind::Communication)
         .filter_map(|(id, _)| {
@@ -219,21 +220,21 @@ fn busy(graph: &Graph, schedule: &Schedule) -> Vec<(f64, f64)> {
             Some((start_ns, *schedule.end_ns.get(id.index())?))
         })
         .collect();
-    stretches.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut joined: Vec<(f64, f64)> = Vec::with_capacity(stretches.len());
-    for (start_ns, end_ns) in stretches {
-        match joined.last_mut().filter(|(_, last_ns)| start_ns <= *last_ns) {
+    intervals.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut merged: Vec<(f64, f64)> = Vec::with_capacity(intervals.len());
+    for (start_ns, end_ns) in intervals {
+        match merged.last_mut().filter(|(_, last_ns)| start_ns <= *last_ns) {
             Some((_, last_ns)) => *last_ns = last_ns.max(end_ns),
-            None => joined.push((start_ns, end_ns)),
+            None => merged.push((start_ns, end_ns)),
         }
     }
-    joined
+    merged
 }
 
-/// How much of a time is within stretches.
-fn covered(stretches: &[(f64, f64)], start_ns: f64, end_ns: f64) -> f64 {
-    let first = stretches.partition_point(|(_, to_ns)| *to_ns <= start_ns);
-    let within = stretches.get(first..).unwrap_or_default().iter();
+/// Returns how much of a time span the intervals cover.
+fn covered(intervals: &[(f64, f64)], start_ns: f64, end_ns: f64) -> f64 {
+    let first = intervals.partition_point(|(_, to_ns)| *to_ns <= start_ns);
+    let within = intervals.get(first..).unwrap_or_default().iter();
     let within = within.take_while(|(from_ns, _)| *from_ns < end_ns);
     within.map(|(from_ns, to_ns)| to_ns.min(end_ns) - from_ns.max(start_ns)).sum()
 }
@@ -263,10 +264,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_and_what_is_exposed_adds_up() {
+    fn hidden_and_exposed_time_add_up() {
         let known = Known::on("NVIDIA H200");
-        // The last layer's 50 MB go beside the first layer's backward kernel, the first layer's
-        // after it: 5 ms each.
+        // The last layer's 50 MB overlap with the first layer's backward kernel, the first layer's
+        // follow it: 5 ms each.
         let report = report(&recorded(&[50e6, 50e6]), &known.facts(2, 8, 10e9)).expect("it runs");
         let [first, last] = report.layers.as_slice() else { panic!("two layers") };
         about(first.exchange_ns + last.exchange_ns, 10e6);
@@ -277,18 +278,18 @@ mod tests {
     }
 
     #[test]
-    fn the_least_bandwidth_is_where_it_begins_to_pay() {
+    fn the_minimum_bandwidth_is_the_break_even_point() {
         let known = Known::on("NVIDIA H200");
         let recorded = recorded(&[1e9]);
         let report = report(&recorded, &known.facts(2, 8, 10e9)).expect("it runs");
-        // Two GPUs do more than one where the exchange takes less than a step: 30 ms for 1 GB.
+        // Two GPUs beat one if the exchange takes less than a step: 30 ms for 1 GB.
         about(report.bandwidth_to_gain.expect("a bandwidth"), 1e9 / 0.03);
         let enough = report.bandwidth_for_90_percent.expect("a bandwidth");
         let at = |bandwidth: f64| {
             let facts = known.facts(2, 8, bandwidth);
             super::report(&recorded, &facts).expect("it runs").scaling[0].efficiency
         };
-        assert!(at(enough * 1.02) >= PAYS && at(enough / 1.02) < PAYS);
+        assert!(at(enough * 1.02) >= MIN_EFFICIENCY && at(enough / 1.02) < MIN_EFFICIENCY);
     }
 
     #[test]

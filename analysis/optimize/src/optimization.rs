@@ -1,4 +1,4 @@
-//! What an optimization is, and what it brings: the graph before and after.
+//! The trait of an optimization, and the prediction of its effect from the graph before and after.
 
 use serde::Serialize;
 
@@ -11,60 +11,60 @@ use ridgeline_graph::simulate::{self, Schedule, SimulationError};
 use ridgeline_operators::range::Range;
 use ridgeline_profile::FileId;
 
-/// One optimization. Each is a file in [`optimizations`](super::optimizations) that reads like its
-/// paper.
+/// One optimization. Each is one file in [`optimizations`](super::optimizations), written along the
+/// lines of its paper.
 pub trait Optimization: Sync {
-    /// What it is called on a command line: `amp-bf16`.
+    /// Returns the name on the command line: `amp-bf16`.
     fn name(&self) -> &'static str;
 
-    /// What a person reads: `Mixed precision (bfloat16)`.
+    /// Returns the title shown to the user: `Mixed precision (bfloat16)`.
     fn title(&self) -> &'static str;
 
-    /// Where it comes from: paper and section, or the library's page.
+    /// Returns the source: paper and section, or the library's documentation.
     fn source(&self) -> &'static str;
 
     /// Changes the graph into that of an iteration with the optimization.
     ///
     /// # Errors
-    /// Where it does not apply to this program on this device, or what it needs to know was not
-    /// recorded: why, as a sentence that begins small and ends without a full stop.
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String>;
+    /// Fails if it does not apply to this program on this device, or if required data was not
+    /// recorded. The reason is a sentence that starts in lower case and ends without a full stop.
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String>;
 
-    /// The edit that makes it, where a small one can.
+    /// Returns the edit that applies it, if a small one can.
     fn edit(&self) -> Option<EditKind> {
         None
     }
 
-    /// Whether it is research: published, with code of its own, and without a way to apply it in PyTorch.
-    /// Shown below the others, and never combined with them.
+    /// Whether it is research: published with its own code, and without a way to apply it in
+    /// PyTorch. Shown below the others, and never combined with them.
     fn is_research(&self) -> bool {
         false
     }
 
-    /// Whether it can be joined with another one: not with one that changes the same thing.
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    /// Whether it can be combined with another one. False if both change the same thing.
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         self.name() != other.name()
     }
 
-    /// Whether it is offered in combinations: not where it needs other hardware than is there.
-    fn joins(&self) -> bool {
+    /// Whether it is offered in combinations. False if it requires other hardware.
+    fn can_combine(&self) -> bool {
         true
     }
 }
 
-/// Which end of its range an optimization is asked for.
+/// The end of the range for which an optimization is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// The shortest time that is to be expected.
+    /// The shortest expected time.
     Low,
-    /// The likeliest.
+    /// The most likely time.
     Likely,
-    /// The longest.
+    /// The longest expected time.
     High,
 }
 
 impl Bound {
-    /// The end of a range.
+    /// Returns this end of a range.
     pub fn of(self, range: Range) -> f64 {
         match self {
             Bound::Low => range.low,
@@ -73,119 +73,120 @@ impl Bound {
         }
     }
 
-    /// A value that may be off by a factor.
+    /// Returns this end of the range around a value that may be off by a factor.
     pub fn within_factor(self, value: f64, factor: f64) -> f64 {
         self.of(Range::within_factor(value, factor))
     }
 }
 
-/// What an optimization has to say besides the graph.
+/// The report of an optimization about its change of the graph.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Touched {
-    /// The lines that it is about, the most important one first.
+pub struct Effect {
+    /// The lines that it concerns, most important first.
     pub lines: Vec<(FileId, u32)>,
-    /// What a person should know: what was assumed, what it may change in the results.
+    /// Notes for the user: assumptions, and effects on the results.
     pub notes: Vec<String>,
-    /// Whether what becomes of memory is not known, though the recording tells of memory.
+    /// Whether the effect on memory is unknown although memory was recorded.
     pub memory_is_unknown: bool,
-    /// What one iteration then stands for, where that changes: a factor on samples (data-parallel on
-    /// 4 GPUs: 4). 0 and 1 mean the same.
+    /// Factor on the samples per iteration, if it changes (data-parallel on 4 GPUs: 4). 0 and 1
+    /// mean no change.
     pub samples_factor: f64,
 }
 
-/// What one optimization, or several together, would bring.
+/// The predicted effect of one optimization, or of several together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Prediction {
-    /// The optimizations, in the order in which the graph was changed.
+    /// The optimizations in the order in which they were applied to the graph.
     pub names: Vec<String>,
-    /// As a person reads it.
+    /// Title shown to the user.
     pub title: String,
-    /// Nanoseconds of an iteration now.
+    /// Iteration time before, in nanoseconds.
     pub before_ns: f64,
-    /// Nanoseconds of an iteration then.
+    /// Predicted iteration time, in nanoseconds.
     pub time_ns: Range,
-    /// Bytes at the peak now, where the recording tells.
+    /// Peak memory before, in bytes, if recorded.
     pub before_peak_bytes: Option<f64>,
-    /// Bytes at the peak then, where it is known.
+    /// Predicted peak memory in bytes, if known.
     pub peak_bytes: Option<Range>,
-    /// What one iteration then stands for: a factor on samples.
+    /// Factor on the samples per iteration.
     pub samples_factor: f64,
-    /// The lines that it is about.
+    /// The lines that it concerns.
     #[serde(skip)]
     pub lines: Vec<(FileId, u32)>,
-    /// What a person should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
     /// Whether one of the optimizations is [research](Optimization::is_research).
     pub is_research: bool,
-    /// How measurements in the same project changed the time.
+    /// Correction of the time from measurements in the same project.
     #[serde(skip)]
     pub correction: Option<Correction>,
 }
 
 impl Prediction {
-    /// Changes the time by what was measured of the same optimization, and adds a note that says so.
+    /// Corrects the time with measurements of the same optimization, and adds a note about it.
     pub fn correct(&mut self, correction: Correction) {
         self.time_ns = self.time_ns.times(correction.factor);
         self.notes.insert(0, format!("time {} in this project", correction.words()));
         self.correction = Some(correction);
     }
 
-    /// The likeliest time as it was predicted before any correction.
+    /// Returns the most likely time before any correction, in nanoseconds.
     pub fn uncorrected_ns(&self) -> f64 {
         self.time_ns.value / self.correction.map_or(1.0, |correction| correction.factor)
     }
 
-    /// How many times as many samples a second: above 1 is faster.
+    /// Returns the speedup in samples per second. Above 1 is faster.
     pub fn speedup(&self) -> Range {
-        let of = |time_ns: f64| {
+        let speedup_at = |time_ns: f64| {
             if time_ns > 0.0 { self.before_ns / time_ns * self.samples_factor } else { 1.0 }
         };
         Range {
-            low: of(self.time_ns.high),
-            value: of(self.time_ns.value),
-            high: of(self.time_ns.low),
+            low: speedup_at(self.time_ns.high),
+            value: speedup_at(self.time_ns.value),
+            high: speedup_at(self.time_ns.low),
         }
     }
 }
 
-/// Why there is no prediction.
+/// The reason for a missing prediction.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 pub enum NoPrediction {
-    /// It does not apply, or something that it needs to know was not recorded.
+    /// It does not apply, or required data was not recorded.
     #[error("{0}")]
     DoesNotApply(String),
-    /// The graph cannot be run.
+    /// The graph cannot be simulated.
     #[error(transparent)]
     Simulation(#[from] SimulationError),
 }
 
-/// Tasks from which on the ends of a range are worked out side by side.
-const WORTH_THREADS: usize = 10_000;
+/// The minimum number of tasks for simulating the ends of a range in parallel.
+const MIN_TASKS_FOR_THREADS: usize = 10_000;
 
-/// Nanoseconds of an iteration, bytes at its peak, and what each optimization had to say.
-type Run = Result<(f64, Option<f64>, Vec<Touched>), NoPrediction>;
+/// Iteration time in nanoseconds, peak memory in bytes, and the report of each optimization.
+type Run = Result<(f64, Option<f64>, Vec<Effect>), NoPrediction>;
 
-/// The graph with the optimizations, at one end of their ranges.
+/// Simulates the graph with the optimizations, at one end of their ranges.
 fn run(graph: &Graph, facts: &Facts<'_>, optimizations: &[&dyn Optimization], bound: Bound) -> Run {
     let mut changed = graph.clone();
-    let mut touched = Vec::with_capacity(optimizations.len());
+    let mut effects = Vec::with_capacity(optimizations.len());
     for optimization in optimizations {
-        let one = optimization.apply(&mut changed, facts, bound);
-        touched.push(one.map_err(NoPrediction::DoesNotApply)?);
+        let effect = optimization.apply(&mut changed, facts, bound);
+        effects.push(effect.map_err(NoPrediction::DoesNotApply)?);
         if changed.applied.contains(&optimization.name()) {
             let why = format!("{} is already applied", optimization.title());
             return Err(NoPrediction::DoesNotApply(why));
         }
         changed.applied.push(optimization.name());
     }
-    let then = simulate::steady(&changed)?;
-    Ok((then.iteration_ns, memory::peak(&changed, &then), touched))
+    let schedule = simulate::steady(&changed)?;
+    Ok((schedule.iteration_ns, memory::peak(&changed, &schedule), effects))
 }
 
-/// What optimizations bring that are applied in turn. `now` is how the graph runs as it is.
+/// Predicts the effect of optimizations that are applied in turn. `now` is the schedule of the
+/// unchanged graph.
 ///
 /// # Errors
-/// Where one of them does not apply, or the graph cannot be run.
+/// Fails if one of them does not apply, or if the graph cannot be simulated.
 pub fn predict(
     graph: &Graph,
     now: &Schedule,
@@ -202,8 +203,8 @@ pub fn predict(
         ..Prediction::default()
     };
     let run = |bound: Bound| run(graph, facts, optimizations, bound);
-    // Each end is a graph of its own: a large one is worth a thread.
-    let (likely, low, high) = if graph.tasks.len() < WORTH_THREADS {
+    // Each end needs its own graph. A large one is worth a thread.
+    let (likely, low, high) = if graph.tasks.len() < MIN_TASKS_FOR_THREADS {
         let likely = run(Bound::Likely)?;
         (likely, run(Bound::Low)?, run(Bound::High)?)
     } else {
@@ -218,10 +219,10 @@ pub fn predict(
             Ok::<_, NoPrediction>((likely?, low?, high?))
         })?
     };
-    let (value, peak, touched) = likely;
+    let (value, peak, effects) = likely;
     let ((low, low_peak, _), (high, high_peak, _)) = (low, high);
     prediction.time_ns = Range { low: low.min(value), value, high: high.max(value) };
-    let is_known = touched.iter().all(|one| !one.memory_is_unknown);
+    let is_known = effects.iter().all(|one| !one.memory_is_unknown);
     prediction.peak_bytes = peak.filter(|_| is_known).map(|peak| {
         let ends = [low_peak, high_peak].into_iter().flatten();
         Range {
@@ -230,7 +231,7 @@ pub fn predict(
             high: ends.fold(peak, f64::max),
         }
     });
-    for one in touched {
+    for one in effects {
         if one.samples_factor > 0.0 {
             prediction.samples_factor *= one.samples_factor;
         }

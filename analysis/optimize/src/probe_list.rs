@@ -1,5 +1,5 @@
-//! Which single operators are worth running by themselves for what-ifs, and what came of it: the
-//! request and the answer of `docs/whatif.md`, "Probes".
+//! Selects single operators to measure for what-ifs, and reads the results: the request and the
+//! response of `docs/whatif.md`, "Probes".
 
 use serde_json::{Value, json};
 
@@ -12,66 +12,70 @@ use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
 use ridgeline_profile::Phase;
 use ridgeline_recording::manifest::{Manifest, Optimizer, Settings};
 
-/// So many operators are asked for. In the demo projects the 40 costliest have 90% of the time.
-const MOST_OPERATORS: usize = 40;
-/// Most layers are alike: a model has one or two of them.
-const MOST_STAND_INS: usize = 8;
-/// So are the cells.
-const MOST_CELLS: usize = 8;
-/// An operator with a smaller share of the iteration changes no prediction.
-const LEAST_SHARE: f64 = 0.001;
-/// An optimizer with more parameters is asked for with the largest of them alone, and not at all.
-const MOST_PARAMETERS: usize = 20_000;
-/// The ways in which an optimizer can be run.
+/// The maximum number of operators requested. In the demo projects, the 40 costliest take 90% of
+/// the time.
+const MAX_OPERATORS: usize = 40;
+/// The maximum number of replacements requested. Most layers are alike: a model has one or two
+/// kinds.
+const MAX_STAND_INS: usize = 8;
+/// The maximum number of recurrent cells requested.
+const MAX_CELLS: usize = 8;
+/// The minimum share of the iteration for an operator to affect a prediction.
+const MIN_SHARE: f64 = 0.001;
+/// The maximum number of parameter tensors of an optimizer that is requested.
+const MAX_PARAMETERS: usize = 20_000;
+/// The implementations of an optimizer.
 const OPTIMIZER_VARIANTS: [&str; 3] = ["for-loop", "foreach", "fused"];
-/// A longer answer is none of ours.
-const MOST_ANSWER_BYTES: usize = 4 << 20;
-/// No call takes as long: an hour.
-const LONGEST_NS: f64 = 3.6e12;
+/// The maximum size of a response.
+const MAX_ANSWER_BYTES: usize = 4 << 20;
+/// The maximum plausible time of a call: an hour, in nanoseconds.
+const MAX_NS: f64 = 3.6e12;
 
-/// What to measure.
+/// The measurements to request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProbeList {
-    /// Places in [`Graph::operators`], the costliest first, with the ways to run each.
+    /// Indices into [`Graph::operators`], costliest first, with the variants of each.
     pub operators: Vec<(u32, Vec<Variant>)>,
-    /// Operators that the program does not have; asked for behind those that it has.
+    /// Operators that the program does not have. They follow the recorded ones in the request.
     pub stand_ins: Vec<Operator>,
-    /// Places in [`Manifest::optimizers`].
+    /// Indices into [`Manifest::optimizers`].
     pub optimizers: Vec<u32>,
-    /// Places in [`Manifest::modules`] of recurrent cells that are stepped.
+    /// Indices into [`Manifest::modules`] of recurrent cells that are stepped.
     pub cells: Vec<u32>,
-    /// What the agent is asked, as in `docs/whatif.md`; [`Value::Null`] where there is nothing to ask.
+    /// The request to the agent, as in `docs/whatif.md`. [`Value::Null`] if there is nothing to
+    /// measure.
     pub request: Value,
 }
 
-/// What came of it.
+/// The response of the agent.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// The times.
+    /// Measured times.
     pub probes: Probes,
-    /// What could not be run, and why: sentences.
+    /// Sentences about what could not run, and why.
     pub notes: Vec<String>,
 }
 
-/// What the answers are for.
+/// The kinds of measurements to request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Other types of elements.
+    /// Other element types.
     pub types: bool,
-    /// Another order of dimensions.
+    /// Other memory layouts.
     pub layouts: bool,
-    /// Other switches of a GPU's libraries: products in TF32, convolutions by trial.
+    /// Other settings of GPU libraries: TF32 for matrix multiplications, `cudnn.benchmark` for
+    /// convolutions.
     pub switches: bool,
-    /// Operators in the place of the program's.
+    /// Replacement operators.
     pub stand_ins: bool,
-    /// Other ways to run optimizers.
+    /// Other optimizer implementations.
     pub optimizers: bool,
-    /// Layers in the place of cells that are stepped.
+    /// Layers instead of stepped cells.
     pub cells: bool,
 }
 
 impl Wanted {
-    /// For what-ifs.
+    /// All measurements, for what-ifs.
     pub const ALL: Wanted = Wanted {
         types: true,
         layouts: true,
@@ -80,7 +84,7 @@ impl Wanted {
         optimizers: true,
         cells: true,
     };
-    /// For nothing.
+    /// No measurements.
     pub const NONE: Wanted = Wanted {
         types: false,
         layouts: false,
@@ -91,8 +95,8 @@ impl Wanted {
     };
 }
 
-/// What to measure for a graph within so many seconds. `peak_bytes` is what the program holds at its
-/// peak: so much memory goes through the caches, and no more.
+/// Selects the measurements for a graph within a time budget. `peak_bytes` is the program's peak
+/// memory: probes cycle through that much memory to have realistic cache misses.
 pub fn probe_list(
     graph: &Graph,
     manifest: Option<&Manifest>,
@@ -111,12 +115,12 @@ pub fn probe_list(
             Some((*index, variants(operator, is_gpu, settings, wanted)))
         })
         .filter(|(_, variants)| variants.len() > 1)
-        .take(MOST_OPERATORS)
+        .take(MAX_OPERATORS)
         .collect();
     let tf32 = settings.matmul_precision.as_deref().is_some_and(|one| one != "highest");
     let mut stand_ins =
         if wanted.stand_ins { stand_ins(graph, &costliest, tf32) } else { Vec::new() };
-    stand_ins.truncate(MOST_STAND_INS);
+    stand_ins.truncate(MAX_STAND_INS);
     for index in stand_ins.iter().flat_map(|one| one.of.iter().copied()) {
         if !operators.iter().any(|(known, _)| *known == index) {
             operators.push((index, vec![Variant::Same]));
@@ -131,7 +135,7 @@ pub fn probe_list(
         .collect();
     let known = manifest.filter(|_| wanted.cells);
     let mut cells = known.map_or_else(Vec::new, |manifest| cells(graph, manifest));
-    cells.truncate(MOST_CELLS);
+    cells.truncate(MAX_CELLS);
     if operators.is_empty() && optimizers.is_empty() && cells.is_empty() {
         return ProbeList::default();
     }
@@ -166,30 +170,30 @@ impl ProbeList {
         self.operators.is_empty() && self.optimizers.is_empty() && self.cells.is_empty()
     }
 
-    /// Reads `probes.json`. What is missing, not a time, or of another operator than was asked for is
-    /// left out.
+    /// Reads `probes.json`. Values that are missing, invalid, or of another operator than requested
+    /// are ignored.
     pub fn read(&self, answer: &[u8]) -> Answer {
         let mut found = Answer::default();
-        if answer.len() > MOST_ANSWER_BYTES {
+        if answer.len() > MAX_ANSWER_BYTES {
             return found;
         }
         let Ok(answer) = serde_json::from_slice::<Value>(answer) else { return found };
         let list = |key: &str| answer.get(key).and_then(Value::as_array).cloned();
-        let asked_names = |key: &str, name: &str| -> Vec<Option<String>> {
-            let asked = self.request.get(key).and_then(Value::as_array);
-            let names = asked.into_iter().flatten();
+        let requested_names = |key: &str, name: &str| -> Vec<Option<String>> {
+            let requested = self.request.get(key).and_then(Value::as_array);
+            let names = requested.into_iter().flatten();
             names.map(|one| Some(one.get(name)?.as_str()?.to_owned())).collect()
         };
-        let is_same = |answer: &Value, key: &str, asked: &Option<String>| {
-            asked.is_some() && answer.get(key).and_then(Value::as_str) == asked.as_deref()
+        let is_same = |answer: &Value, key: &str, requested: &Option<String>| {
+            requested.is_some() && answer.get(key).and_then(Value::as_str) == requested.as_deref()
         };
-        let names = asked_names("operators", "name");
+        let names = requested_names("operators", "name");
         let answers = list("operators").unwrap_or_default();
-        let of_others = answers.iter().zip(&names).skip(self.operators.len());
-        for ((answer, name), operator) in of_others.zip(&self.stand_ins) {
-            let told = answer.get(Variant::Same.name()).and_then(time);
-            let told = told.filter(|_| is_same(answer, "name", name));
-            found.probes.stand_ins.extend(told.map(|time_ns| (operator.clone(), time_ns)));
+        let stand_in_answers = answers.iter().zip(&names).skip(self.operators.len());
+        for ((answer, name), operator) in stand_in_answers.zip(&self.stand_ins) {
+            let time_of = answer.get(Variant::Same.name()).and_then(time);
+            let time_of = time_of.filter(|_| is_same(answer, "name", name));
+            found.probes.stand_ins.extend(time_of.map(|time_ns| (operator.clone(), time_ns)));
         }
         for ((answer, (index, variants)), name) in answers.iter().zip(&self.operators).zip(&names) {
             for variant in variants.iter().filter(|_| is_same(answer, "name", name)) {
@@ -198,7 +202,7 @@ impl ProbeList {
                 }
             }
         }
-        let types = asked_names("optimizers", "type");
+        let types = requested_names("optimizers", "type");
         for ((answer, index), name) in
             list("optimizers").iter().flatten().zip(&self.optimizers).zip(&types)
         {
@@ -208,10 +212,10 @@ impl ProbeList {
                 }
             }
         }
-        let types = asked_names("cells", "type");
+        let types = requested_names("cells", "type");
         for ((answer, index), name) in list("cells").iter().flatten().zip(&self.cells).zip(&types) {
-            let told = |way: &str| answer.get(way).and_then(time);
-            let ratio = told("layer").zip(told("cell")).map(|(layer, cell)| layer / cell);
+            let time_of = |way: &str| answer.get(way).and_then(time);
+            let ratio = time_of("layer").zip(time_of("cell")).map(|(layer, cell)| layer / cell);
             let ratio = ratio.filter(|_| is_same(answer, "type", name));
             found.probes.cells.extend(ratio.map(|ratio| (*index, ratio)));
         }
@@ -222,11 +226,11 @@ impl ProbeList {
 }
 
 fn time(value: &Value) -> Option<f64> {
-    value.as_f64().filter(|time_ns| *time_ns > 0.0 && *time_ns < LONGEST_NS)
+    value.as_f64().filter(|time_ns| *time_ns > 0.0 && *time_ns < MAX_NS)
 }
 
-/// The operators of the forward and the backward pass by what they take on what computes, the
-/// costliest first.
+/// Returns the operators of the forward and backward pass, costliest first, by their time on the
+/// device that computes.
 fn costliest(graph: &Graph) -> Vec<u32> {
     let is_gpu = graph.tasks.iter().any(|task| !task.kind.is_host());
     let mut times = vec![0.0; graph.operators.len()];
@@ -244,12 +248,12 @@ fn costliest(graph: &Graph) -> Vec<u32> {
         }
     }
     let mut found: Vec<(u32, f64)> =
-        (0_u32..).zip(times).filter(|(_, time)| *time > LEAST_SHARE * total).collect();
+        (0_u32..).zip(times).filter(|(_, time)| *time > MIN_SHARE * total).collect();
     found.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     found.into_iter().map(|(index, _)| index).collect()
 }
 
-/// The ways in which it can be run that are worth a measurement; the recorded way is the first.
+/// Returns the variants worth measuring. The recorded one is first.
 fn variants(
     operator: &Operator,
     is_gpu: bool,
@@ -259,7 +263,7 @@ fn variants(
     let mut variants = vec![Variant::Same];
     let is_float = |tensor: &Tensor| tensor.element == Some(ElementType::Float32);
     if wanted.types && operator.input_tensors().any(is_float) {
-        // A processor that has to imitate bfloat16 may need a hundred times as long.
+        // A CPU that emulates bfloat16 may take a hundred times as long.
         if settings.bf16_native != Some(false) {
             variants.push(Variant::BFloat16);
         }
@@ -297,7 +301,7 @@ fn arg_json(arg: &Arg, operator: &Operator) -> Value {
     match arg {
         Arg::None => Value::Null,
         Arg::Bool(flag) => json!(flag),
-        // As a whole number where it is one, which a schema may ask for.
+        // Integers stay integers, which a schema may require.
         Arg::Number(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
             json!(*number as i64)
         }
@@ -305,7 +309,7 @@ fn arg_json(arg: &Arg, operator: &Operator) -> Value {
         Arg::Text(text) => json!(text),
         Arg::List(list) => list.iter().map(|arg| arg_json(arg, operator)).collect(),
         Arg::Tensor(tensor) => {
-            // A trace does not tell the types of tensors in a list.
+            // A trace does not have the types of tensors in a list.
             let element = tensor.element.or_else(|| operator.element());
             let mut described = json!({
                 "t": element.unwrap_or(ElementType::Float32).name(),
@@ -319,8 +323,8 @@ fn arg_json(arg: &Arg, operator: &Operator) -> Value {
     }
 }
 
-/// An optimizer over parameters of its sizes; their shapes do not matter to it. Nothing where its
-/// parameters are not known.
+/// Returns the request for an optimizer with its parameter sizes. Their shapes do not matter.
+/// Returns `None` if its parameters are unknown.
 fn optimizer_json(manifest: &Manifest, optimizer: &Optimizer) -> Option<Value> {
     let mut shapes: Vec<[u64; 1]> = Vec::new();
     let mut bytes = 4;
@@ -332,10 +336,10 @@ fn optimizer_json(manifest: &Manifest, optimizer: &Optimizer) -> Option<Value> {
         }
         match all == *owned {
             true => shapes.extend(parameters.iter().map(|one| [one.elements])),
-            // It has some of them, and which is not recorded.
+            // It has only some of them, and which ones is not recorded.
             false => shapes.push([*owned]),
         }
-        if shapes.len() > MOST_PARAMETERS {
+        if shapes.len() > MAX_PARAMETERS {
             return None;
         }
     }

@@ -1,44 +1,44 @@
-//! All optimizations on one iteration: what each brings, which ones bring most together, and why the
-//! others do not apply.
+//! Ranks all optimizations for one iteration: the effect of each, the best combinations, and why
+//! the others do not apply.
 
 use super::facts::Facts;
 use super::optimization::{NoPrediction, Optimization, Prediction, predict};
 use super::optimizations;
 use ridgeline_graph::recorded::Recorded;
 
-/// Combinations are looked for among so many of the best.
+/// The number of best optimizations considered for combinations.
 const CANDIDATES: usize = 6;
-/// So many combinations are kept.
-const COMBINATIONS: usize = 3;
-/// So many are joined at most.
-const MOST_JOINED: usize = 4;
-/// A combination is worth telling where it is faster than its best part by this.
-const WORTH: f64 = 1.01;
+/// The maximum number of combinations in the result.
+const MAX_COMBINATIONS: usize = 3;
+/// The maximum number of optimizations in a combination.
+const MAX_COMBINATION_SIZE: usize = 4;
+/// The minimum speedup of a combination over its best part.
+const MIN_IMPROVEMENT: f64 = 1.01;
 
-/// What if.
+/// The ranked what-ifs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WhatIfs {
-    /// The most samples a second first; research last.
+    /// Sorted by speedup, research last.
     pub predictions: Vec<Prediction>,
-    /// The best few together that fit.
+    /// The best combinations that fit the memory limit.
     pub combinations: Vec<Prediction>,
-    /// What does not apply: its name, its title and why.
+    /// Optimizations that do not apply, with the reason.
     pub refusals: Vec<Refused>,
 }
 
 /// An optimization that does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// On the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// As a person reads it.
+    /// Title shown to the user.
     pub title: &'static str,
-    /// A sentence without a full stop.
+    /// The reason: a sentence without a full stop.
     pub why: String,
 }
 
-/// What each of `wanted` brings, by name; all of them where `wanted` is empty. Combinations stay below
-/// `memory_limit` bytes.
+/// Predicts the effects of the `wanted` optimizations by name, or of all if `wanted` is empty.
+/// Combinations stay below `memory_limit` bytes.
 pub fn rank(
     recorded: &Recorded,
     facts: &Facts<'_>,
@@ -48,7 +48,7 @@ pub fn rank(
     rank_until(recorded, facts, wanted, memory_limit, &|| false)
 }
 
-/// The same, cut short as soon as `stop` says so.
+/// Ranks like [`rank`], but stops early when `stop` returns true.
 pub fn rank_until(
     recorded: &Recorded,
     facts: &Facts<'_>,
@@ -81,7 +81,9 @@ pub fn rank_until(
         }
     }
     sort(&mut found.predictions);
-    candidates.retain(|(one, speedup)| *speedup > WORTH && one.joins() && !one.is_research());
+    candidates.retain(|(one, speedup)| {
+        *speedup > MIN_IMPROVEMENT && one.can_combine() && !one.is_research()
+    });
     candidates.sort_by(|a, b| b.1.total_cmp(&a.1));
     candidates.truncate(CANDIDATES);
     if !stop() {
@@ -90,7 +92,7 @@ pub fn rank_until(
     found
 }
 
-/// The most samples a second first; research last.
+/// Sorts by speedup, research last.
 pub(crate) fn sort(predictions: &mut [Prediction]) {
     predictions.sort_by(|a, b| {
         let by_speedup = b.speedup().value.total_cmp(&a.speedup().value);
@@ -98,8 +100,8 @@ pub(crate) fn sort(predictions: &mut [Prediction]) {
     });
 }
 
-/// Grows combinations from the best candidates, one at a time: those that bring nothing together with
-/// the ones before are left out.
+/// Grows combinations from the best candidates, one at a time. Candidates that do not improve a
+/// combination are skipped.
 fn combinations(
     recorded: &Recorded,
     facts: &Facts<'_>,
@@ -112,24 +114,29 @@ fn combinations(
     };
     let mut found: Vec<Prediction> = Vec::new();
     for first in 0..candidates.len() {
-        let mut joined: Vec<&dyn Optimization> = Vec::new();
+        let mut combined: Vec<&dyn Optimization> = Vec::new();
         let mut best: Option<Prediction> = None;
         let mut speedup = 0.0;
         let others = (0..candidates.len()).filter(|index| *index != first);
         for index in std::iter::once(first).chain(others) {
-            let Some((one, alone)) = candidates.get(index) else { continue };
-            if joined.len() >= MOST_JOINED || joined.iter().any(|other| !other.goes_with(*one)) {
+            let Some((one, single_speedup)) = candidates.get(index) else { continue };
+            if combined.len() >= MAX_COMBINATION_SIZE
+                || combined.iter().any(|other| !other.is_compatible_with(*one))
+            {
                 continue;
             }
-            let mut tried = joined.clone();
-            tried.push(*one);
-            in_order(&mut tried);
-            let Ok(prediction) = predict(&recorded.graph, &recorded.schedule, facts, &tried) else {
+            let mut candidate = combined.clone();
+            candidate.push(*one);
+            sort_by_application(&mut candidate);
+            let Ok(prediction) = predict(&recorded.graph, &recorded.schedule, facts, &candidate)
+            else {
                 continue;
             };
-            let then = prediction.speedup().value;
-            if then >= alone.max(speedup) * WORTH || (joined.is_empty() && then > 1.0) {
-                (joined, speedup) = (tried, then);
+            let new_speedup = prediction.speedup().value;
+            if new_speedup >= single_speedup.max(speedup) * MIN_IMPROVEMENT
+                || (combined.is_empty() && new_speedup > 1.0)
+            {
+                (combined, speedup) = (candidate, new_speedup);
                 best = Some(prediction);
             }
         }
@@ -139,14 +146,14 @@ fn combinations(
         }
     }
     sort(&mut found);
-    found.truncate(COMBINATIONS);
+    found.truncate(MAX_COMBINATIONS);
     found
 }
 
-/// In the order of [`optimizations::ALL`], in which the graph has to be changed.
-fn in_order(joined: &mut [&dyn Optimization]) {
+/// Sorts into the order of [`optimizations::ALL`], in which the graph has to be changed.
+fn sort_by_application(combined: &mut [&dyn Optimization]) {
     let place = |one: &&dyn Optimization| {
         optimizations::ALL.iter().position(|known| known.name() == one.name())
     };
-    joined.sort_by_key(place);
+    combined.sort_by_key(place);
 }

@@ -1,5 +1,5 @@
-//! Running calls of modules a second time in the backward pass, as `torch.utils.checkpoint` does: what
-//! that does to a graph.
+//! Activation recomputation: changes a graph to run module calls again in the backward pass, as
+//! `torch.utils.checkpoint` does.
 
 use std::collections::HashMap;
 
@@ -8,33 +8,34 @@ use ridgeline_graph::graph::{Graph, Resource, ResourceId, Task, TaskId, TaskKind
 use ridgeline_graph::memory::{Block, BlockKind, Moment};
 use ridgeline_profile::Phase;
 
-/// Nanoseconds of the host for one call of `torch.utils.checkpoint` in the forward pass, and for what
-/// it does before the call runs again: random states are kept and put back, hooks are set. These and
-/// the next were fitted on chains of 1 to 64 products of 4 by 4 matrices: torch 2.15 on a Xeon of 2 cores.
+/// Host time of `torch.utils.checkpoint` in nanoseconds: for a call in the forward pass, and for
+/// the setup before its recomputation, which saves and restores random states and sets hooks. These
+/// and the next two were fitted on chains of 1 to 64 matrix multiplications of 4 by 4: torch 2.15
+/// on a Xeon with 2 cores.
 const CALL_NS: f64 = 40_000.0;
-const AGAIN_NS: f64 = 80_000.0;
-/// The same for each operator within: what autograd saves goes through Python.
+const RECOMPUTE_NS: f64 = 80_000.0;
+/// The same per operator in the call: saved tensors go through Python.
 const CALL_OPERATOR_NS: f64 = 6_000.0;
-const AGAIN_OPERATOR_NS: f64 = 12_000.0;
-/// The state of a processor's random numbers, which is kept for each call (`torch.get_rng_state`).
+const RECOMPUTE_OPERATOR_NS: f64 = 12_000.0;
+/// Size of the CPU random state that is saved for each call (`torch.get_rng_state`), in bytes.
 const RANDOM_STATE_BYTES: f64 = 5_056.0;
 
-/// Nanoseconds that a checkpoint itself takes of the host, besides running the call again.
+/// Returns the host overhead of a checkpoint besides the recomputation, in nanoseconds.
 pub fn overhead_ns(segment: &Segment) -> f64 {
     let operators = segment.operators as f64;
-    CALL_NS + AGAIN_NS + (CALL_OPERATOR_NS + AGAIN_OPERATOR_NS) * operators
+    CALL_NS + RECOMPUTE_NS + (CALL_OPERATOR_NS + RECOMPUTE_OPERATOR_NS) * operators
 }
 
-/// Drops what calls of modules keep, and runs them again before their backward pass. `overhead` is
-/// what the host's own time for that is multiplied by.
-pub fn run_again(graph: &mut Graph, segments: &[&Segment], overhead: f64) {
+/// Drops the activations of module calls and recomputes them before their backward pass. `overhead`
+/// is a factor on the host overhead.
+pub fn recompute_segments(graph: &mut Graph, segments: &[&Segment], overhead: f64) {
     let kernels = Kernels::new(graph);
     for segment in segments {
-        run_one_again(graph, &kernels, segment, overhead);
+        recompute_one(graph, &kernels, segment, overhead);
     }
 }
 
-fn run_one_again(graph: &mut Graph, kernels: &Kernels, segment: &Segment, overhead: f64) {
+fn recompute_one(graph: &mut Graph, kernels: &Kernels, segment: &Segment, overhead: f64) {
     let operators = segment.operators as f64;
     let hooks = |graph: &Graph, like: TaskId, phase: Phase, duration_ns: f64| {
         let like = graph.task(like).copied();
@@ -43,36 +44,41 @@ fn run_one_again(graph: &mut Graph, kernels: &Kernels, segment: &Segment, overhe
     };
     let keep = hooks(graph, segment.last, Phase::Forward, CALL_NS + CALL_OPERATOR_NS * operators);
     let keep = graph.insert_after(segment.last, keep);
-    let again_ns = AGAIN_NS + AGAIN_OPERATOR_NS * operators;
-    let restore = hooks(graph, segment.last, Phase::Backward, again_ns);
+    let recompute_ns = RECOMPUTE_NS + RECOMPUTE_OPERATOR_NS * operators;
+    let restore = hooks(graph, segment.last, Phase::Backward, recompute_ns);
     graph.insert_before(segment.backward, restore);
 
-    let mut second: HashMap<TaskId, TaskId> = HashMap::new();
-    for id in &segment.again {
+    let mut copies: HashMap<TaskId, TaskId> = HashMap::new();
+    for id in &segment.recomputed {
         let Some(task) = graph.task(*id).copied() else { continue };
         let copy = Task { phase: Phase::Backward, launched_by: None, ..task };
         let launch = graph.insert_before(segment.backward, copy);
-        second.insert(*id, launch);
+        copies.insert(*id, launch);
         kernels.launch_again(graph, *id, launch, segment.backward);
     }
 
-    let moved = |moment: Option<Moment>| {
+    let moment_of_copy = |moment: Option<Moment>| {
         let moment = moment?;
-        Some(Moment { task: *second.get(&moment.task)?, event: moment.event })
+        Some(Moment { task: *copies.get(&moment.task)?, event: moment.event })
     };
     let at_backward = Moment { task: segment.backward, event: 0 };
     for (number, until) in &segment.dropped {
         let Some(block) = graph.memory.blocks.get_mut(*number) else { continue };
-        let again = Block { allocated: moved(block.allocated), ..*block };
+        let copy = Block { allocated: moment_of_copy(block.allocated), ..*block };
         block.freed = Some(*until);
         block.kind = BlockKind::Temporaries;
-        graph.memory.add(again);
+        graph.memory.add(copy);
     }
     for number in &segment.passing {
         let Some(block) = graph.memory.blocks.get(*number).copied() else { continue };
-        let freed = Some(moved(block.freed).unwrap_or(at_backward));
+        let freed = Some(moment_of_copy(block.freed).unwrap_or(at_backward));
         let kind = BlockKind::Temporaries;
-        graph.memory.add(Block { allocated: moved(block.allocated), freed, kind, ..block });
+        graph.memory.add(Block {
+            allocated: moment_of_copy(block.allocated),
+            freed,
+            kind,
+            ..block
+        });
     }
     let is_on_host = graph.resources().iter().all(|one| !matches!(one, Resource::Stream(..)));
     if is_on_host {
@@ -88,12 +94,13 @@ fn run_one_again(graph: &mut Graph, kernels: &Kernels, segment: &Segment, overhe
     }
 }
 
-/// Which kernels a task of the host launches, and where a kernel that is launched elsewhere goes.
+/// Maps host tasks to the kernels that they launch, and finds the position for a kernel that is
+/// launched again.
 struct Kernels {
     by_launch: HashMap<TaskId, Vec<(TaskId, f64)>>,
-    /// By task of the host: its place in the host's order.
+    /// By host task: its position in the host's order.
     place: HashMap<TaskId, usize>,
-    /// By stream: its kernels in order, with the places of their launches.
+    /// By stream: its kernels in order, with the positions of their launches.
     streams: HashMap<ResourceId, Vec<(usize, TaskId)>>,
 }
 
@@ -121,19 +128,19 @@ impl Kernels {
         Kernels { by_launch, place, streams }
     }
 
-    /// Adds the kernels that a task launches a second time, before those of the backward pass.
+    /// Adds the kernels of a task a second time, before those of the backward pass.
     fn launch_again(&self, graph: &mut Graph, first: TaskId, launch: TaskId, backward: TaskId) {
         let from = self.place.get(&backward).copied().unwrap_or(usize::MAX);
         for (kernel, lag_ns) in self.by_launch.get(&first).into_iter().flatten() {
             let Some(task) = graph.task(*kernel).copied() else { continue };
             let copy = Task { phase: Phase::Backward, launched_by: Some(launch), ..task };
-            let of_stream = self.streams.get(&task.resource).map_or(&[][..], Vec::as_slice);
-            let next = of_stream.partition_point(|(place, _)| *place < from);
-            let again = match of_stream.get(next) {
+            let launches = self.streams.get(&task.resource).map_or(&[][..], Vec::as_slice);
+            let next = launches.partition_point(|(place, _)| *place < from);
+            let kernel = match launches.get(next) {
                 Some((_, next)) => graph.insert_before(*next, copy),
                 None => graph.push(task.resource, copy),
             };
-            graph.wait(launch, again, *lag_ns);
+            graph.wait(launch, kernel, *lag_ns);
         }
     }
 }
@@ -146,7 +153,7 @@ mod tests {
     use ridgeline_graph::memory::peak;
     use ridgeline_graph::simulate::steady;
 
-    /// Runs the first `count` of 4 layers again.
+    /// Recomputes the first `count` of 4 layers.
     #[track_caller]
     fn check(on_gpu: bool, count: usize, peak_bytes: f64, added_ns: f64) {
         let step = step(4, on_gpu);
@@ -155,7 +162,7 @@ mod tests {
         assert_eq!(group.segments.len(), 4);
         let segments: Vec<_> = group.segments.iter().take(count).collect();
         let mut graph = step.recorded.graph.clone();
-        run_again(&mut graph, &segments, 0.0);
+        recompute_segments(&mut graph, &segments, 0.0);
         let schedule = steady(&graph).unwrap();
         let state = if on_gpu { 0.0 } else { RANDOM_STATE_BYTES * count as f64 };
         assert_eq!(peak(&graph, &schedule), Some(peak_bytes + state));
@@ -163,37 +170,38 @@ mod tests {
     }
 
     #[test]
-    fn running_nothing_again_changes_nothing() {
+    fn recomputing_nothing_changes_nothing() {
         let all = WEIGHTS + 4.0 * (INNER + OUTPUT);
         check(false, 0, all, 0.0);
         check(true, 0, all, 0.0);
     }
 
     #[test]
-    fn what_a_call_keeps_lives_again_while_its_backward_pass_runs() {
-        // The first operator of a layer is all that is needed again; one layer at a time is whole.
+    fn recomputed_activations_are_alive_during_their_backward_pass() {
+        // Only the first operator of a layer has to run again. One layer's activations are complete
+        // at a time.
         let one_at_a_time = WEIGHTS + INNER + 4.0 * OUTPUT;
         check(false, 4, one_at_a_time, 4.0 * OPERATOR_NS);
         check(true, 4, one_at_a_time, 4.0 * OPERATOR_NS);
     }
 
     #[test]
-    fn what_is_not_run_again_stays() {
+    fn activations_that_are_not_recomputed_stay() {
         check(false, 2, WEIGHTS + 2.0 * INNER + 4.0 * OUTPUT, 2.0 * OPERATOR_NS);
     }
 
     #[test]
-    fn a_kernel_that_runs_again_comes_before_those_of_the_backward_pass() {
+    fn recomputed_kernels_run_before_the_backward_kernels() {
         let step = step(1, true);
         let groups = groups(&step.recorded.graph, &step.profile);
         let mut graph = step.recorded.graph.clone();
-        run_again(&mut graph, &groups[0].segments.iter().collect::<Vec<_>>(), 1.0);
+        recompute_segments(&mut graph, &groups[0].segments.iter().collect::<Vec<_>>(), 1.0);
         let stream = graph.find(&Resource::Stream(0, 7)).unwrap();
         let phases: Vec<_> =
             graph.on(stream).map(|id| (graph.task(id).unwrap().phase, id.index())).collect();
-        let again = phases.iter().position(|(_, id)| *id >= step.recorded.graph.tasks.len());
+        let recomputed = phases.iter().position(|(_, id)| *id >= step.recorded.graph.tasks.len());
         // After two kernels of the layer and two of the loss.
-        assert_eq!(again, Some(4));
+        assert_eq!(recomputed, Some(4));
         assert_eq!(phases[4].0, Phase::Backward);
     }
 }

@@ -1,13 +1,13 @@
-//! What to drop and make again, from fastest to smallest: Echo's footprint of the whole iteration
-//! (Zheng et al., ISCA 2020, section 4.2). Memory is used again, so only what is alive at the peak
-//! counts; and while a call runs again, what it makes adds to what is alive then.
+//! Selects activations to recompute, from fastest to least memory: Echo's footprint of the whole
+//! iteration (Zheng et al., ISCA 2020, section 4.2). Memory is reused, so only allocations alive at
+//! the peak count. While a call is recomputed, its activations add to what is alive then.
 //!
-//! Groups of calls are taken greedily by bytes saved at the peak for each nanosecond added. The
-//! footprint of a set of calls follows from the recording's order of allocations alone, without
-//! running the graph; the points of the curve are run.
+//! Groups of calls are selected greedily by bytes saved at the peak per nanosecond added. The
+//! footprint of a set of calls follows from the recorded order of allocations, without simulating
+//! the graph. Only the points of the curve are simulated.
 
 use super::facts::Facts;
-use super::recomputation::{overhead_ns, run_again};
+use super::recomputation::{overhead_ns, recompute_segments};
 use super::segments::{Group, Segment, groups, is_within};
 use ridgeline_graph::graph::Graph;
 use ridgeline_graph::memory;
@@ -15,32 +15,32 @@ use ridgeline_graph::recorded::Recorded;
 use ridgeline_graph::simulate;
 use ridgeline_profile::{FileId, ModuleId, Profile};
 
-/// Points of a curve, the one of the iteration as it is among them.
+/// The maximum number of points of a curve, including the unchanged iteration.
 pub const MOST_POINTS: usize = 24;
-/// Groups that are tried in each step; of more the largest.
-const MOST_GROUPS: usize = 64;
-/// A step that saves a smaller share of the peak is not worth an edit.
-const LEAST_SAVED: f64 = 0.002;
+/// The maximum number of groups tried in each step. The largest are tried.
+const MAX_GROUPS: usize = 64;
+/// The minimum share of the peak that a step has to save to be worth an edit.
+const MIN_SAVED: f64 = 0.002;
 
-/// An iteration that makes some of its activations again.
+/// An iteration that recomputes some of its activations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
-    /// Nanoseconds of an iteration.
+    /// Iteration time in nanoseconds.
     pub time_ns: f64,
-    /// Bytes at its peak.
+    /// Peak memory in bytes.
     pub peak_bytes: f64,
-    /// The lines that call what runs again.
+    /// The lines that call the recomputed modules.
     pub lines: Vec<(FileId, u32)>,
-    /// The module instances that run again.
+    /// The recomputed module instances.
     pub modules: Vec<ModuleId>,
-    /// Whether checkpoints on those lines do just that: otherwise a line calls other modules too, or
-    /// a library's container calls them.
+    /// Whether checkpoints on those lines do exactly this. False if a line also calls other
+    /// modules, or if a library's container calls them.
     pub is_an_edit: bool,
 }
 
-/// The curve from the fastest to the smallest: each point takes longer than the one before and needs
-/// less. Its first point is the iteration as it is; empty where the recording does not tell of memory
-/// or the graph cannot be run.
+/// Computes the curve from the fastest point to the one with the least memory. The first point is
+/// the unchanged iteration. The curve is empty if memory was not recorded or if the graph cannot be
+/// simulated.
 pub fn curve(recorded: &Recorded, facts: &Facts<'_>) -> Vec<Point> {
     let graph = &recorded.graph;
     let all = groups(graph, facts.profile);
@@ -66,28 +66,29 @@ pub fn curve(recorded: &Recorded, facts: &Facts<'_>) -> Vec<Point> {
     let mut points = vec![now];
     for set in &sets {
         let mut changed = graph.clone();
-        run_again(&mut changed, &set.segments, 1.0);
+        recompute_segments(&mut changed, &set.segments, 1.0);
         let Ok(schedule) = simulate::steady(&changed) else { continue };
         let Some(peak_bytes) = memory::peak(&changed, &schedule) else { continue };
         points.push(set.point(schedule.iteration_ns, peak_bytes));
     }
-    front(points)
+    pareto_front(points)
 }
 
-/// Calls to make again.
+/// Calls to recompute.
 #[derive(Clone, Debug, Default)]
 pub struct Set<'a> {
-    /// No call of them is within another one.
+    /// The calls. None is nested in another one.
     pub segments: Vec<&'a Segment>,
     /// The lines that call them.
     pub lines: Vec<(FileId, u32)>,
     is_partial: bool,
-    /// The last group that was added.
+    /// The group added last.
     added: Option<&'a Group>,
 }
 
 impl<'a> Set<'a> {
-    /// With a group's calls; what is within them, or around them, is left to the group.
+    /// Returns the set with the calls of the first `of_modules` modules of a group. They replace
+    /// calls that are nested in them or contain them.
     fn with(&self, group: &'a Group, of_modules: usize, profile: &Profile) -> Set<'a> {
         let mut modules: Vec<u32> = group.segments.iter().map(|segment| segment.module).collect();
         modules.dedup();
@@ -107,7 +108,7 @@ impl<'a> Set<'a> {
         set
     }
 
-    /// Sets between this one and the next.
+    /// Returns up to `most` intermediate sets between this one and the next.
     fn parts(&self, next: &Set<'a>, most: usize, profile: &Profile) -> Vec<Set<'a>> {
         let Some(group) = next.added else { return Vec::new() };
         let mut modules: Vec<u32> = group.segments.iter().map(|segment| segment.module).collect();
@@ -127,20 +128,21 @@ impl<'a> Set<'a> {
         Point { time_ns, peak_bytes, lines, modules, is_an_edit: !self.is_partial }
     }
 
-    /// Nanoseconds that it adds, as far as that is known without running the graph.
+    /// Returns the time that it adds, in nanoseconds, estimated without simulating the graph.
     pub fn added_ns(&self) -> f64 {
-        self.segments.iter().map(|segment| segment.again_ns + overhead_ns(segment)).sum()
+        self.segments.iter().map(|segment| segment.recompute_ns + overhead_ns(segment)).sum()
     }
 }
 
-/// Sets of calls that need ever less memory: each adds to the one before the group that saves most
-/// bytes at the peak for its time.
+/// Returns sets of calls with decreasing memory. Each adds the group that saves the most bytes at
+/// the peak per time added.
 pub fn greedy<'a>(graph: &Graph, profile: &Profile, offered: &[&'a Group]) -> Vec<Set<'a>> {
     let timeline = Timeline::new(graph);
     let mut offered: Vec<&'a Group> = offered.to_vec();
-    let bytes = |group: &Group| group.segments.iter().map(|one| one.most_bytes).sum::<f64>();
+    let bytes =
+        |group: &Group| group.segments.iter().map(|one| one.recompute_peak_bytes).sum::<f64>();
     offered.sort_by(|a, b| bytes(b).total_cmp(&bytes(a)));
-    offered.truncate(MOST_GROUPS);
+    offered.truncate(MAX_GROUPS);
     let mut steps: Vec<Set<'a>> = Vec::new();
     let mut now = Set::default();
     let mut peak = timeline.peak(&[]);
@@ -148,36 +150,36 @@ pub fn greedy<'a>(graph: &Graph, profile: &Profile, offered: &[&'a Group]) -> Ve
         let mut best: Option<(f64, f64, Set<'a>)> = None;
         for group in &offered {
             let set = now.with(group, usize::MAX, profile);
-            let then = timeline.peak(&set.segments);
-            let saved = peak - then;
-            if saved < LEAST_SAVED * peak {
+            let new_peak = timeline.peak(&set.segments);
+            let saved = peak - new_peak;
+            if saved < MIN_SAVED * peak {
                 continue;
             }
             let rate = saved / (set.added_ns() - now.added_ns()).max(1.0);
             if best.as_ref().is_none_or(|(known, ..)| rate > *known) {
-                best = Some((rate, then, set));
+                best = Some((rate, new_peak, set));
             }
         }
-        let Some((_, then, set)) = best else { break };
+        let Some((_, new_peak, set)) = best else { break };
         now = set;
-        peak = then;
+        peak = new_peak;
         steps.push(now.clone());
     }
     steps
 }
 
-/// Points that no other point beats in both, from fastest to smallest.
-fn front(mut points: Vec<Point>) -> Vec<Point> {
+/// Returns the Pareto front, from the fastest point to the one with the least memory.
+fn pareto_front(mut points: Vec<Point>) -> Vec<Point> {
     points.sort_by(|a, b| {
         a.time_ns.total_cmp(&b.time_ns).then(a.peak_bytes.total_cmp(&b.peak_bytes))
     });
-    let mut least = f64::INFINITY;
+    let mut least_bytes = f64::INFINITY;
     points.retain(|point| {
-        let is_smaller = point.peak_bytes < least;
-        least = least.min(point.peak_bytes);
+        let is_smaller = point.peak_bytes < least_bytes;
+        least_bytes = least_bytes.min(point.peak_bytes);
         is_smaller
     });
-    // The smallest stays, and the fastest.
+    // Keep the fastest and the one with the least memory.
     while points.len() > MOST_POINTS {
         let middle = points.len() - 2;
         points.remove(middle);
@@ -185,18 +187,18 @@ fn front(mut points: Vec<Point>) -> Vec<Point> {
     points
 }
 
-/// How much is alive after each event of the recording, in its order.
+/// Memory alive after each event of the recording, in order.
 pub struct Timeline {
-    /// By event: bytes that it adds.
+    /// By event: bytes added.
     changes: Vec<f64>,
-    /// What was alive before.
+    /// Bytes alive before the first event.
     before: f64,
-    /// By block: its bytes.
+    /// By block: size in bytes.
     bytes: Vec<f64>,
 }
 
 impl Timeline {
-    /// Of a graph whose recording tells of memory.
+    /// Creates the timeline of a graph with recorded memory.
     pub fn new(graph: &Graph) -> Timeline {
         let blocks = &graph.memory.blocks;
         let moments = || blocks.iter().flat_map(|block| [block.allocated, block.freed]).flatten();
@@ -218,23 +220,23 @@ impl Timeline {
         timeline
     }
 
-    /// The peak, in bytes, where calls run again.
+    /// Returns the peak in bytes if the calls are recomputed.
     pub fn peak(&self, segments: &[&Segment]) -> f64 {
         let mut changes = self.changes.clone();
-        let mut again: Vec<(u32, f64)> = Vec::with_capacity(segments.len());
+        let mut recomputed: Vec<(u32, f64)> = Vec::with_capacity(segments.len());
         for segment in segments {
-            again.push((segment.backward_event, segment.most_bytes));
+            recomputed.push((segment.backward_event, segment.recompute_peak_bytes));
             for (block, until) in &segment.dropped {
                 let bytes = self.bytes.get(*block).copied().unwrap_or(0.0);
                 add(&mut changes, until.event.saturating_add(1), -bytes);
                 add(&mut changes, segment.backward_event, bytes);
             }
         }
-        again.sort_by_key(|(event, _)| *event);
-        let mut again = again.into_iter().peekable();
+        recomputed.sort_by_key(|(event, _)| *event);
+        let mut recomputed = recomputed.into_iter().peekable();
         let (mut now, mut highest) = (self.before, self.before);
         for (event, change) in (0_u32..).zip(changes) {
-            while let Some((_, bytes)) = again.next_if(|(at, _)| *at <= event) {
+            while let Some((_, bytes)) = recomputed.next_if(|(at, _)| *at <= event) {
                 highest = highest.max(now + bytes);
             }
             now += change;
@@ -266,7 +268,7 @@ mod tests {
         assert_eq!(first.peak_bytes, WEIGHTS + 4.0 * (INNER + OUTPUT));
         let last = points.last().unwrap();
         assert_eq!(last.lines, [LINE]);
-        // One layer is whole at any time.
+        // One layer's activations are complete at a time.
         assert_eq!(last.peak_bytes, WEIGHTS + INNER + 4.0 * OUTPUT);
         assert!(points.len() <= MOST_POINTS);
         for pair in points.windows(2) {
@@ -275,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn the_footprint_is_that_of_the_graph_that_was_run() {
+    fn the_footprint_matches_the_simulated_graph() {
         let step = step(5, true);
         let graph = &step.recorded.graph;
         let groups = groups(graph, &step.profile);
         for count in 0..=5 {
             let segments: Vec<_> = groups[0].segments.iter().take(count).collect();
             let mut changed = graph.clone();
-            run_again(&mut changed, &segments, 1.0);
+            recompute_segments(&mut changed, &segments, 1.0);
             let schedule = simulate::steady(&changed).unwrap();
             let expected = memory::peak(&changed, &schedule);
             assert_eq!(Some(Timeline::new(graph).peak(&segments)), expected, "{count}");

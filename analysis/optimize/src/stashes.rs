@@ -1,6 +1,6 @@
-//! Activations between their last use in the forward pass and their first in the backward pass: the gap
-//! in which Gist (Jain et al., ISCA 2018, section 3) stores them small and vDNN (Rhu et al., MICRO 2016,
-//! section III) keeps them elsewhere.
+//! Activations between their last use in the forward pass and their first use in the backward pass.
+//! In this gap Gist (Jain et al., ISCA 2018, section 3) compresses them and vDNN (Rhu et al., MICRO
+//! 2016, section III) offloads them.
 
 use std::collections::HashMap;
 
@@ -10,33 +10,33 @@ use ridgeline_graph::memory::BlockKind;
 use ridgeline_operators::operator::{ElementType, Operator};
 use ridgeline_profile::Phase;
 
-/// Smaller ones, as a share of all, are not worth a kernel.
-const LEAST_SHARE: f64 = 1e-3;
-/// A call that launches something takes so long where the recording has none, in nanoseconds.
-const LAUNCH_NS: f64 = 5_000.0;
+/// The minimum share of all activation memory that is worth a kernel.
+const MIN_SHARE: f64 = 1e-3;
+/// Launch time in nanoseconds if the recording has no launches.
+const DEFAULT_LAUNCH_NS: f64 = 5_000.0;
 
-/// An activation that waits for the backward pass.
+/// An activation that is stored for the backward pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stash {
     /// Index into [`Memory::blocks`](ridgeline_graph::memory::Memory::blocks).
     pub block: usize,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: f64,
-    /// The type of its elements, where it is that of what its operator takes.
+    /// Element type: that of the inputs of the operator that allocates it.
     pub element: Option<ElementType>,
-    /// Place in the host's order of the last task of the forward pass that uses it.
+    /// Position in the host's order of the last forward task that uses it.
     pub used: usize,
-    /// Place of the first task of the backward pass that needs it.
+    /// Position of the first backward task that needs it.
     pub needed: usize,
-    /// The operator that made it: index into [`Graph::operators`].
+    /// The operator that produced it: index into [`Graph::operators`].
     pub made_by: Option<u32>,
-    /// The operator after that one, which uses it.
+    /// The operator after it, which uses the activation.
     pub used_by: Option<u32>,
-    /// The module whose operator gave it: of one that works in place, that one.
+    /// The module of the operator that produced it, or of the last one that changed it in place.
     pub module: Option<u32>,
 }
 
-/// The large activations of an iteration, in the order in which they are made.
+/// Returns the large activations of an iteration, in the order of their last use.
 pub fn stashes(graph: &Graph, order: &HostOrder) -> Vec<Stash> {
     let blocks = || {
         let blocks = graph.memory.blocks.iter().enumerate();
@@ -44,7 +44,7 @@ pub fn stashes(graph: &Graph, order: &HostOrder) -> Vec<Stash> {
     };
     let all: f64 = blocks().map(|(_, block)| block.bytes).sum();
     let mut found: Vec<Stash> = blocks()
-        .filter(|(_, block)| block.bytes >= LEAST_SHARE * all)
+        .filter(|(_, block)| block.bytes >= MIN_SHARE * all)
         .filter_map(|(number, _)| stash(graph, order, number))
         .collect();
     found.sort_by_key(|stash| (stash.used, stash.block));
@@ -61,7 +61,7 @@ fn stash(graph: &Graph, order: &HostOrder, number: usize) -> Option<Stash> {
     }
     let mut maker = made;
     let mut user = next_call(graph, order, made)?;
-    // What works in place gives what the operator before it made.
+    // In-place operators return the tensor of the previous operator.
     while let Some(operator) = operator_at(graph, order, user)
         && operator.base_name().is_some_and(|name| name.ends_with('_'))
     {
@@ -87,7 +87,7 @@ fn operator_at<'a>(graph: &'a Graph, order: &HostOrder, place: usize) -> Option<
     graph.operator_of(order.at(graph, place)?)
 }
 
-/// The place at which the next operator of the forward pass begins.
+/// Returns the position where the next operator of the forward pass starts.
 fn next_call(graph: &Graph, order: &HostOrder, from: usize) -> Option<usize> {
     let call = order.at(graph, from)?.call;
     let mut next = from + 1;
@@ -106,27 +106,34 @@ fn last_of_call(graph: &Graph, order: &HostOrder, from: usize) -> usize {
     (from..order.tasks.len()).take_while(is_same).last().unwrap_or(from)
 }
 
-/// Backward from where it is freed: the tasks of the module that frees it and of the one that used it.
-fn first_needed(graph: &Graph, order: &HostOrder, freed: usize, user: Option<u32>) -> usize {
+/// Searches backward from where the activation is freed, over the tasks of the freeing module and
+/// of the module that used it.
+fn first_needed(
+    graph: &Graph,
+    order: &HostOrder,
+    freed: usize,
+    using_module: Option<u32>,
+) -> usize {
     let freeing = order.at(graph, freed).and_then(|task| task.module);
     let is_near = |place: &usize| {
         order.at(graph, *place).is_some_and(|task| {
-            let is_of_them = task.module == freeing || task.module == user || task.module.is_none();
-            task.phase == Phase::Backward && is_of_them
+            let is_related =
+                task.module == freeing || task.module == using_module || task.module.is_none();
+            task.phase == Phase::Backward && is_related
         })
     };
     (0..=freed).rev().take_while(is_near).last().unwrap_or(freed)
 }
 
-/// Nanoseconds of a call that launches a kernel, on average.
+/// Returns the average time of a kernel launch, in nanoseconds.
 pub fn launch_ns(graph: &Graph) -> f64 {
     let launches = graph.select(|task| task.kind == TaskKind::Launch);
     let sum: f64 =
         launches.iter().filter_map(|id| graph.task(*id)).map(|task| task.duration_ns).sum();
-    if launches.is_empty() { LAUNCH_NS } else { sum / launches.len() as f64 }
+    if launches.is_empty() { DEFAULT_LAUNCH_NS } else { sum / launches.len() as f64 }
 }
 
-/// By task of the host: the first and the last kernel that it launches.
+/// By host task: the first and the last kernel that it launches.
 #[derive(Clone, Debug, Default)]
 pub struct Kernels {
     first: HashMap<TaskId, TaskId>,
@@ -134,7 +141,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Of a graph.
+    /// Collects the kernels of a graph.
     pub fn new(graph: &Graph) -> Kernels {
         let mut kernels = Kernels::default();
         for (id, task) in graph.iter().filter(|(_, task)| task.kind == TaskKind::Kernel) {
@@ -146,13 +153,13 @@ impl Kernels {
         kernels
     }
 
-    /// The last kernel that was launched at a place of the host's order or before.
+    /// Returns the last kernel launched at or before a position in the host's order.
     pub fn until(&self, order: &HostOrder, place: usize) -> Option<TaskId> {
         let tasks = order.tasks.get(..=place)?;
         tasks.iter().rev().find_map(|id| self.last.get(id).copied())
     }
 
-    /// The first kernel that is launched at a place or after.
+    /// Returns the first kernel launched at or after a position.
     pub fn from(&self, order: &HostOrder, place: usize) -> Option<TaskId> {
         let tasks = order.tasks.get(place..)?;
         tasks.iter().find_map(|id| self.first.get(id).copied())

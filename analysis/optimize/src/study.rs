@@ -1,4 +1,4 @@
-//! All what-ifs of one recorded iteration, with what a person needs to know to trust them.
+//! All what-ifs of one recorded iteration, with notes on how reliable they are.
 
 use std::sync::Arc;
 
@@ -20,79 +20,79 @@ use ridgeline_operators::range::Range;
 use ridgeline_profile::Profile;
 use ridgeline_recording::manifest::Manifest;
 
-/// The optimization that the curve of recomputation belongs to.
+/// The name of the optimization for which the recomputation curve is computed.
 const RECOMPUTE: &str = "recompute";
-/// Predicted speedups below this are within what two runs of one program differ by.
+/// The minimum predicted speedup worth reporting. Two runs of one program differ by less.
 pub const WORTH_TELLING: f64 = 1.02;
 
-/// A recorded iteration with what belongs to it.
+/// A recorded iteration with its profile and device.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Its graph.
+    /// The iteration as a graph.
     pub recorded: Recorded,
-    /// What it costs.
+    /// Costs by line, module and kernel.
     pub profile: Arc<Profile>,
-    /// Of a recording of ours.
+    /// The manifest, if Ridgeline made the recording.
     pub manifest: Option<Manifest>,
-    /// What ran it; of a GPU that nobody knows why nothing can be predicted: a sentence without a full
-    /// stop.
+    /// The device that ran it, or why nothing can be predicted for an unknown GPU: a sentence
+    /// without a full stop.
     pub device: Result<DeviceSpec, String>,
 }
 
-/// What is asked besides "what if".
+/// The parameters of a study.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// The names of the optimizations; all of them where it is empty.
+    /// Names of the optimizations. Empty means all.
     pub wanted: &'a [&'a str],
-    /// Bytes that combinations may need at the peak.
+    /// The maximum peak memory of combinations, in bytes.
     pub memory_limit: Option<f64>,
-    /// The machines that data-parallel training is asked for.
+    /// The machines for data-parallel training.
     pub cluster: Cluster,
-    /// Single operators as this machine runs them otherwise.
+    /// Measured times of operator variants on this machine.
     pub probes: &'a Probes,
 }
 
-/// What was found out.
+/// The results of a study.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Study {
-    /// What ran the iteration.
+    /// Name of the device.
     pub device: String,
-    /// Samples of an iteration.
+    /// Samples per iteration.
     pub batch_size: Option<u64>,
-    /// Nanoseconds of an iteration now.
+    /// Iteration time in nanoseconds.
     pub iteration_ns: f64,
-    /// Bytes at the peak now, where the recording tells.
+    /// Peak memory in bytes, if recorded.
     pub peak_bytes: Option<f64>,
-    /// How far replaying was from the recorded iteration: 0.01 is 1% too long.
+    /// Relative error of the simulated iteration: 0.01 is 1% too long.
     pub replay_error: f64,
-    /// Tasks of the graph.
+    /// Number of tasks in the graph.
     pub tasks: usize,
-    /// The paths of files that lines are in.
+    /// Paths of the files with lines.
     pub files: Vec<String>,
-    /// What the optimizations bring.
+    /// Predicted effects of the optimizations.
     pub what_ifs: WhatIfs,
-    /// What making activations again costs and saves, from the fastest to the smallest; empty where it
-    /// was not asked for, or there is nothing to say.
+    /// Cost and savings of activation recomputation, from the fastest point to the one with the
+    /// least memory. Empty if not requested or if there is nothing to report.
     pub recompute: Vec<Point>,
-    /// What a person should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// An optimization by its name.
+/// Returns the optimization with a name.
 pub fn optimization(name: &str) -> Option<&'static dyn Optimization> {
     optimizations::ALL.iter().copied().find(|one| one.name() == name)
 }
 
-/// The names of all optimizations.
+/// Returns the names of all optimizations.
 pub fn names() -> Vec<&'static str> {
     optimizations::ALL.iter().map(|one| one.name()).collect()
 }
 
-/// What ran an iteration: a GPU of the table, or a processor of so many cores as its operators show
-/// it.
+/// Returns the device that ran an iteration: a GPU from the table, or a CPU with `cores` cores
+/// whose rates are derived from the profile's operators.
 ///
 /// # Errors
-/// Why nothing can be said of a GPU that the table does not have: a sentence without a full stop.
+/// Fails for a GPU that is not in the table, with a sentence without a full stop.
 pub fn device_of(
     profile: &Profile,
     ran_on_gpu: bool,
@@ -113,13 +113,13 @@ pub fn device_of(
 }
 
 impl Subject {
-    /// What the optimizations would bring. It is cut short where `stop` says so.
+    /// Predicts the effects of the optimizations. Stops early when `stop` returns true.
     ///
     /// # Errors
-    /// Where nothing is known of the GPU that ran it: a sentence without a full stop.
+    /// Fails if the GPU is unknown, with a sentence without a full stop.
     pub fn study(&self, question: &Question<'_>, stop: &dyn Fn() -> bool) -> Result<Study, String> {
         let facts = self.facts(question)?;
-        let asks_for_it = question.wanted.is_empty() || question.wanted.contains(&RECOMPUTE);
+        let wants_recompute = question.wanted.is_empty() || question.wanted.contains(&RECOMPUTE);
         let Recorded { graph, schedule, replay_error, .. } = &self.recorded;
         let what_ifs =
             rank_until(&self.recorded, &facts, question.wanted, question.memory_limit, stop);
@@ -132,7 +132,7 @@ impl Subject {
             tasks: graph.tasks.len(),
             files: self.profile.files.iter().map(|file| file.path.clone()).collect(),
             what_ifs,
-            recompute: match asks_for_it && !stop() {
+            recompute: match wants_recompute && !stop() {
                 true => curve(&self.recorded, &facts),
                 false => Vec::new(),
             },
@@ -140,10 +140,10 @@ impl Subject {
         })
     }
 
-    /// Whether the network between GPUs is fast enough to train on them.
+    /// Reports whether the network between GPUs is fast enough to train on them.
     ///
     /// # Errors
-    /// Why it cannot be told: a sentence without a full stop.
+    /// The reason why this is unknown: a sentence without a full stop.
     pub fn network(&self, question: &Question<'_>) -> Result<NetworkReport, String> {
         network::report(&self.recorded, &self.facts(question)?)
     }
@@ -159,7 +159,7 @@ impl Subject {
         })
     }
 
-    /// What the recording lacks, or has too much of.
+    /// Notes on missing or unusual data in the recording.
     fn notes(&self) -> Vec<String> {
         let graph = &self.recorded.graph;
         let mut notes = self.recorded.notes.clone();
@@ -208,7 +208,7 @@ impl Subject {
 }
 
 impl Study {
-    /// Corrects the predictions by what was measured of the same optimizations in this project on this
+    /// Corrects the predictions with measurements of the same optimizations in this project on this
     /// device, newest first.
     pub fn correct(&mut self, pairs: &[Pair]) {
         let WhatIfs { predictions, combinations, .. } = &mut self.what_ifs;
@@ -222,27 +222,31 @@ impl Study {
         sort(combinations);
     }
 
-    /// Samples a second now and then, for a prediction; nothing without a batch size.
+    /// Returns the predicted samples per second, or `None` without a batch size.
     pub fn samples_per_second(&self, prediction: &Prediction) -> Option<Range> {
         let now = self.batch_size? as f64 / (self.iteration_ns / 1e9);
         now.is_finite().then(|| prediction.speedup().times(now))
     }
 
-    /// The prediction for one optimization.
+    /// Returns the prediction for one optimization.
     pub fn prediction(&self, name: &str) -> Option<&Prediction> {
         self.what_ifs.predictions.iter().find(|one| one.names == [name])
     }
 
-    /// The best few that can be applied on this hardware; of several that exclude one another the best.
+    /// Returns the best `most` optimizations that can be applied on this hardware. Of mutually
+    /// exclusive ones, only the best is included.
     pub fn best(&self, most: usize) -> Vec<&Prediction> {
         let mut best: Vec<(&Prediction, &dyn Optimization)> = Vec::new();
         for prediction in &self.what_ifs.predictions {
             let known = prediction.names.first().and_then(|name| optimization(name));
-            let Some(one) = known.filter(|one| one.joins() && !one.is_research()) else { continue };
-            let is_worth = prediction.speedup().value >= WORTH_TELLING;
-            let is_other =
-                best.iter().all(|(_, other)| other.goes_with(one) && one.goes_with(*other));
-            if is_worth && is_other && best.len() < most {
+            let Some(one) = known.filter(|one| one.can_combine() && !one.is_research()) else {
+                continue;
+            };
+            let is_worthwhile = prediction.speedup().value >= WORTH_TELLING;
+            let is_compatible = best
+                .iter()
+                .all(|(_, other)| other.is_compatible_with(one) && one.is_compatible_with(*other));
+            if is_worthwhile && is_compatible && best.len() < most {
                 best.push((prediction, one));
             }
         }
@@ -256,7 +260,7 @@ mod tests {
     use crate::accuracy::Sides;
 
     #[test]
-    fn a_correction_can_change_the_order() {
+    fn corrections_can_change_the_order() {
         let prediction = |name: &str, time_ns: f64| Prediction {
             names: vec![name.to_owned()],
             before_ns: 100.0,

@@ -1,12 +1,12 @@
-//! Attention in one operator: the scores never leave the chip (Dao et al., "FlashAttention", 2022),
-//! so that the bytes are those of queries, keys, values and the output.
+//! Fused attention: the scores never leave the chip (Dao et al., "FlashAttention", 2022), and only
+//! queries, keys, values and the output are read and written.
 
-use super::product::{Kind, Product};
+use super::matmul::{Kind, Matmul};
 use super::{Kernels, Work};
 use crate::operator::{ElementType, Operator, elements};
 
-/// As PyTorch counts it: two products forward, five backward, since the scores are computed again;
-/// a causal mask takes nothing off.
+/// Counts FLOPs like PyTorch: two matrix multiplications forward, five backward because the scores
+/// are recomputed. A causal mask does not reduce the count.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let attention = read(name, operator)?;
     let (scores, values) = if attention.backward { (3.0, 2.0) } else { (1.0, 1.0) };
@@ -45,7 +45,7 @@ fn read(name: &str, operator: &Operator) -> Option<Attention> {
 
 pub(super) fn launch(name: &str, operator: &Operator, work: &Work, kernels: &mut Kernels) {
     let Some(attention) = read(name, operator) else { return };
-    kernels.product(Product {
+    kernels.matmul(Matmul {
         kind: if attention.backward { Kind::AttentionBackward } else { Kind::Attention },
         batch: attention.heads,
         rows: attention.queries,

@@ -1,49 +1,50 @@
-//! The numbers that were fitted on measurements, `coefficients.json`, with where they come from.
+//! The coefficients fitted to measurements (`coefficients.json`), with their provenance.
 //!
-//! Each is one thing that a person could look up or measure: a share of a peak, a time, an energy.
+//! Each is a physical quantity that a person could look up or measure: a share of a peak, a time,
+//! an energy.
 
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::product::Pass;
-use super::{Family, product, stream};
+use super::matmul::Pass;
+use super::{Family, matmul, stream};
 
-/// What the fit found. Efficiencies are shares of the device's peaks.
+/// The fitted coefficients. Efficiencies are shares of the device's peaks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coefficients {
-    /// Nanoseconds of a kernel that does nothing, on a GPU.
+    /// Time of an empty kernel on a GPU, in nanoseconds.
     pub floor_ns: f64,
-    /// Nanoseconds of an operator that does nothing, on a processor.
+    /// Time of an empty operator on a CPU, in nanoseconds.
     pub cpu_floor_ns: f64,
-    /// Shares of the datasheet's bandwidth that the best kernel reaches.
+    /// Share of the datasheet's bandwidth that the best kernel reaches.
     pub attainable: Attainable,
-    /// Of the last cache.
+    /// Last-level cache.
     pub cache: Cache,
-    /// Of kernels that move bytes.
+    /// Kernels that move bytes.
     pub stream: Streams,
-    /// Of kernels that multiply.
-    pub product: Products,
-    /// By which factor one operator's time may be off.
+    /// Kernels that multiply matrices.
+    pub product: Matmuls,
+    /// Uncertainty of one operator's time, as a factor.
     pub range: Ranges,
 }
 
-/// Shares of the datasheet's bandwidth by generation of chips.
+/// Shares of the datasheet's bandwidth by GPU generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attainable {
     pub pascal: f64,
     pub volta: f64,
     pub turing: f64,
-    /// 8.0.
+    /// Compute capability 8.0.
     pub ampere: f64,
-    /// 8.6 and 8.7.
+    /// Compute capability 8.6 and 8.7.
     pub ampere_consumer: f64,
     pub ada: f64,
-    /// Hopper and what came after it.
+    /// Hopper and later.
     pub later: f64,
-    /// Of other makers, and processors.
+    /// GPUs of other vendors, and CPUs.
     pub other: f64,
 }
 
@@ -62,17 +63,17 @@ impl Attainable {
     }
 }
 
-/// What the last cache before device memory does.
+/// The effect of the last cache before device memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// The share of it that a kernel finds filled with what it needs.
+    /// Share of the cache that already holds what a kernel needs.
     pub share: f64,
-    /// How many times faster than memory it is.
+    /// Speed of the cache relative to memory.
     pub speed: f64,
 }
 
-/// Shares of the bandwidth by what a kernel does with the bytes.
+/// Shares of the bandwidth by access pattern.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
@@ -101,55 +102,57 @@ pub struct Streams {
     pub depthwise_weight: f64,
     pub optimizer: f64,
     pub unknown: f64,
-    /// The share of the FP32 rate that a depthwise convolution's multiplications reach.
+    /// Share of the FP32 rate that the multiplications of a depthwise convolution reach.
     pub arithmetic: f64,
-    /// How many times slower they are for the gradient of the input, and of the weight.
+    /// Slowdown of these multiplications for the gradient of the input.
     pub arithmetic_input: f64,
+    /// Slowdown for the gradient of the weight.
     pub arithmetic_weight: f64,
-    /// How many times slower they are with windows that no kernel is written for.
+    /// Slowdown for window sizes that have no specialized kernel.
     pub arithmetic_generic: f64,
-    /// The same with channels last.
+    /// The same slowdown in channels_last.
     pub arithmetic_generic_channels_last: f64,
 }
 
-/// Kernels that multiply.
+/// Kernels that multiply matrices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Products {
-    /// Shares of the rate of tensor cores.
+pub struct Matmuls {
+    /// Shares of the tensor-core rate.
     pub tensor: Efficiencies,
-    /// Shares of the rate outside of them.
+    /// Shares of the rate outside tensor cores.
     pub scalar: Efficiencies,
-    /// How much a tile's loads slow it down: multiplied by the sum of its sides' inverses, where a
-    /// multiprocessor does 512 operations in a clock.
+    /// Slowdown by a tile's loads: a factor on the sum of the inverses of the tile's sides, for a
+    /// multiprocessor that does 512 operations per clock.
     pub tile_load: f64,
-    /// The same outside of tensor cores, where a multiplication takes longer.
+    /// The same outside tensor cores, where a multiplication takes longer.
     pub tile_load_scalar: f64,
-    /// A tile's beginning and end, in elements of the inner dimension.
+    /// Prologue and epilogue of a tile, in elements of the inner dimension.
     pub prologue: f64,
-    /// How much of an unfilled wave is lost: 1 all of it, 0 nothing.
+    /// Share of an unfilled wave that is lost, from 0 to 1.
     pub quantization: f64,
-    /// Operations on tensor cores, in a clock of a multiprocessor, that it loads for where rows are
-    /// not aligned to sixteen bytes.
+    /// Tensor-core operations per clock that a multiprocessor can load operands for when rows are
+    /// not aligned to 16 bytes.
     pub unaligned: f64,
-    /// The share of the bandwidth that a product reaches.
+    /// Share of the bandwidth that a matrix multiplication reaches.
     pub bandwidth: f64,
-    /// How well arithmetic hides memory: 1 not at all.
+    /// Overlap of arithmetic and memory access; 1 is no overlap.
     pub overlap: f64,
-    /// The share of the FP32 rate that is left where other instructions take the place of
+    /// Share of the FP32 rate that remains where other instructions take issue slots from
     /// multiplications.
     pub issue: f64,
-    /// Joules of an operation on tensor cores in FP16, in a 12 nm process.
+    /// Energy of an FP16 tensor-core operation in a 12 nm process, in joules.
     pub tensor_joules: f64,
-    /// The same outside of tensor cores at the boost clock, of the power that memory leaves.
+    /// Energy of an operation outside tensor cores at the boost clock, in joules, from the power
+    /// that memory leaves.
     pub scalar_joules: f64,
-    /// Energy of an operation on tensor cores of capability 8.0, beside one in a 12 nm process.
+    /// Energy of a tensor-core operation of capability 8.0, relative to one in a 12 nm process.
     pub joules_of_8_0: f64,
-    /// The same outside of tensor cores.
+    /// The same ratio outside tensor cores.
     pub scalar_joules_of_8_0: f64,
 }
 
-/// Shares of a peak rate by whose product it is.
+/// Shares of a peak rate by operator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Efficiencies {
@@ -159,31 +162,31 @@ pub struct Efficiencies {
     pub window: f64,
     pub stem: f64,
     pub grouped: f64,
-    /// What a gradient of the input reaches of what the forward pass does.
+    /// Efficiency of the input gradient relative to the forward pass.
     pub of_input: f64,
-    /// The same for a gradient of the weight.
+    /// Efficiency of the weight gradient relative to the forward pass.
     pub of_weight: f64,
     pub attention: f64,
     pub attention_backward: f64,
     pub recurrent: f64,
 }
 
-/// Factors by which one operator's time may be off, nine times in ten.
+/// Factors that bound the error of one operator's time in nine of ten cases.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ranges {
     pub product: f64,
     pub convolution: f64,
     pub stream: f64,
-    /// Nothing was measured of these.
+    /// Families without measurements.
     pub unmeasured: f64,
     pub unknown: f64,
-    /// A whole step, where the errors of many operators level out: from the same held-out errors.
+    /// A whole step, where the errors of many operators average out. From the same held-out errors.
     pub step: f64,
 }
 
 impl Coefficients {
-    /// Those that come with Ridgeline.
+    /// Returns the coefficients shipped with Ridgeline.
     pub fn shipped() -> &'static Coefficients {
         &SHIPPED
     }
@@ -234,25 +237,25 @@ impl Streams {
     }
 }
 
-impl Products {
-    pub(super) fn efficiency(&self, kind: product::Kind, tensor_cores: bool) -> f64 {
-        use product::Kind;
-        let of = if tensor_cores { &self.tensor } else { &self.scalar };
+impl Matmuls {
+    pub(super) fn efficiency(&self, kind: matmul::Kind, tensor_cores: bool) -> f64 {
+        use matmul::Kind;
+        let shares = if tensor_cores { &self.tensor } else { &self.scalar };
         let by_pass = |pass: Pass| match pass {
             Pass::Forward => 1.0,
-            Pass::Input => of.of_input,
-            Pass::Weight => of.of_weight,
+            Pass::Input => shares.of_input,
+            Pass::Weight => shares.of_weight,
         };
         match kind {
-            Kind::Matrix => of.matrix,
-            Kind::Batched => of.batched,
-            Kind::Pointwise(pass) => of.pointwise * by_pass(pass),
-            Kind::Window(pass) => of.window * by_pass(pass),
-            Kind::Stem(pass) => of.stem * by_pass(pass),
-            Kind::Grouped(pass) => of.grouped * by_pass(pass),
-            Kind::Attention => of.attention,
-            Kind::AttentionBackward => of.attention_backward,
-            Kind::Recurrent { .. } => of.recurrent,
+            Kind::Matrix => shares.matrix,
+            Kind::Batched => shares.batched,
+            Kind::Pointwise(pass) => shares.pointwise * by_pass(pass),
+            Kind::Window(pass) => shares.window * by_pass(pass),
+            Kind::Stem(pass) => shares.stem * by_pass(pass),
+            Kind::Grouped(pass) => shares.grouped * by_pass(pass),
+            Kind::Attention => shares.attention,
+            Kind::AttentionBackward => shares.attention_backward,
+            Kind::Recurrent { .. } => shares.recurrent,
         }
     }
 }
@@ -271,14 +274,14 @@ impl Ranges {
         }
     }
 
-    /// The factor of an operator's time within a whole step: errors of operators that were measured
-    /// level out to [`Ranges::step`], those of the others are not known to.
+    /// Returns the factor for an operator's time within a whole step. Errors of measured families
+    /// average out to [`Ranges::step`]. Errors of the others may not.
     pub(super) fn factor_in_step(&self, family: Family) -> f64 {
-        let alone = self.factor(family);
+        let single = self.factor(family);
         match family {
-            Family::Attention | Family::Embedding | Family::Indexing => alone,
-            Family::Rnn | Family::Optimizer | Family::Unknown => alone,
-            _ => alone.min(self.step),
+            Family::Attention | Family::Embedding | Family::Indexing => single,
+            Family::Rnn | Family::Optimizer | Family::Unknown => single,
+            _ => single.min(self.step),
         }
     }
 }
@@ -288,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measured_operators_are_better_known_in_a_step_than_alone() {
+    fn measured_operators_are_more_certain_within_a_step() {
         let ranges = &Coefficients::shipped().range;
         assert!(ranges.factor_in_step(Family::Gemm) < ranges.factor(Family::Gemm));
         assert_eq!(ranges.factor_in_step(Family::Unknown), ranges.factor(Family::Unknown));
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_that_is_built_in_is_read() {
+    fn the_built_in_file_is_valid() {
         assert!(Coefficients::shipped().floor_ns > 0.0);
     }
 }

@@ -1,7 +1,7 @@
-//! Convolutions: products over the channels and the window (implicit GEMM, as cuDNN runs them), or
-//! streams where each channel has a window of its own (depthwise).
+//! Convolutions: matrix multiplications over the channels and the window (implicit GEMM, as in
+//! cuDNN), or memory-bound kernels where each channel has its own window (depthwise).
 
-use super::product::{Kind, Pass, Product};
+use super::matmul::{Kind, Matmul, Pass};
 use super::stream::{self, Stream, Window};
 use super::{Context, Kernel, Kernels};
 use crate::operator::{ElementType, Operator, Tensor, elements};
@@ -14,12 +14,13 @@ struct Convolution {
     output: Tensor,
     groups: f64,
     transposed: bool,
-    /// Of a backward operator: whether the gradients of the input and of the weight are wanted.
+    /// Whether a backward operator computes the gradients of the input and of the weight. `None` in
+    /// the forward pass.
     gradients: Option<(bool, bool)>,
 }
 
-/// Two operations for each multiplication. The gradient of the input and that of the weight each
-/// take what the forward pass takes.
+/// Counts two operations per multiplication. The gradients of the input and of the weight each cost
+/// as much as the forward pass.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let convolution = read(name, operator)?;
     let times = convolution
@@ -70,8 +71,8 @@ fn forward(operator: &Operator, groups: usize, transposed: bool) -> Option<Convo
 }
 
 impl Convolution {
-    /// The weight's second dimension is the channels over the groups already. Each element of the
-    /// side with the fewer positions goes through the whole window.
+    /// Counts the FLOPs. The weight's second dimension is already the channels per group. Each
+    /// element of the side with fewer positions goes through the whole window.
     fn flops(&self) -> f64 {
         let per_element = self.weight.shape.get(1..).map_or(0.0, elements);
         let side = if self.transposed { &self.input } else { &self.output };
@@ -83,7 +84,8 @@ impl Convolution {
         self.groups > 1.0 && self.groups == channels
     }
 
-    /// Activations tell, since weights of a single position look alike either way.
+    /// Whether the convolution runs in channels_last. The activations decide: weights with a 1x1
+    /// window look the same in both layouts.
     fn is_channels_last(&self) -> bool {
         self.input.is_channels_last() || self.output.is_channels_last()
     }
@@ -111,21 +113,22 @@ pub(super) fn launch(name: &str, operator: &Operator, context: &Context, kernels
         if convolution.is_depthwise() {
             launch_depthwise(&convolution, *pass, kernels);
         } else {
-            launch_product(&convolution, *pass, context, kernels);
+            launch_matmul(&convolution, *pass, context, kernels);
         }
     }
     let [_, _, output] = convolution.bytes();
-    // PyTorch adds a bias in place, after the convolution.
+    // PyTorch adds the bias in place after the convolution.
     if convolution.gradients.is_none() && operator.tensor(2).is_some() {
         kernels.stream(stream::Kind::Broadcast, 2.0 * output);
     }
-    // The gradient of a bias is the sum of the output's over all positions.
+    // The gradient of the bias is the sum of the output's gradient over all positions.
     if convolution.gradients.is_some() && operator.input(10).flag_of(2) == Some(true) {
         kernels.stream(stream::Kind::Reduction, output);
     }
 }
 
-/// Each channel has a window of its own, so that there is nothing for tensor cores to share.
+/// Adds a depthwise kernel. Each channel has its own window, and tensor cores have nothing to
+/// share.
 fn launch_depthwise(convolution: &Convolution, pass: Pass, kernels: &mut Kernels) {
     let [input, weight, output] = convolution.bytes();
     let kind = match pass {
@@ -133,34 +136,34 @@ fn launch_depthwise(convolution: &Convolution, pass: Pass, kernels: &mut Kernels
         Pass::Input => stream::Kind::DepthwiseInput,
         Pass::Weight => stream::Kind::DepthwiseWeight,
     };
-    // PyTorch has its own kernel for channels first, which is written out for windows of 3 x 3
-    // (`DepthwiseConv2d.cu`); with channels last cuDNN runs. That it does well up to 7 x 7 and
-    // badly at 9 x 9 is what the measured steps of ConvNeXt and ConvMixer say.
+    // In channels first, PyTorch runs its own kernel, which is specialized for windows of 3 x 3
+    // (`DepthwiseConv2d.cu`). In channels_last, cuDNN runs. It is fast up to 7 x 7 and slow at 9 x
+    // 9, according to the measured steps of ConvNeXt and ConvMixer.
     let positions = convolution.weight.shape.get(2..).map_or(1.0, elements);
     let window = match convolution.is_channels_last() {
         false if positions > 9.0 => Window::Generic,
         true if positions > 49.0 => Window::GenericChannelsLast,
-        _ => Window::Written,
+        _ => Window::Specialized,
     };
     let (bytes, flops) = (input + weight + output, convolution.flops());
     kernels.list.push(Kernel::Stream(Stream { kind, bytes, flops, window }));
 }
 
-fn launch_product(convolution: &Convolution, pass: Pass, context: &Context, kernels: &mut Kernels) {
+fn launch_matmul(convolution: &Convolution, pass: Pass, context: &Context, kernels: &mut Kernels) {
     let [input, weight, output] = convolution.bytes();
-    // Of a transposed convolution, input and output change their parts.
-    let (from, to, pass) = match (convolution.transposed, pass) {
+    // A transposed convolution swaps the roles of input and output.
+    let (source, target, pass) = match (convolution.transposed, pass) {
         (false, pass) => (&convolution.input, &convolution.output, pass),
         (true, Pass::Forward) => (&convolution.output, &convolution.input, Pass::Input),
         (true, Pass::Input) => (&convolution.output, &convolution.input, Pass::Forward),
         (true, Pass::Weight) => (&convolution.output, &convolution.input, Pass::Weight),
     };
     let channels = |tensor: &Tensor| tensor.shape.get(1).copied().unwrap_or(1).max(1) as f64;
-    // No group is without a channel.
-    let groups = convolution.groups.min(channels(from).max(channels(to)));
-    let (in_channels, out_channels) = (channels(from), channels(to));
-    let positions = to.elements() / out_channels;
-    let in_positions = from.elements() / in_channels;
+    // Every group has at least one channel.
+    let groups = convolution.groups.min(channels(source).max(channels(target)));
+    let (in_channels, out_channels) = (channels(source), channels(target));
+    let positions = target.elements() / out_channels;
+    let in_positions = source.elements() / in_channels;
     let window = convolution.weight.shape.get(2..).map_or(1.0, elements);
     let few_channels = in_channels <= FEW_CHANNELS;
     let (in_channels, out_channels) = (in_channels / groups, out_channels / groups);
@@ -172,7 +175,7 @@ fn launch_product(convolution: &Convolution, pass: Pass, context: &Context, kern
     };
     let (rows, columns, inner) = match pass {
         Pass::Forward => (positions, out_channels, in_channels * window),
-        // A stride leaves out as many products as it has positions.
+        // A stride skips multiplications in proportion to the positions it skips.
         Pass::Input => {
             let share = (positions / in_positions.max(1.0)).min(1.0);
             (in_positions, in_channels, out_channels * window * share)
@@ -180,11 +183,11 @@ fn launch_product(convolution: &Convolution, pass: Pass, context: &Context, kern
         Pass::Weight => (out_channels, in_channels * window, positions),
     };
     let element = convolution.element();
-    let reordered = match context.device.kind {
+    let reorder_bytes = match context.device.kind {
         DeviceKind::Gpu => 0.0,
-        DeviceKind::Cpu => REORDERED * weight,
+        DeviceKind::Cpu => WEIGHT_REORDER_PASSES * weight,
     };
-    let product = Product {
+    let matmul = Matmul {
         kind,
         batch: groups,
         rows,
@@ -192,13 +195,13 @@ fn launch_product(convolution: &Convolution, pass: Pass, context: &Context, kern
         inner,
         element,
         tf32: context.options.tf32_convolutions,
-        bytes: input + weight + output + reordered,
+        bytes: input + weight + output + reorder_bytes,
         aligned: true,
     };
-    // Kernels of tensor cores want channels last; with channels first, what they read and write is
-    // turned around before and after (cuDNN's `nchwToNhwcKernel` and `nhwcToNchwKernel`).
-    if !product.wants_channels_last(context) || convolution.is_channels_last() {
-        kernels.product(product);
+    // Tensor-core kernels need channels_last. With channels first, inputs and outputs are
+    // transposed before and after (cuDNN's `nchwToNhwcKernel` and `nhwcToNchwKernel`).
+    if !matmul.wants_channels_last(context) || convolution.is_channels_last() {
+        kernels.matmul(matmul);
         return;
     }
     let (reads, writes) = match pass {
@@ -206,27 +209,27 @@ fn launch_product(convolution: &Convolution, pass: Pass, context: &Context, kern
         Pass::Input => (output, input),
         Pass::Weight => (input + output, weight),
     };
-    let mut turned = Kernels::default();
-    turned.stream(stream::Kind::Layout, 2.0 * reads);
-    turned.product(product);
-    turned.stream(stream::Kind::Layout, 2.0 * writes);
-    // In single precision there is a kernel outside of tensor cores that needs no turning, and
-    // libraries take what is faster.
-    let mut straight = Kernels::default();
-    straight.product(Product { tf32: false, ..product });
+    let mut transposing = Kernels::default();
+    transposing.stream(stream::Kind::Layout, 2.0 * reads);
+    transposing.matmul(matmul);
+    transposing.stream(stream::Kind::Layout, 2.0 * writes);
+    // In FP32 there is also a kernel outside tensor cores that needs no transposes. Libraries take
+    // the faster one.
+    let mut direct = Kernels::default();
+    direct.matmul(Matmul { tf32: false, ..matmul });
     let is_single = element == ElementType::Float32;
-    let faster = if is_single && straight.seconds(context) < turned.seconds(context) {
-        straight
+    let faster = if is_single && direct.seconds(context) < transposing.seconds(context) {
+        direct
     } else {
-        turned
+        transposing
     };
     kernels.list.extend(faster.list);
 }
 
-/// On a processor oneDNN writes weights in blocks, and reads those, at each call; gradients of weights
-/// go the other way. With 512 channels of 4 x 4 the time of half a batch is 0.70 of that of a whole
-/// one for that reason (torch 2.15, one core of a Xeon), where products alone would take 0.50.
-const REORDERED: f64 = 2.0;
+/// On a CPU, oneDNN reorders weights into blocks, and reads those, at each call. Gradients of
+/// weights are reordered back. With 512 channels of 4 x 4, half a batch therefore takes 0.70 of the
+/// time of a whole one (torch 2.15, one core of a Xeon). The multiplications alone would take 0.50.
+const WEIGHT_REORDER_PASSES: f64 = 2.0;
 
-/// Images have three channels, which fill no tile.
+/// Images have three channels, which do not fill a tile.
 const FEW_CHANNELS: f64 = 4.0;

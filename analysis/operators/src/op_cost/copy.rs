@@ -1,4 +1,4 @@
-//! Copies, casts and fills: one kernel that reads and writes, or writes alone.
+//! Copies, casts and fills: one kernel that reads and writes, or only writes.
 
 use super::elementwise::in_place_base;
 use super::{Kernels, stream};
@@ -77,13 +77,13 @@ pub(super) fn launch(operator: &Operator, bytes: f64, kernels: &mut Kernels) {
     kernels.stream(kind, bytes);
 }
 
-/// Whether elements that lie next to each other in the output lie apart in an input of the same size. A
+/// Whether adjacent elements of the output are not adjacent in an input of the same size. A
 /// dimension of stride 0 is broadcast: its one element stays in the cache.
 pub(super) fn changes_layout(operator: &Operator) -> bool {
     let last_stride = |tensor: &Tensor| {
         let strides = tensor.strides.as_ref()?;
-        let wide = tensor.shape.iter().zip(strides).rev().find(|(size, _)| **size > 1)?;
-        Some(*wide.1)
+        let innermost = tensor.shape.iter().zip(strides).rev().find(|(size, _)| **size > 1)?;
+        Some(*innermost.1)
     };
     let Some(output) = operator.outputs.first() else { return false };
     let output_stride = last_stride(output).unwrap_or(1);

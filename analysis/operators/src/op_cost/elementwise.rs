@@ -1,11 +1,11 @@
-//! Operators that work on each element by itself: one kernel that reads its inputs and writes its
-//! output, vectorized where all are contiguous (`vectorized_elementwise_kernel` of PyTorch).
+//! Elementwise operators: one kernel that reads its inputs and writes its output, vectorized where
+//! all are contiguous (PyTorch's `vectorized_elementwise_kernel`).
 
 use super::{Kernels, copy, largest_elements, stream};
 use crate::operator::{Operator, Tensor};
 
-/// Operations by element, which are honest about their order of magnitude alone: the time of these
-/// operators is that of their bytes.
+/// Counts operations per element, right only in order of magnitude: these operators are
+/// memory-bound.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let per_element = operations_per_element(in_place_base(name))?;
     operator.input_tensors().next()?;
@@ -23,7 +23,7 @@ pub(super) fn launch(name: &str, operator: &Operator, bytes: f64, kernels: &mut 
     kernels.stream(kind, bytes);
 }
 
-/// `add` of `add_`; `None`-like names such as `_` keep theirs.
+/// Returns `add` for `add_`. A name that is only `_` stays.
 pub(super) fn in_place_base(name: &str) -> &str {
     name.strip_suffix('_').filter(|name| !name.is_empty()).unwrap_or(name)
 }
@@ -32,15 +32,16 @@ fn output_elements(operator: &Operator) -> f64 {
     operator.outputs.first().map_or_else(|| largest_elements(operator), Tensor::elements)
 }
 
-/// Whether an input is smaller than the output: its elements are read by index, not as vectors.
+/// Whether an input is smaller than the output. Its elements are then read by index, not as
+/// vectors.
 fn is_broadcast(operator: &Operator) -> bool {
     let output = output_elements(operator);
     let mut inputs = operator.input_tensors().map(Tensor::elements);
     inputs.any(|elements| elements > 1.0 && elements < output)
 }
 
-/// Whether all inputs are as large as the output, and one of them lies in memory in another order, like
-/// the relative position bias of a T5.
+/// Whether all inputs are as large as the output and one has another memory layout, like the
+/// relative position bias of a T5.
 fn reads_across_rows(operator: &Operator) -> bool {
     let output = output_elements(operator);
     let mut tensors = operator.input_tensors().map(Tensor::elements);
@@ -170,7 +171,7 @@ fn operations_per_element(name: &str) -> Option<f64> {
         | "polar"
         | "angle" => 4.0,
         "gelu" | "gelu_backward" => 8.0,
-        // A recurrent cell, after its products.
+        // A recurrent cell, after its matrix multiplications.
         "_thnn_fused_lstm_cell"
         | "_thnn_fused_lstm_cell_backward_impl"
         | "_thnn_fused_gru_cell"

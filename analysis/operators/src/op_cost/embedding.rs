@@ -1,4 +1,4 @@
-//! Looking up rows of a table, and adding gradients to them.
+//! Embedding lookups, and accumulating gradients into the table.
 
 use super::{Kernels, moved_bytes, stream};
 use crate::operator::{Operator, Tensor};
@@ -9,7 +9,7 @@ pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
         "embedding" | "embedding_bag" | "_embedding_bag" | "_embedding_bag_forward_only" => {
             Some(0.0)
         }
-        // One addition for each element of the gradient.
+        // One addition per element of the gradient.
         "embedding_dense_backward"
         | "_embedding_bag_backward"
         | "_embedding_bag_dense_backward" => operator.input_tensors().next().map(Tensor::elements),
@@ -17,7 +17,7 @@ pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     }
 }
 
-/// Rows are read where an index asks for them, so that the table counts as much as the output.
+/// Returns the bytes moved. Only the indexed rows are read, which are as many bytes as the output.
 pub(super) fn bytes(name: &str, operator: &Operator) -> Option<f64> {
     if name.ends_with("_backward") {
         return moved_bytes(operator);
@@ -32,7 +32,7 @@ pub(super) fn launch(name: &str, operator: &Operator, bytes: f64, kernels: &mut 
         kernels.stream(stream::Kind::Gather, bytes);
         return;
     }
-    // The gradient of the whole table is zeroed first, then rows are added to it.
+    // The gradient of the whole table is zeroed, then rows are added to it.
     let table = operator.outputs.first().and_then(Tensor::bytes).unwrap_or(0.0);
     kernels.stream(stream::Kind::Copy, table);
     kernels.stream(stream::Kind::Scatter, (bytes - table).max(0.0));

@@ -1,10 +1,10 @@
-//! Matrix products: one kernel of tiles, and of batches of them.
+//! Matrix multiplications, single and batched: one tiled kernel.
 
-use super::product::{Kind, Product};
+use super::matmul::{Kind, Matmul};
 use super::{Context, Kernels, moved_bytes};
 use crate::operator::{ElementType, Operator, Tensor, elements};
 
-/// A matrix product: `[batch, rows, inner] x [batch, inner, columns]`.
+/// A matrix multiplication: `[batch, rows, inner] x [batch, inner, columns]`.
 pub(super) struct Matrices {
     batch: f64,
     rows: f64,
@@ -12,7 +12,7 @@ pub(super) struct Matrices {
     inner: f64,
 }
 
-/// Two operations for each multiplication of the product.
+/// Counts two operations per multiplication.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let Matrices { batch, rows, columns, inner } = matrices(name, operator)?;
     Some(2.0 * batch * rows * columns * inner)
@@ -21,10 +21,10 @@ pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
 fn matrices(name: &str, operator: &Operator) -> Option<Matrices> {
     let shape = |index| operator.shape(index);
     match name {
-        "mm" | "bmm" | "matmul" | "mv" | "dot" | "vdot" | "inner" => product(shape(0)?, shape(1)?),
-        "_scaled_mm" | "_int_mm" => product(shape(0)?, shape(1)?),
+        "mm" | "bmm" | "matmul" | "mv" | "dot" | "vdot" | "inner" => matmul(shape(0)?, shape(1)?),
+        "_scaled_mm" | "_int_mm" => matmul(shape(0)?, shape(1)?),
         "addmm" | "addmm_" | "baddbmm" | "baddbmm_" | "addbmm" | "addmv" | "_addmm_activation" => {
-            product(shape(1)?, shape(2)?)
+            matmul(shape(1)?, shape(2)?)
         }
         "linear" | "mkldnn_linear" | "_linear" => {
             let (input, weight) = (shape(0)?, shape(1)?);
@@ -36,9 +36,9 @@ fn matrices(name: &str, operator: &Operator) -> Option<Matrices> {
     }
 }
 
-/// As `torch.matmul` takes them: matrices in the last two dimensions, batches before, which
-/// broadcast.
-fn product(a: &[u64], b: &[u64]) -> Option<Matrices> {
+/// Returns the sizes of a `torch.matmul`: matrices in the last two dimensions, batch dimensions
+/// before, which broadcast.
+fn matmul(a: &[u64], b: &[u64]) -> Option<Matrices> {
     let (rows, inner, a_batch) = match a {
         [inner] => (1, *inner, &[][..]),
         [batch @ .., rows, inner] => (*rows, *inner, batch),
@@ -57,7 +57,7 @@ fn product(a: &[u64], b: &[u64]) -> Option<Matrices> {
 pub(super) fn launch(name: &str, operator: &Operator, context: &Context, kernels: &mut Kernels) {
     let Some(Matrices { batch, rows, columns, inner }) = matrices(name, operator) else { return };
     let element = operator.element().unwrap_or(ElementType::Float32);
-    kernels.product(Product {
+    kernels.matmul(Matmul {
         kind: if batch > 1.0 { Kind::Batched } else { Kind::Matrix },
         batch,
         rows,
@@ -70,15 +70,15 @@ pub(super) fn launch(name: &str, operator: &Operator, context: &Context, kernels
     });
 }
 
-/// Whether every row of the matrices begins at a multiple of sixteen bytes.
+/// Whether every row of the matrices starts at a multiple of 16 bytes.
 fn is_aligned(operator: &Operator, element: ElementType) -> bool {
     let multiple = (16.0 / element.bytes()) as i64;
     let mut matrices = operator.input_tensors().chain(&operator.outputs);
     matrices.all(|tensor| row_length(tensor).is_none_or(|length| length % multiple == 0))
 }
 
-/// From one row to the next, in elements: rows may be the columns of a matrix that is transposed.
-/// `None` of what is no matrix.
+/// Returns the distance between rows in elements. In a transposed matrix, rows are columns in
+/// memory. Returns `None` for a tensor that is not a matrix.
 fn row_length(tensor: &Tensor) -> Option<i64> {
     let [.., rows, columns] = tensor.shape.as_slice() else { return None };
     if *rows <= 1 || *columns <= 1 {

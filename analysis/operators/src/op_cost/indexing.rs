@@ -1,4 +1,4 @@
-//! Gathering and scattering by index, sorting, searching.
+//! Gather, scatter, sort and search.
 
 use super::{Kernels, moved_bytes, stream};
 use crate::operator::{Operator, Tensor};
@@ -42,7 +42,7 @@ fn kind(name: &str) -> Option<stream::Kind> {
     })
 }
 
-/// What is gathered is read as often as it is written, not the whole source.
+/// Returns the bytes moved. A gather reads as many elements as it writes, not the whole source.
 pub(super) fn bytes(name: &str, operator: &Operator) -> Option<f64> {
     if kind(name) != Some(stream::Kind::Gather) || operator.outputs.is_empty() {
         return moved_bytes(operator);

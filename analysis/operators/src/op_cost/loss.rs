@@ -1,9 +1,9 @@
-//! Losses: they read predictions and targets and give a number, or a gradient.
+//! Losses: they read predictions and targets and return a scalar or a gradient.
 
 use super::{Kernels, largest_elements, stream};
 use crate::operator::Operator;
 
-/// Two operations for each prediction.
+/// Counts two operations per prediction.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let known = name.contains("nll_loss")
         || name.contains("mse_loss")

@@ -1,10 +1,9 @@
-//! What an operator costs on a device: operations, bytes, and the time of its kernels.
+//! The cost of an operator on a device: FLOPs, bytes, and the time of its kernels.
 //!
-//! Every family of operators says which kernels it runs and what they do; a kernel is either a
-//! stream, which moves bytes ([`stream`]), or a product, which multiplies tiles ([`product`]).
-//! Their times follow from the device's specification, or its measured ceilings where there are
-//! any, and from a few efficiencies that were fitted on measurements ([`coefficients`]).
-//! `docs/op-cost.md` says how, and how well it does.
+//! Each operator family lists the kernels that it launches. A kernel either moves bytes
+//! ([`stream`]) or multiplies tiles of matrices ([`matmul`]). Their times follow from the device's
+//! specification, or from measured ceilings where available, and from a few efficiencies fitted to
+//! measurements ([`coefficients`]). `docs/op-cost.md` describes the method and its accuracy.
 
 mod attention;
 mod coefficients;
@@ -15,10 +14,10 @@ mod embedding;
 mod gemm;
 mod indexing;
 mod loss;
+mod matmul;
 mod norm;
 mod optimizer;
 mod pooling;
-mod product;
 mod reduction;
 mod rnn;
 mod softmax;
@@ -31,97 +30,97 @@ mod view;
 
 pub use coefficients::Coefficients;
 
-use product::Product;
+use matmul::Matmul;
 use stream::Stream;
 
 use super::operator::{Operator, Tensor};
 use crate::range::Range;
 use ridgeline_devices::device_spec::DeviceSpec;
 
-/// Operators that cost alike.
+/// A group of operators with the same cost model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// Matrix products.
+    /// Matrix multiplications.
     Gemm,
-    /// Convolutions, transposed and grouped ones among them.
+    /// Convolutions, including transposed and grouped ones.
     Convolution,
-    /// Attention in one kernel.
+    /// Fused attention.
     Attention,
     /// Batch, layer, group and RMS norms.
     Norm,
-    /// Softmax and its logarithm.
+    /// Softmax and log-softmax.
     Softmax,
-    /// What works on each element by itself.
+    /// Elementwise operators.
     Elementwise,
-    /// Sums, means, extremes.
+    /// Sums, means, minima and maxima.
     Reduction,
-    /// Looking up rows by index.
+    /// Embedding lookups.
     Embedding,
     /// Pooling and resampling.
     Pooling,
     /// Recurrent layers.
     Rnn,
-    /// Updates of many tensors by one operator.
+    /// Multi-tensor updates: foreach and fused optimizers.
     Optimizer,
-    /// Gathering, scattering, sorting.
+    /// Gather, scatter and sort.
     Indexing,
     /// Copies, casts and fills.
     Copy,
     /// Losses.
     Loss,
-    /// What moves nothing.
+    /// Views: no bytes are moved.
     View,
-    /// Not known: costed by its bytes.
+    /// Unknown: the cost is estimated from the bytes.
     Unknown,
 }
 
-/// What an operator has to do, on any device.
+/// The work of an operator, independent of the device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// The operators that it costs like.
+    /// The operator family.
     pub family: Family,
-    /// Floating-point operations, counted as `torch.utils.flop_counter` does: a multiplication and
-    /// an addition are two.
+    /// Floating-point operations, counted like `torch.utils.flop_counter`: a multiply-add is two.
     pub flops: f64,
-    /// Bytes that have to move at the least: every input once and every output once. `None` where
-    /// a type is not known.
+    /// Minimum bytes moved: every input and every output once. `None` if a type is unknown.
     pub bytes: Option<f64>,
 }
 
-/// What an operator costs on a device.
+/// The cost of an operator on a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OpCost {
-    /// The operators that it costs like.
+    /// The operator family.
     pub family: Family,
     /// Floating-point operations.
     pub flops: f64,
-    /// Bytes that have to move at the least.
+    /// Minimum bytes moved.
     pub bytes: f64,
-    /// Time of its kernels, one after another, without the host's.
+    /// Time of its kernels run one after another, without host time, in nanoseconds.
     pub time_ns: Range,
-    /// Kernels that it launches.
+    /// Number of kernel launches.
     pub launches: f64,
-    /// Whether it is known; otherwise its time is that of its bytes.
+    /// Whether the operator is known. If not, its time is estimated from its bytes.
     pub known: bool,
 }
 
-/// How the program runs its operators.
+/// The program's precision settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether FP32 matrix products may run in TF32 (`torch.backends.cuda.matmul.allow_tf32`).
+    /// Whether FP32 matrix multiplications may run in TF32
+    /// (`torch.backends.cuda.matmul.allow_tf32`).
     pub tf32_products: bool,
     /// Whether FP32 convolutions may run in TF32 (`torch.backends.cudnn.allow_tf32`).
     pub tf32_convolutions: bool,
 }
 
 impl Default for Options {
-    /// PyTorch's defaults since 1.12.
+    /// Returns PyTorch's defaults since 1.12.
     fn default() -> Options {
         Options { tf32_products: false, tf32_convolutions: true }
     }
 }
 
-/// What an operator has to do. `None` where it is not known, or its shapes make no sense.
+/// Computes the work of an operator. Returns `None` if the operator is unknown or its shapes make
+/// no sense.
 pub fn work(operator: &Operator) -> Option<Work> {
     let name = operator.base_name()?;
     let (family, flops) = recognize(name, operator)?;
@@ -134,7 +133,7 @@ pub fn work(operator: &Operator) -> Option<Work> {
     (flops.is_finite() && flops >= 0.0).then_some(Work { family, flops, bytes })
 }
 
-/// What an operator costs on a device, by the shipped coefficients.
+/// Estimates the cost of an operator on a device with the shipped coefficients.
 pub fn cost(operator: &Operator, device: &DeviceSpec, options: &Options) -> OpCost {
     let plan = Plan::new(operator, device, options);
     let known = plan.work.family != Family::Unknown;
@@ -150,20 +149,20 @@ pub fn cost(operator: &Operator, device: &DeviceSpec, options: &Options) -> OpCo
     }
 }
 
-/// The factor by which the time of such operators may be off where they are part of a whole step, nine
-/// times in ten.
+/// Returns the factor that bounds the error of a family's time within a whole step in nine of ten
+/// cases.
 pub fn factor_in_step(family: Family) -> f64 {
     Coefficients::shipped().range.factor_in_step(family)
 }
 
-/// The kernels that an operator launches on a device, before anything is said of their time.
+/// The kernels that an operator launches on a device, without their times.
 pub struct Plan {
     work: Work,
     kernels: Kernels,
 }
 
 impl Plan {
-    /// The kernels of an operator.
+    /// Lists the kernels of an operator.
     pub fn new(operator: &Operator, device: &DeviceSpec, options: &Options) -> Plan {
         let coefficients = Coefficients::shipped();
         let context = Context { device, options, coefficients };
@@ -182,7 +181,8 @@ impl Plan {
         }
     }
 
-    /// Nanoseconds of its kernels, one after another, by given coefficients.
+    /// Returns the time of its kernels run one after another with the given coefficients, in
+    /// nanoseconds.
     pub fn time_ns(
         &self,
         device: &DeviceSpec,
@@ -193,18 +193,18 @@ impl Plan {
         1e9 * self.kernels.seconds(&context)
     }
 
-    /// Kernels that it launches.
+    /// Returns the number of kernel launches.
     pub fn launches(&self) -> f64 {
         self.kernels.list.len() as f64
     }
 
-    /// What the operator has to do.
+    /// Returns the work of the operator.
     pub fn work(&self) -> Work {
         self.work
     }
 }
 
-/// What the time of a kernel follows from, beside itself.
+/// Everything that a kernel's time depends on besides the kernel.
 struct Context<'a> {
     device: &'a DeviceSpec,
     options: &'a Options,
@@ -213,7 +213,7 @@ struct Context<'a> {
 
 enum Kernel {
     Stream(Stream),
-    Product(Product),
+    Matmul(Matmul),
 }
 
 /// The kernels of one operator.
@@ -224,25 +224,25 @@ struct Kernels {
 
 impl Kernels {
     fn stream(&mut self, kind: stream::Kind, bytes: f64) {
-        let window = stream::Window::Written;
+        let window = stream::Window::Specialized;
         self.list.push(Kernel::Stream(Stream { kind, bytes, flops: 0.0, window }));
     }
 
-    fn product(&mut self, product: Product) {
-        self.list.push(Kernel::Product(product));
+    fn matmul(&mut self, matmul: Matmul) {
+        self.list.push(Kernel::Matmul(matmul));
     }
 
-    /// One after another.
+    /// Returns the time of all kernels run one after another, in seconds.
     fn seconds(&self, context: &Context) -> f64 {
         let seconds = self.list.iter().map(|kernel| match kernel {
             Kernel::Stream(stream) => stream.seconds(context),
-            Kernel::Product(product) => product.seconds(context),
+            Kernel::Matmul(matmul) => matmul.seconds(context),
         });
         seconds.sum()
     }
 }
 
-/// The family and the operations, each family knowing its own names.
+/// Returns the family and the FLOPs. Each family knows the names of its operators.
 fn recognize(name: &str, operator: &Operator) -> Option<(Family, f64)> {
     if view::is_view(name) {
         return Some((Family::View, 0.0));
@@ -289,14 +289,13 @@ fn launch(name: &str, operator: &Operator, work: &Work, context: &Context, kerne
     }
 }
 
-/// Bytes of every tensor that an operator takes and gives, each once. `None` where a type is not
-/// known.
+/// Adds up the bytes of every input and output, each once. Returns `None` if a type is unknown.
 fn moved_bytes(operator: &Operator) -> Option<f64> {
     let mut tensors = operator.input_tensors().chain(&operator.outputs);
     tensors.try_fold(0.0, |sum, tensor| Some(sum + tensor.bytes()?))
 }
 
-/// Elements of the largest tensor that an operator takes or gives.
+/// Returns the number of elements of the largest input or output.
 fn largest_elements(operator: &Operator) -> f64 {
     operator.input_tensors().chain(&operator.outputs).map(Tensor::elements).fold(0.0, f64::max)
 }

@@ -1,10 +1,10 @@
-//! Norms: one pass over the input for its statistics and one that applies them, where the second
-//! finds nothing in cache unless a row or the whole is small.
+//! Norms: one pass over the input for its statistics and one that applies them. The second pass
+//! misses the cache unless a row or the whole input is small.
 
 use super::{Kernels, stream};
 use crate::operator::{Operator, Tensor};
 
-/// Eight operations for each element forward, twelve backward.
+/// Counts eight operations per element forward, twelve backward.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let per_element = match kind(name)? {
         stream::Kind::BatchNormBackward | stream::Kind::LayerNormBackward => 12.0,
@@ -42,12 +42,13 @@ fn kind(name: &str) -> Option<stream::Kind> {
 pub(super) fn launch(name: &str, operator: &Operator, kernels: &mut Kernels) {
     let Some(kind) = kind(name) else { return };
     let tensor_bytes = |tensor: &Tensor| tensor.bytes().unwrap_or(4.0 * tensor.elements());
-    let once = operator.input_tensors().next().map_or(0.0, tensor_bytes);
-    let written = operator.outputs.first().map_or(once, tensor_bytes);
+    let input_bytes = operator.input_tensors().next().map_or(0.0, tensor_bytes);
+    let output_bytes = operator.outputs.first().map_or(input_bytes, tensor_bytes);
     let passes = match kind {
-        // Statistics that are known need no pass of their own.
-        stream::Kind::BatchNorm if !trains(name, operator) => 1.0,
-        // Sums first, then what they are for; a layer's row stays on the chip between both.
+        // Running statistics need no pass over the input.
+        stream::Kind::BatchNorm if !uses_batch_statistics(name, operator) => 1.0,
+        // One pass for the sums, one to apply them. A layer norm's row stays on the chip between
+        // the two.
         stream::Kind::BatchNorm => 2.0,
         stream::Kind::BatchNormBackward => 4.0,
         stream::Kind::LayerNormBackward => 3.0,
@@ -61,11 +62,11 @@ pub(super) fn launch(name: &str, operator: &Operator, kernels: &mut Kernels) {
         }
         kind => kind,
     };
-    kernels.stream(kind, passes * once + written);
+    kernels.stream(kind, passes * input_bytes + output_bytes);
 }
 
-/// Whether a batch norm takes its statistics from the batch.
-fn trains(name: &str, operator: &Operator) -> bool {
+/// Whether a batch norm computes its statistics from the batch.
+fn uses_batch_statistics(name: &str, operator: &Operator) -> bool {
     match name {
         "_native_batch_norm_legit_no_training" | "_batch_norm_no_update" => false,
         _ => operator.input(5).flag().unwrap_or(true),

@@ -1,9 +1,9 @@
-//! Pooling and resampling: every output reads its window.
+//! Pooling and resampling: every output element reads its window.
 
 use super::{Kernels, largest_elements, stream};
 use crate::operator::Operator;
 
-/// One operation for each element of the larger side.
+/// Counts one operation per element of the larger side.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let known = name.contains("_pool")
         || name.starts_with("upsample_")

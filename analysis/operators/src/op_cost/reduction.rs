@@ -1,8 +1,9 @@
-//! Sums, means, extremes: one kernel that reads the input; the output is small beside it.
+//! Sums, means, minima and maxima: one kernel that reads the input. The output is small in
+//! comparison.
 
 use crate::operator::{Operator, Tensor};
 
-/// One operation for each element that is read.
+/// Counts one operation per input element.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let known = matches!(
         name,

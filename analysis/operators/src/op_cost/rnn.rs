@@ -1,31 +1,31 @@
-//! Recurrent layers: the input's products for all steps at once, then at each step those of the
-//! hidden state, which wait for the step before.
+//! Recurrent layers: one matrix multiplication of the input for all steps, then at each step one of
+//! the hidden state, which depends on the previous step.
 
-use super::product::{Kind, Product};
+use super::matmul::{Kind, Matmul};
 use super::{Kernels, stream};
 use crate::operator::{ElementType, Operator, Tensor, elements};
 
-/// What a recurrent operator computes.
+/// The computation of a recurrent operator.
 struct Recurrent {
-    /// Sequences times steps.
+    /// Number of sequences times number of steps.
     positions: f64,
-    /// Steps that wait for each other.
+    /// Number of dependent steps.
     steps: f64,
-    /// `[gates * hidden, width]` of each matrix.
+    /// The weight matrices, each `[gates * hidden, width]`.
     matrices: Vec<Tensor>,
-    /// The backward pass takes the products twice, for the input and for the weights.
-    times: f64,
+    /// Matrix multiplications per weight: two in the backward pass, for the input and the weights.
+    matmuls_per_weight: f64,
 }
 
-/// Two operations for each weight at each step of each sequence.
+/// Counts two operations per weight at each step of each sequence.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let recurrent = read(name, operator)?;
     let weights: f64 = recurrent.matrices.iter().map(Tensor::elements).sum();
-    Some(2.0 * recurrent.positions * weights * recurrent.times)
+    Some(2.0 * recurrent.positions * weights * recurrent.matmuls_per_weight)
 }
 
 fn read(name: &str, operator: &Operator) -> Option<Recurrent> {
-    let times = if name.ends_with("_backward") { 2.0 } else { 1.0 };
+    let matmuls_per_weight = if name.ends_with("_backward") { 2.0 } else { 1.0 };
     let input = operator.shape(0)?;
     let matrices: Vec<Tensor> = match name {
         "mkldnn_rnn_layer" | "mkldnn_rnn_layer_backward" => {
@@ -51,7 +51,7 @@ fn read(name: &str, operator: &Operator) -> Option<Recurrent> {
         positions: elements(leading),
         steps: leading.first().copied().unwrap_or(1) as f64,
         matrices,
-        times,
+        matmuls_per_weight,
     })
 }
 
@@ -59,29 +59,29 @@ pub(super) fn launch(name: &str, operator: &Operator, kernels: &mut Kernels) {
     let Some(recurrent) = read(name, operator) else { return };
     let element = operator.element().unwrap_or(ElementType::Float32);
     let sequences = recurrent.positions / recurrent.steps.max(1.0);
-    for matrix in recurrent.matrices.iter().take(MOST_MATRICES) {
+    for matrix in recurrent.matrices.iter().take(MAX_MATRICES) {
         let [gates, width] = matrix.shape.as_slice() else { continue };
         let (gates, width) = (*gates as f64, *width as f64);
-        // Nothing says which matrix is the hidden state's: each pair has one of either kind, so
-        // that half of the products wait for the step before.
+        // The operator does not show which matrix belongs to the hidden state. Each pair has one of
+        // each kind, and half of the multiplications wait for the previous step.
         let bytes = (matrix.elements() + recurrent.positions * (gates + width)) * element.bytes();
-        kernels.product(Product {
+        kernels.matmul(Matmul {
             kind: Kind::Recurrent { steps: recurrent.steps },
-            batch: recurrent.times,
+            batch: recurrent.matmuls_per_weight,
             rows: sequences * recurrent.steps,
             columns: gates,
             inner: width,
             element,
             tf32: true,
-            bytes: bytes * recurrent.times,
+            bytes: bytes * recurrent.matmuls_per_weight,
             aligned: true,
         });
         kernels.stream(
             stream::Kind::Elementwise,
-            3.0 * recurrent.positions * gates * element.bytes() * recurrent.times,
+            3.0 * recurrent.positions * gates * element.bytes() * recurrent.matmuls_per_weight,
         );
     }
 }
 
-/// So many matrices are told apart; layers of real models are far fewer.
-const MOST_MATRICES: usize = 256;
+/// The maximum number of matrices considered. Layers of real models have far fewer.
+const MAX_MATRICES: usize = 256;

@@ -1,10 +1,10 @@
-//! Softmax and its logarithm. A row that fits a warp or a block is read once
-//! (`softmax_warp_forward`, `cunn_SoftMaxForwardSmem`), a longer one twice.
+//! Softmax and log-softmax. A row that fits a warp or a block is read once (`softmax_warp_forward`,
+//! `cunn_SoftMaxForwardSmem`), a longer one twice.
 
 use super::{Kernels, stream};
 use crate::operator::{Operator, Tensor};
 
-/// Five operations for each element: maximum, difference, exponential, sum, quotient.
+/// Counts five operations per element: maximum, subtraction, exponential, sum, division.
 pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
     let known = matches!(
         name,

@@ -1,10 +1,10 @@
-//! Kernels that move bytes: their time is that of memory and of what arithmetic they do beside,
-//! and no less than a kernel takes that does nothing.
+//! Kernels that move bytes. Their time is memory time plus arithmetic time, on top of the time of
+//! an empty kernel.
 
 use super::Context;
 use ridgeline_devices::device_spec::DeviceKind;
 
-/// What a kernel does with the bytes, which says how near it comes to the bandwidth.
+/// The access pattern of a kernel, which determines the share of the bandwidth that it reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Elementwise,
@@ -12,7 +12,8 @@ pub(super) enum Kind {
     Random,
     Copy,
     Transpose,
-    /// Between channels first and channels last, as cuDNN does it around its own kernels.
+    /// Transposes between channels first and channels_last, which cuDNN runs around its own
+    /// kernels.
     Layout,
     Reduction,
     Softmax,
@@ -39,35 +40,35 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub kind: Kind,
-    /// Read and written, passes counted.
+    /// Bytes read and written, over all passes.
     pub bytes: f64,
-    /// Operations outside tensor cores, where they matter.
+    /// Operations outside tensor cores. 0 where they do not matter.
     pub flops: f64,
     pub window: Window,
 }
 
-/// Which kernel there is for a depthwise convolution's window.
+/// The kind of kernel that runs a depthwise convolution's window size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Window {
-    /// One that was written for it.
-    Written,
-    /// One for any window.
+    /// A kernel specialized for the window size.
+    Specialized,
+    /// A generic kernel.
     Generic,
     GenericChannelsLast,
 }
 
 impl Stream {
-    /// Seconds.
+    /// Returns the time of the kernel in seconds.
     pub(super) fn seconds(&self, context: &Context) -> f64 {
         let streams = &context.coefficients.stream;
         let memory = memory_seconds(self.bytes, context) / streams.efficiency(self.kind);
         let rate = context.device.scalar_rate() * streams.arithmetic;
-        let arithmetic = self.flops * self.slower(context) / rate.max(1.0);
+        let arithmetic = self.flops * self.slowdown(context) / rate.max(1.0);
         floor_seconds(context) + memory + arithmetic
     }
 
-    /// How many times slower its arithmetic is than that of the best depthwise kernel.
-    fn slower(&self, context: &Context) -> f64 {
+    /// Returns the slowdown of its arithmetic relative to the best depthwise kernel.
+    fn slowdown(&self, context: &Context) -> f64 {
         let streams = &context.coefficients.stream;
         let pass = match self.kind {
             Kind::DepthwiseInput => streams.arithmetic_input,
@@ -75,14 +76,14 @@ impl Stream {
             _ => 1.0,
         };
         pass * match self.window {
-            Window::Written => 1.0,
+            Window::Specialized => 1.0,
             Window::Generic => streams.arithmetic_generic,
             Window::GenericChannelsLast => streams.arithmetic_generic_channels_last,
         }
     }
 }
 
-/// Seconds of a kernel that does nothing.
+/// Returns the time of an empty kernel in seconds.
 pub(super) fn floor_seconds(context: &Context) -> f64 {
     match context.device.kind {
         DeviceKind::Gpu => context.coefficients.floor_ns / 1e9,
@@ -90,9 +91,9 @@ pub(super) fn floor_seconds(context: &Context) -> f64 {
     }
 }
 
-/// Seconds that bytes take at the full rate. What fits the last cache is likely still in it from
-/// the kernel before, and does not go to memory: the share that stays falls as the bytes outgrow
-/// the cache.
+/// Returns the time to move bytes at the full rate, in seconds. What fits the last-level cache is
+/// likely still there from the previous kernel and is not read from memory. That share falls as the
+/// bytes outgrow the cache.
 pub(super) fn memory_seconds(bytes: f64, context: &Context) -> f64 {
     let device = context.device;
     let bandwidth = bandwidth(context);
@@ -100,12 +101,13 @@ pub(super) fn memory_seconds(bytes: f64, context: &Context) -> f64 {
         return bytes / bandwidth;
     };
     let coefficients = &context.coefficients.cache;
-    let held = (coefficients.share * cache / bytes.max(1.0)).min(1.0);
+    let cached_share = (coefficients.share * cache / bytes.max(1.0)).min(1.0);
     let faster = coefficients.speed.max(1.0);
-    bytes / bandwidth * (1.0 - held + held / faster)
+    bytes / bandwidth * (1.0 - cached_share + cached_share / faster)
 }
 
-/// Bytes per second that the best kernel reaches: as measured, else a share of the datasheet's.
+/// Returns the bytes per second that the best kernel reaches: measured, or else a share of the
+/// datasheet's.
 fn bandwidth(context: &Context) -> f64 {
     let device = context.device;
     let measured = device.ceilings.and_then(|ceilings| ceilings.bandwidth);

@@ -1,4 +1,4 @@
-//! Counts against counts by hand, and what has to hold of every time.
+//! Compares counts with counts by hand, and checks invariants of all times.
 
 use proptest::prelude::*;
 
@@ -65,12 +65,12 @@ fn check(operator: &Operator, family: Family, flops: f64, bytes: f64) {
 }
 
 #[test]
-fn products_count_their_multiplications() {
+fn matrix_multiplications_count_their_flops() {
     check(&product(64, 32, 16), Family::Gemm, 65_536.0, 2.0 * (2048.0 + 512.0 + 1024.0));
 }
 
 #[test]
-fn convolutions_count_the_channels_of_their_group() {
+fn grouped_convolutions_count_their_channels() {
     let full = 2.0 * (2.0 * 8.0 * 16.0) * (8.0 * 9.0);
     let activations = 2.0 * 2.0 * (2.0 * 8.0 * 16.0);
     check(&convolution(1, 2, 8, 4), Family::Convolution, full, activations + 2.0 * 576.0);
@@ -79,7 +79,7 @@ fn convolutions_count_the_channels_of_their_group() {
 }
 
 #[test]
-fn attention_reads_no_scores() {
+fn fused_attention_does_not_read_scores() {
     let heads = || arg(HALF, &[2, 4, 16, 8]);
     let name = "aten::_scaled_dot_product_flash_attention";
     let output = tensor(HALF, &[2, 4, 16, 8]);
@@ -88,7 +88,7 @@ fn attention_reads_no_scores() {
 }
 
 #[test]
-fn what_works_on_each_element_moves_it_once() {
+fn elementwise_operators_move_each_element_once() {
     check(&elementwise(100), Family::Elementwise, 100.0, 1200.0);
     let x = || arg(SINGLE, &[10, 10]);
     let out = || vec![tensor(SINGLE, &[10, 10])];
@@ -108,7 +108,7 @@ fn what_works_on_each_element_moves_it_once() {
 }
 
 #[test]
-fn lookups_read_rows_not_tables() {
+fn embedding_lookups_read_only_the_indexed_rows() {
     let indices = arg(ElementType::Int64, &[4]);
     let table = arg(SINGLE, &[50_000, 8]);
     let inputs = vec![table, indices];
@@ -139,19 +139,19 @@ fn optimizers_pack_tensors_into_launches() {
 }
 
 #[test]
-fn views_cost_nothing_and_strangers_their_bytes() {
+fn views_are_free_and_unknown_operators_cost_their_bytes() {
     let view = Operator::new("aten::view", vec![arg(SINGLE, &[8])], Vec::new());
     assert_eq!(cost(&view, device("T4"), &Options::default()).time_ns, Range::exact(0.0));
     let inputs = vec![arg(SINGLE, &[1 << 20])];
-    let stranger = Operator::new("mylib::thing", inputs, Vec::new());
-    let cost = cost(&stranger, device("T4"), &Options::default());
+    let unknown = Operator::new("mylib::thing", inputs, Vec::new());
+    let cost = cost(&unknown, device("T4"), &Options::default());
     assert_eq!((cost.known, cost.family), (false, Family::Unknown));
     assert_eq!(cost.bytes, f64::from(4 << 20));
     assert!(cost.time_ns.high / cost.time_ns.value >= 2.0);
 }
 
 #[test]
-fn half_precision_and_channels_last_help_on_tensor_cores() {
+fn half_precision_and_channels_last_are_faster_on_tensor_cores() {
     let mut single = product(4096, 4096, 4096);
     for input in &mut single.inputs {
         if let Arg::Tensor(tensor) = input {
@@ -168,10 +168,15 @@ fn half_precision_and_channels_last_help_on_tensor_cores() {
 }
 
 #[test]
-fn rows_that_begin_anywhere_are_loaded_number_by_number() {
-    let words = |count| time_ns(&product(4096, 1024, count), "A100-SXM4-80GB");
-    assert!(words(50_257) > 1.5 * words(50_264), "{} {}", words(50_257), words(50_264));
-    // A gradient's rows are as long as those of what it is the gradient of, transposed or not.
+fn unaligned_rows_are_slow() {
+    let vocabulary_time = |count| time_ns(&product(4096, 1024, count), "A100-SXM4-80GB");
+    assert!(
+        vocabulary_time(50_257) > 1.5 * vocabulary_time(50_264),
+        "{} {}",
+        vocabulary_time(50_257),
+        vocabulary_time(50_264)
+    );
+    // The rows of a gradient are as long as those of its tensor, transposed or not.
     let of_weight = |count: u64| {
         let mut operator = product(count, 4096, 1024);
         if let Some(Arg::Tensor(gradient)) = operator.inputs.first_mut() {
@@ -183,7 +188,7 @@ fn rows_that_begin_anywhere_are_loaded_number_by_number() {
 }
 
 #[test]
-fn power_bounds_what_a_board_multiplies() {
+fn power_limits_the_matrix_multiplication_rate() {
     let options = Options { tf32_products: true, tf32_convolutions: true };
     let rate = |operator: &Operator, name: &str| {
         let cost = cost(operator, device(name), &options);
@@ -196,7 +201,7 @@ fn power_bounds_what_a_board_multiplies() {
             tensor.element = Some(SINGLE);
         }
     }
-    // 250 W and 400 W; a number of twice the bits takes twice the energy.
+    // 250 W and 400 W. Twice the bits take twice the energy.
     for operator in [&half, &single] {
         let (little, much) = (rate(operator, "A100-PCIe-40GB"), rate(operator, "A100-SXM4-80GB"));
         assert!(much > 1.1 * little, "{much} {little}");
@@ -206,7 +211,7 @@ fn power_bounds_what_a_board_multiplies() {
 }
 
 #[test]
-fn half_a_batch_takes_more_than_half_where_weights_are_written_in_blocks() {
+fn weight_reordering_does_not_scale_with_the_batch() {
     use ridgeline_devices::processor::processor;
     let time = |batch| {
         let mut operator = convolution(1, batch, 512, 4);
@@ -217,13 +222,13 @@ fn half_a_batch_takes_more_than_half_where_weights_are_written_in_blocks() {
         }
         cost(&operator, &processor(None, 1), &Options::default()).time_ns.value
     };
-    // Measured: 0.70, on a core that multiplies more for each byte that it loads.
+    // Measured: 0.70, on a core that does more multiplications per byte loaded.
     let half = time(4) / time(8);
     assert!((0.55..0.75).contains(&half), "{half}");
 }
 
 #[test]
-fn a_measured_ceiling_takes_the_datasheets_place() {
+fn measured_ceilings_replace_datasheet_values() {
     let mut slow = device("RTX3090").clone();
     slow.ceilings = Some(ridgeline_devices::device_spec::Ceilings {
         bandwidth: Some(100e9),
@@ -236,7 +241,7 @@ fn a_measured_ceiling_takes_the_datasheets_place() {
 }
 
 #[test]
-fn coefficients_are_physical() {
+fn coefficients_are_plausible() {
     let text = include_str!("coefficients.json");
     let file: serde_json::Value = serde_json::from_str(text).unwrap();
     assert!(file["provenance"]["errors_of_what_was_left_out"].is_object());
@@ -246,9 +251,9 @@ fn coefficients_are_physical() {
 }
 
 proptest! {
-    /// Two percent are left to waves that a larger batch fills better.
+    /// Two percent of slack for waves that a larger batch fills better.
     #[test]
-    fn more_work_takes_no_less_time(
+    fn time_grows_with_work(
         kind in 0..4,
         batch in 1..64_u64,
         size in 1..64_u64,
@@ -266,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_faster_than_the_roof(
+    fn time_respects_the_roofline(
         rows in 1..8192_u64, inner in 1..4096_u64, columns in 1..8192_u64,
         device_index in 0..DeviceTable::shipped().devices().len(),
     ) {
@@ -274,7 +279,7 @@ proptest! {
         let operator = product(rows, inner, columns);
         let cost = cost(&operator, device, &Options::default());
         let peak = device.peaks.fp16.or(device.peaks.fp32).unwrap_or(f64::INFINITY);
-        // Boards clock a quarter above their datasheets at the most.
+        // Boards clock at most a quarter above their datasheets.
         prop_assert!(cost.time_ns.value >= 1e9 * cost.flops / (1.25 * peak));
     }
 
@@ -303,7 +308,8 @@ proptest! {
     }
 }
 
-/// Scores of attention, with a second tensor of the same size whose rows lie so many elements apart.
+/// Creates an operator on attention scores and a second tensor of the same shape with the given
+/// strides.
 fn scores_with(operator: &str, strides: Option<Vec<i64>>) -> Operator {
     let shape = [4, 16, 1024, 1024];
     let other = Arg::Tensor(Tensor { strides, ..tensor(SINGLE, &shape) });
@@ -311,7 +317,7 @@ fn scores_with(operator: &str, strides: Option<Vec<i64>>) -> Operator {
 }
 
 #[test]
-fn a_bias_in_another_order_costs_more_than_one_in_order() {
+fn a_bias_with_another_layout_costs_more() {
     let in_order = time_ns(&scores_with("aten::add_.Tensor", None), "A100-PCIe-40GB");
     let apart = Some(vec![16, 1, 65_536, 16]);
     let across = time_ns(&scores_with("aten::add_.Tensor", apart), "A100-PCIe-40GB");
@@ -319,7 +325,7 @@ fn a_bias_in_another_order_costs_more_than_one_in_order() {
 }
 
 #[test]
-fn a_mask_that_is_broadcast_costs_no_more_than_the_scores() {
+fn a_broadcast_mask_costs_no_more_than_the_scores() {
     let mask = |strides| scores_with("aten::where.self", Some(strides));
     let broadcast = time_ns(&mask(vec![0, 0, 0, 0]), "A100-PCIe-40GB");
     let in_order = time_ns(&scores_with("aten::where.self", None), "A100-PCIe-40GB");
@@ -327,7 +333,7 @@ fn a_mask_that_is_broadcast_costs_no_more_than_the_scores() {
 }
 
 #[test]
-fn fp32_products_reach_what_users_report() {
+fn fp32_matrix_multiplications_match_reported_rates() {
     // In TFLOP/s, of 8192 x 8192 matrices (github.com/zzc0721/torch-performance-test-data).
     let shape = [8192, 8192];
     let inputs = vec![arg(SINGLE, &shape), arg(SINGLE, &shape)];
@@ -341,6 +347,6 @@ fn fp32_products_reach_what_users_report() {
         ("T4", 4.3),
     ] {
         let rate = 2.0 * 8192.0_f64.powi(3) / time_ns(&product, name) / 1e3;
-        assert!((rate / reported - 1.0).abs() < 0.08, "{name}: {rate} beside {reported}");
+        assert!((rate / reported - 1.0).abs() < 0.08, "{name}: {rate}, reported {reported}");
     }
 }

@@ -1,4 +1,4 @@
-//! Operators that nobody here knows: their bytes alone say what they cost.
+//! Unknown operators: their cost is estimated from their bytes.
 
 use super::{Family, Kernels, Work, stream};
 use crate::operator::{Operator, Tensor};
@@ -7,7 +7,7 @@ pub(super) fn work(operator: &Operator) -> Work {
     Work { family: Family::Unknown, flops: 0.0, bytes: Some(bytes(operator)) }
 }
 
-/// Bytes of every tensor, those of unknown types taken for four bytes an element.
+/// Adds up the bytes of every tensor. Unknown types count as four bytes per element.
 pub(super) fn bytes(operator: &Operator) -> f64 {
     let bytes = |tensor: &Tensor| tensor.bytes().unwrap_or_else(|| 4.0 * tensor.elements());
     operator.input_tensors().chain(&operator.outputs).map(bytes).sum()

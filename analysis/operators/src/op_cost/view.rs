@@ -1,6 +1,6 @@
-//! Operators that give another view of the same memory, or memory that nothing has written.
+//! Operators that return a view of the same memory, or uninitialized memory.
 
-/// Whether an operator moves nothing.
+/// Whether an operator moves no bytes.
 pub(super) fn is_view(name: &str) -> bool {
     matches!(
         name,

@@ -22,7 +22,7 @@ const LIST: &str = r#"{
 }"#;
 
 #[test]
-fn reads_what_the_page_shows() {
+fn parses_a_complete_list() {
     let list = OpList::parse(LIST.as_bytes()).unwrap();
     assert_eq!(list.outcome, Outcome::Complete);
     let op = list.ops[0];
@@ -48,7 +48,7 @@ fn check_error(from: &str, to: &str, expected: &str) {
 }
 
 #[test]
-fn what_points_nowhere_is_an_error() {
+fn out_of_range_indices_are_errors() {
     check_error(r#""version": 1"#, r#""version": 7"#, "version 7");
     check_error("[-1, 0, 31", "[0, 0, 31", "the caller of a frame");
     check_error("[-1, 0, 31", "[-1, 9, 31", "the file of a frame");
@@ -63,7 +63,7 @@ fn what_points_nowhere_is_an_error() {
 }
 
 #[test]
-fn absurd_lengths_are_refused_before_they_are_read() {
+fn excessive_lengths_are_rejected_before_parsing() {
     let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
     let text = LIST.replacen("null", &deep, 1);
     assert!(matches!(OpList::parse(text.as_bytes()), Err(OpListError::Value { .. })));
@@ -77,7 +77,7 @@ fn absurd_lengths_are_refused_before_they_are_read() {
 
 proptest! {
     #[test]
-    fn no_text_is_too_strange(
+    fn mutated_lists_do_not_panic(
         at in 0..LIST.len(),
         length in 0..40_usize,
         text in "[\\[\\]{},:0-9a-z\"\\-. ]{0,20}",

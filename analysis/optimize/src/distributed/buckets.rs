@@ -1,33 +1,32 @@
-//! Gradients put together as PyTorch's `DistributedDataParallel` does it (Li et al., VLDB 2020,
-//! section 3.2.3), and when a GPU has them.
+//! Gradient buckets as in PyTorch's `DistributedDataParallel` (Li et al., VLDB 2020, section
+//! 3.2.3), and when a GPU has their gradients.
 
 use ridgeline_graph::graph::{Gradient, Graph, Resource, ResourceId, TaskId};
 
-/// The first bucket is small, so that the exchange begins early (`kDefaultFirstBucketBytes` of
-/// `c10d/reducer.hpp`).
-const FIRST_BYTES: f64 = 1024.0 * 1024.0;
-/// The others (`bucket_cap_mb`, 25 where a program does not say otherwise).
-const BYTES: f64 = 25.0 * 1024.0 * 1024.0;
+/// Size of the first bucket, which is small so that the exchange starts early
+/// (`kDefaultFirstBucketBytes` in `c10d/reducer.hpp`).
+const FIRST_BUCKET_BYTES: f64 = 1024.0 * 1024.0;
+/// Size of the other buckets (`bucket_cap_mb`, 25 by default).
+const BUCKET_BYTES: f64 = 25.0 * 1024.0 * 1024.0;
 
 /// Gradients that are exchanged together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bucket {
     /// Indices into [`Graph::gradients`].
     pub gradients: Vec<usize>,
-    /// Their sizes together.
+    /// Total size in bytes.
     pub bytes: f64,
 }
 
-/// Buckets in the order in which the backward pass fills them, which is that to which PyTorch
-/// arranges them after the first iteration. A bucket is full with the gradient that takes it to its
-/// size.
+/// Returns the buckets in the order in which the backward pass fills them, which is PyTorch's order
+/// after the first iteration. A bucket is full with the gradient that reaches its size.
 pub fn of(gradients: &[(usize, Gradient)]) -> Vec<Bucket> {
     let mut buckets = Vec::new();
     let mut open = Bucket::default();
     for (index, gradient) in gradients {
         open.gradients.push(*index);
         open.bytes += gradient.bytes;
-        let limit = if buckets.is_empty() { FIRST_BYTES } else { BYTES };
+        let limit = if buckets.is_empty() { FIRST_BUCKET_BYTES } else { BUCKET_BYTES };
         if open.bytes >= limit {
             buckets.push(std::mem::take(&mut open));
         }
@@ -38,17 +37,17 @@ pub fn of(gradients: &[(usize, Gradient)]) -> Vec<Bucket> {
     buckets
 }
 
-/// The places of a graph's tasks in the order in which the host asked for them.
+/// The positions of a graph's tasks in the order of the host's launches.
 #[derive(Clone, Debug)]
 pub struct HostOrder {
-    /// By task: its place on the host, where it is there.
+    /// By task: its position on the host, if it runs there.
     place: Vec<Option<u32>>,
-    /// By stream of a GPU: its tasks with the places of the calls that launched them, in order.
+    /// By GPU stream: its tasks in order, with the positions of their launches.
     streams: Vec<(ResourceId, Vec<(u32, TaskId)>)>,
 }
 
 impl HostOrder {
-    /// Of a graph as it is now.
+    /// Creates the order of a graph.
     pub fn new(graph: &Graph) -> HostOrder {
         let mut place = vec![None; graph.tasks.len()];
         if let Some(host) = graph.find(&Resource::Host) {
@@ -75,12 +74,12 @@ impl HostOrder {
         HostOrder { place, streams }
     }
 
-    /// Where a task of the host stands.
+    /// Returns the position of a host task.
     pub fn place(&self, task: TaskId) -> Option<u32> {
         self.place.get(task.index()).copied().flatten()
     }
 
-    /// On each stream, the last task that was launched by then.
+    /// Returns the last task on each stream that was launched at or before a position.
     pub fn launched_by(&self, place: u32) -> impl Iterator<Item = TaskId> + '_ {
         self.streams.iter().filter_map(move |(_, tasks)| {
             let count = tasks.partition_point(|(at, _)| *at <= place);
@@ -88,14 +87,14 @@ impl HostOrder {
         })
     }
 
-    /// On each stream, the first task that was launched later.
+    /// Returns the first task on each stream that was launched after a position.
     pub fn launched_after(&self, place: u32) -> impl Iterator<Item = TaskId> + '_ {
         self.streams.iter().filter_map(move |(_, tasks)| {
             Some(tasks.get(tasks.partition_point(|(at, _)| *at <= place))?.1)
         })
     }
 
-    /// The stream with the most tasks.
+    /// Returns the stream with the most tasks.
     pub fn main_stream(&self) -> Option<ResourceId> {
         self.streams.iter().max_by_key(|(_, tasks)| tasks.len()).map(|(id, _)| *id)
     }
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_bucket_is_small_and_each_is_full_with_what_fills_it() {
+    fn the_first_bucket_is_small_and_gradients_fill_buckets_in_order() {
         check(&[0.5, 0.5, 10.0, 10.0, 10.0, 1.0], &[2, 3, 1]);
         check(&[4.0, 100.0, 0.1], &[1, 1, 1]);
         check(&[0.1], &[1]);

@@ -1,5 +1,5 @@
-//! A step that tests know by heart: forward passes of layers, their backward passes in reverse with a
-//! gradient each, and one kernel of an optimizer.
+//! A simple step for tests: forward passes of layers, their backward passes in reverse order with
+//! one gradient each, and one optimizer kernel.
 
 use crate::facts::{Cluster, Facts, Probes};
 use ridgeline_devices::device_spec::DeviceSpec;
@@ -8,11 +8,12 @@ use ridgeline_graph::graph::{Gradient, Graph, Resource, Task, TaskId, TaskKind};
 use ridgeline_operators::op_cost::Options;
 use ridgeline_profile::{Phase, Profile};
 
-/// A kernel takes this, and the call that launches it next to nothing.
+/// Time of a kernel in nanoseconds. Launches take almost no time.
 pub(crate) const KERNEL_NS: f64 = 10e6;
 const CALL_NS: f64 = 1e3;
 
-/// The step with layers of so many bytes, the first layer first. Layer `i` is module `i`.
+/// Creates the step with layers of the given gradient sizes in bytes, first layer first. Layer `i`
+/// is module `i`.
 pub(crate) fn step(layers: &[f64]) -> Graph {
     let mut graph = Graph::default();
     for index in 0..layers.len() {
@@ -27,7 +28,7 @@ pub(crate) fn step(layers: &[f64]) -> Graph {
     graph
 }
 
-/// Adds a call and its kernel; the call.
+/// Adds a launch and its kernel. Returns the launch.
 fn kernel(graph: &mut Graph, phase: Phase, module: Option<u32>) -> TaskId {
     let host = graph.resource(&Resource::Host);
     let stream = graph.resource(&Resource::Stream(0, 7));
@@ -39,7 +40,7 @@ fn kernel(graph: &mut Graph, phase: Phase, module: Option<u32>) -> TaskId {
     call
 }
 
-/// Everything that optimizations know of the step.
+/// The inputs of optimizations for the step.
 pub(crate) struct Known {
     profile: Profile,
     probes: Probes,
@@ -47,13 +48,13 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// On a GPU of the shipped table.
+    /// Creates the inputs for a GPU of the shipped table.
     pub(crate) fn on(device: &str) -> Known {
         let device = DeviceTable::shipped().find(device).expect("a device of the table");
         Known { profile: Profile::default(), probes: Probes::default(), device }
     }
 
-    /// With so many GPUs in machines of so many, over a link and a network of these rates.
+    /// Returns the facts for a cluster. `bandwidth` applies to the link and the network.
     pub(crate) fn facts(&self, gpus: u32, gpus_per_machine: u32, bandwidth: f64) -> Facts<'_> {
         let rate = Some(bandwidth);
         Facts {

@@ -1,5 +1,5 @@
-//! What data-parallel training adds to an iteration: gradients are copied into buckets, each bucket
-//! is summed over all GPUs while the backward pass goes on, and the optimizer waits for all of them.
+//! Adds data-parallel training to an iteration: gradients are copied into buckets, each bucket is
+//! summed over all GPUs while the backward pass continues, and the optimizer waits for all of them.
 
 use std::collections::HashMap;
 
@@ -8,71 +8,73 @@ use super::buckets::{self, Bucket, HostOrder};
 use super::links::{self, Link};
 use super::single_step;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Touched};
+use crate::optimization::{Bound, Effect};
 use ridgeline_graph::graph::{Gradient, Graph, Resource, Task, TaskId, TaskKind};
 use ridgeline_graph::memory::{Block, BlockKind};
 use ridgeline_profile::Phase;
 
-/// Multiprocessors that a collective over NVLink takes from what else runs: on machines of eight A100s
-/// or H100s NCCL logs "24 coll channels", each a block of threads. Over PCIe it has a few.
+/// Multiprocessors that a collective over NVLink occupies: on machines with eight A100s or H100s,
+/// NCCL logs "24 coll channels", each a thread block. Over PCIe there are only a few.
 const CHANNELS: f64 = 24.0;
 const CHANNELS_PCIE: f64 = 4.0;
-/// The share of a step by which the slowest of the GPUs is behind, fitted on public measurements.
+/// Delay of the slowest GPU as a share of the step, fitted to public measurements.
 pub const WAITING: f64 = single_step::SHIPPED.waiting;
-/// A launch where the graph has none to learn from, in nanoseconds: the sample traces have 3 to 7 µs.
-const LAUNCH_NS: f64 = 5_000.0;
-/// The shortest kernel, in nanoseconds.
-const SHORTEST_KERNEL_NS: f64 = 2_000.0;
+/// Default launch time in nanoseconds if the graph has none. The sample traces have 3 to 7 µs.
+const DEFAULT_LAUNCH_NS: f64 = 5_000.0;
+/// The minimum time of a kernel in nanoseconds.
+const MIN_KERNEL_NS: f64 = 2_000.0;
 
-/// The link between GPUs, on which exchanges follow one another as on NCCL's stream.
+/// Returns the link between GPUs. Exchanges on it run one after another, as on NCCL's stream.
 pub fn link() -> Resource {
     Resource::Added("exchange".to_owned())
 }
 
-/// What a GPU does with a gradient besides sending it.
+/// GPU work on a gradient besides sending it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// How often its bytes are read or written.
+    /// Number of times that its bytes are read or written.
     pub passes: f64,
-    /// In how many kernels.
+    /// Number of kernels.
     pub kernels: f64,
 }
 
-/// A gradient is copied into its bucket, and divided by the number of GPUs on the way
-/// (`copy_grad_to_bucket` of PyTorch's `c10d/reducer.cpp`).
+/// A gradient is copied into its bucket and divided by the number of GPUs at the same time
+/// (`copy_grad_to_bucket` in PyTorch's `c10d/reducer.cpp`).
 const COPY_IN: Work = Work { passes: 2.0, kernels: 1.0 };
 
-/// Who exchanges what over what.
+/// The gradients to exchange, and the topology.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The GPUs.
     pub topology: Topology,
-    /// Gradients that are exchanged, with their places in [`Graph::gradients`], as they come.
+    /// Gradients to exchange with their indices into [`Graph::gradients`], in the order in which
+    /// they are computed.
     pub gradients: Vec<(usize, Gradient)>,
-    /// The order of the graph before anything was added.
+    /// The host order of the graph before anything was added.
     pub order: HostOrder,
-    /// What is to be said with it.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// Nanoseconds of the host for a launch.
+    /// Host time of a launch in nanoseconds.
     pub launch_ns: f64,
-    /// What becomes of each gradient before it goes.
-    pub before_sending: Work,
+    /// Work on each gradient before it is sent.
+    pub send_work: Work,
     multiprocessors: f64,
     bandwidth: f64,
     is_pcie: bool,
 }
 
 impl Plan {
-    /// What there is to exchange.
+    /// Plans the exchange for a graph.
     ///
     /// # Errors
-    /// Where the recording is not of one GPU, or does not tell its gradients.
+    /// Fails if the recording is not of a single GPU, or if it has no gradients.
     pub fn new(graph: &Graph, facts: &Facts<'_>) -> Result<Plan, String> {
         if !facts.is_gpu() {
             return Err("requires a GPU recording; this was a CPU run".to_owned());
         }
-        let talks = |task: &Task| task.kind == TaskKind::Communication && !task.is_removed;
-        if graph.tasks.iter().any(talks) {
+        let is_communication =
+            |task: &Task| task.kind == TaskKind::Communication && !task.is_removed;
+        if graph.tasks.iter().any(is_communication) {
             return Err("the recorded program already trains on several GPUs".to_owned());
         }
         if facts.cluster.gpus < 2 {
@@ -80,7 +82,7 @@ impl Plan {
         }
         let all: Vec<(usize, Gradient)> = graph.gradients.iter().copied().enumerate().collect();
         let (topology, mut notes) = links::topology(facts);
-        let gradients = of_the_last_pass(&all, facts, &mut notes);
+        let gradients = gradients_of_last_pass(&all, facts, &mut notes);
         if gradients.is_empty() {
             return Err("the recording has no shapes of parameter gradients".to_owned());
         }
@@ -89,20 +91,20 @@ impl Plan {
             gradients,
             order: HostOrder::new(graph),
             notes,
-            launch_ns: median_launch(graph).unwrap_or(LAUNCH_NS),
-            before_sending: COPY_IN,
+            launch_ns: median_launch(graph).unwrap_or(DEFAULT_LAUNCH_NS),
+            send_work: COPY_IN,
             multiprocessors: f64::from(facts.device.multiprocessors.max(1)),
             bandwidth: facts.device.attainable_bandwidth(),
             is_pcie: links::of_device(facts.device).is_pcie,
         })
     }
 
-    /// Bytes of all gradients.
+    /// Returns the size of all gradients in bytes.
     pub fn bytes(&self) -> f64 {
         self.gradients.iter().map(|(_, gradient)| gradient.bytes).sum()
     }
 
-    /// The topology at one end of what its rates may be.
+    /// Returns the topology at one end of the range of its rates.
     pub fn topology_at(&self, bound: Bound) -> Topology {
         let at = |link: &mut Link| {
             link.bandwidth *= match bound {
@@ -117,18 +119,18 @@ impl Plan {
         topology
     }
 
-    /// Nanoseconds of so many kernels that read and write so many bytes together.
+    /// Returns the time of kernels that together read and write a number of bytes, in nanoseconds.
     fn work_ns(&self, bytes: f64, kernels: f64) -> f64 {
-        transfer_ns(bytes, self.bandwidth).max(kernels * SHORTEST_KERNEL_NS)
+        transfer_ns(bytes, self.bandwidth).max(kernels * MIN_KERNEL_NS)
     }
 
-    /// What the GPU has to have done when a gradient is there.
+    /// Returns the GPU tasks that have to finish before a gradient is ready.
     pub fn ready(&self, gradient: &Gradient) -> Vec<TaskId> {
         let place = self.order.place(gradient.ready);
         place.map(|place| self.order.launched_by(place).collect()).unwrap_or_default()
     }
 
-    /// The last place of the host at which a gradient of a bucket comes.
+    /// Returns the latest host position at which a gradient of a bucket is ready, with its task.
     fn ready_at(&self, bucket: &Bucket) -> Option<(u32, TaskId)> {
         let of = |index: &usize| {
             let (_, gradient) = self.gradients.iter().find(|(known, _)| known == index)?;
@@ -137,13 +139,14 @@ impl Plan {
         bucket.gradients.iter().filter_map(of).max_by_key(|(place, _)| *place)
     }
 
-    /// The place of the host at which the backward pass has its last gradient.
+    /// Returns the host position at which the last gradient is ready.
     pub fn last_place(&self) -> Option<u32> {
         self.gradients.iter().filter_map(|(_, one)| self.order.place(one.ready)).max()
     }
 
-    /// What a collective takes from the kernels beside it, as a share of its own time.
-    fn stolen(&self, bound: Bound) -> f64 {
+    /// Returns the time that a collective takes from concurrent kernels, as a share of its own
+    /// time.
+    fn slowdown_share(&self, bound: Bound) -> f64 {
         let channels = if self.is_pcie { CHANNELS_PCIE } else { CHANNELS };
         let share = (channels / self.multiprocessors).min(0.5);
         match bound {
@@ -154,17 +157,17 @@ impl Plan {
     }
 }
 
-/// What is exchanged over a link, with what it waits for.
+/// An exchange of a bucket.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// The bucket.
+    /// The exchanged bucket.
     pub bucket: Bucket,
-    /// The exchange; where it goes in stages, the last one.
+    /// The task of the exchange, or of its last stage.
     pub task: TaskId,
 }
 
-/// Adds the exchange of all buckets; `stages` says on which resources a bucket goes one after the
-/// other and how long each takes. The optimizer waits for the last one of each.
+/// Adds the exchange of all buckets. `stages` returns the resources and times of a bucket's stages,
+/// which run one after another. The optimizer waits for the last stage of each bucket.
 pub fn add(
     graph: &mut Graph,
     plan: &Plan,
@@ -179,14 +182,14 @@ pub fn add(
     for bucket in all {
         let Some((place, ready)) = plan.ready_at(&bucket) else { continue };
         if let Some((from, exchange_ns)) = before {
-            let beside_ns = device_time_between(graph, plan, from, place).min(exchange_ns);
-            slow_down(graph, plan, &mut anchors, from, beside_ns * plan.stolen(bound));
+            let concurrent_ns = device_time_between(graph, plan, from, place).min(exchange_ns);
+            slow_down(graph, plan, &mut anchors, from, concurrent_ns * plan.slowdown_share(bound));
         }
         let stages = stages(&bucket);
         before = Some((place, stages.iter().map(|(_, duration_ns)| duration_ns).sum()));
         let launch = anchors.on_host(graph, ready, plan.launch_ns);
-        let mut waits_for: Vec<TaskId> = plan.order.launched_by(place).collect();
-        waits_for = waits_for.into_iter().map(|task| anchors.last(task)).collect();
+        let mut dependencies: Vec<TaskId> = plan.order.launched_by(place).collect();
+        dependencies = dependencies.into_iter().map(|task| anchors.last(task)).collect();
         let mut last = None;
         for (resource, duration_ns) in stages {
             let resource = graph.resource(&resource);
@@ -198,7 +201,7 @@ pub fn add(
             match last {
                 None => {
                     graph.wait(launch, id, 0.0);
-                    for task in &waits_for {
+                    for task in &dependencies {
                         graph.wait(*task, id, 0.0);
                     }
                 }
@@ -214,14 +217,14 @@ pub fn add(
     sent
 }
 
-/// Nanoseconds by which the slowest GPU is behind.
+/// Returns the delay of the slowest GPU in nanoseconds.
 pub fn waiting_ns(graph: &Graph) -> f64 {
-    let talks = |task: &Task| task.kind == TaskKind::Communication;
-    WAITING * graph.time_of(|task| !task.kind.is_host() && !talks(task))
+    let is_communication = |task: &Task| task.kind == TaskKind::Communication;
+    WAITING * graph.time_of(|task| !task.kind.is_host() && !is_communication(task))
 }
 
-/// Lets everything that was launched after the backward pass wait for the exchanges, and copies the
-/// sums back.
+/// Makes everything launched after the backward pass wait for the exchanges, and copies the sums
+/// back.
 fn wait_for_all(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors, sent: &[Sent]) {
     let Some((last, place)) = plan
         .gradients
@@ -263,10 +266,10 @@ fn wait_for_all(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors, sent: &[S
     }
 }
 
-/// What becomes of each gradient as it comes.
+/// Adds the work on each gradient when it is ready.
 fn prepare(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors) {
     let Some(stream) = plan.order.main_stream() else { return };
-    let Work { passes, kernels } = plan.before_sending;
+    let Work { passes, kernels } = plan.send_work;
     for (_, gradient) in &plan.gradients {
         let Some(place) = plan.order.place(gradient.ready) else { continue };
         let on_stream = |task: &TaskId| graph.task(*task).map(|one| one.resource) == Some(stream);
@@ -281,7 +284,7 @@ fn prepare(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors) {
     }
 }
 
-/// Device time of the main stream between two places of the host.
+/// Returns the device time between two host positions, in nanoseconds.
 fn device_time_between(graph: &Graph, plan: &Plan, from: u32, to: u32) -> f64 {
     let in_between = |task: &Task| {
         let place = task.launched_by.and_then(|call| plan.order.place(call));
@@ -290,7 +293,7 @@ fn device_time_between(graph: &Graph, plan: &Plan, from: u32, to: u32) -> f64 {
     graph.time_of(in_between)
 }
 
-/// Adds what kernels lose to an exchange beside them.
+/// Adds the time that kernels lose to a concurrent exchange.
 fn slow_down(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors, place: u32, lost_ns: f64) {
     let on_main = |graph: &Graph, task: TaskId| {
         graph.task(task).map(|one| one.resource) == plan.order.main_stream()
@@ -301,26 +304,26 @@ fn slow_down(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors, place: u32, 
     }
 }
 
-/// What was added after which task, so that the next one comes after that.
+/// Remembers the last task added after each task. The next one is added after it.
 #[derive(Debug, Default)]
 pub(crate) struct Anchors {
     last: HashMap<TaskId, TaskId>,
 }
 
 impl Anchors {
-    /// The task, or what was added after it last.
+    /// Returns the last task that was added after a task, or the task itself.
     pub(crate) fn last(&self, task: TaskId) -> TaskId {
         self.last.get(&task).copied().unwrap_or(task)
     }
 
-    /// Adds a task after another one and what was added to that before.
+    /// Adds a task after another one and after those already added to it.
     pub(crate) fn insert(&mut self, graph: &mut Graph, after: TaskId, task: Task) -> TaskId {
         let id = graph.insert_after(self.last(after), task);
         self.last.insert(after, id);
         id
     }
 
-    /// Adds a call of the host.
+    /// Adds a launch on the host.
     pub(crate) fn on_host(&mut self, graph: &mut Graph, after: TaskId, duration_ns: f64) -> TaskId {
         let mut call = Task::new(TaskKind::Launch, duration_ns, Phase::Backward);
         if let Some(like) = graph.task(after) {
@@ -330,9 +333,9 @@ impl Anchors {
     }
 }
 
-/// Where the program adds up the gradients of several backward passes, those of the last one: the
-/// others need no exchange (`no_sync`).
-fn of_the_last_pass(
+/// Returns the gradients of the last backward pass if the program accumulates gradients over
+/// several. The others need no exchange (`no_sync`).
+fn gradients_of_last_pass(
     all: &[(usize, Gradient)],
     facts: &Facts<'_>,
     notes: &mut Vec<String>,
@@ -341,7 +344,7 @@ fn of_the_last_pass(
         let owned = manifest.optimizers.iter().flat_map(|one| &one.modules);
         owned.map(|(_, elements)| *elements as f64).sum()
     });
-    // FP32 gradients; of half-precision ones the passes are not told apart.
+    // Assumes FP32 gradients. With half precision, the passes are not distinguished.
     let passes = all.iter().map(|(_, one)| one.bytes).sum::<f64>() / (4.0 * parameters);
     let passes = if passes.is_finite() { (passes + 0.1).floor() as usize } else { 1 };
     if passes < 2 || !all.len().is_multiple_of(passes) {
@@ -361,7 +364,7 @@ fn median_launch(graph: &Graph) -> Option<f64> {
     times.get(times.len() / 2).copied()
 }
 
-/// The memory of the buckets, which lie beside the gradients.
+/// Adds the memory of the buckets, which are separate from the gradients.
 pub fn add_bucket_memory(graph: &mut Graph, bytes: f64) {
     graph.memory.add(Block {
         bytes,
@@ -374,23 +377,23 @@ pub fn add_bucket_memory(graph: &mut Graph, bytes: f64) {
     });
 }
 
-/// What every one of these what-ifs has to say.
-pub fn touched(facts: &Facts<'_>, plan: &Plan) -> Touched {
-    let mut touched = Touched {
+/// Returns the lines and notes that all data-parallel what-ifs share.
+pub fn effect(facts: &Facts<'_>, plan: &Plan) -> Effect {
+    let mut effect = Effect {
         notes: plan.notes.clone(),
         samples_factor: f64::from(plan.topology.gpus),
-        ..Touched::default()
+        ..Effect::default()
     };
-    touched.lines.extend(facts.profile.iteration.loop_line);
+    effect.lines.extend(facts.profile.iteration.loop_line);
     let mebibytes = plan.bytes() / (1024.0 * 1024.0);
-    touched.notes.push(format!(
+    effect.notes.push(format!(
         "{} GPUs, {mebibytes:.0} MiB of gradients per step; each GPU has its own batch",
         plan.topology.gpus
     ));
-    touched
+    effect
 }
 
-/// Stages of a bucket that goes in one all-reduce.
+/// Returns the stage of a bucket that is exchanged in one all-reduce.
 pub fn one_all_reduce(topology: &Topology) -> impl Fn(&Bucket) -> Vec<(Resource, f64)> + '_ {
     |bucket| vec![(link(), all_reduce::time_ns(bucket.bytes, topology))]
 }

@@ -1,71 +1,71 @@
-//! What connects the GPUs of one machine: a table by model with the source of each number, and how far
-//! the rate may be off where the user did not give it.
+//! The links between the GPUs of one machine: a table by model with the source of each number, and
+//! the uncertainty of the rate if the user did not specify it.
 //!
-//! Rates are in bytes per second and direction, as sold; a collective reaches a share of them.
+//! Rates are nominal, in bytes per second and direction. A collective reaches a share of them.
 
 use super::all_reduce::Topology;
 use super::single_step;
 use crate::facts::Facts;
 use ridgeline_devices::device_spec::DeviceSpec;
 
-/// A link as a collective uses it.
+/// A link as seen by a collective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Bytes per second in each direction.
+    /// Bandwidth per direction in bytes per second.
     pub bandwidth: f64,
-    /// Nanoseconds of a step over it.
+    /// Latency of a step in nanoseconds.
     pub latency_ns: f64,
-    /// The factor by which the bandwidth may be off either way, before calibration
-    /// ([`Link::rate_factor`]).
+    /// Uncertainty factor of the bandwidth before calibration ([`Link::rate_factor`]).
     pub spread: f64,
 }
 
 impl Link {
-    /// The factor by which the bandwidth may be off in nine of ten cases.
+    /// Returns the uncertainty factor of the bandwidth in nine of ten cases.
     pub fn rate_factor(&self) -> f64 {
         self.spread.max(1.0).powf(single_step::SHIPPED.width)
     }
 }
 
-/// How GPUs of one machine reach each other's memory. The same GPU model is sold in machines of
-/// either kind, and drivers and environment variables (`NCCL_P2P_DISABLE`) choose too.
+/// The path between the memories of GPUs in one machine. The same GPU model is sold in machines of
+/// either kind, and the driver and environment variables (`NCCL_P2P_DISABLE`) also affect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Peer to peer: over NVLink, Infinity Fabric or a PCIe switch.
     Direct,
-    /// Through a buffer in the host's memory, which one GPU writes and the next one reads.
+    /// Through a buffer in host memory, which one GPU writes and the next one reads.
     ThroughHost,
-    /// Either of the two: not known.
+    /// Unknown which of the two.
     Unknown,
 }
 
-/// A kind of link with its rate as sold.
+/// A kind of link with its nominal rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Known {
-    /// As a person knows it: `NVLink 4`.
+pub struct LinkKind {
+    /// Display name, such as `NVLink 4`.
     pub name: &'static str,
-    /// Bytes per second and direction, of all lanes of one GPU together.
-    pub sold: f64,
+    /// Nominal rate per direction over all lanes of one GPU, in bytes per second.
+    pub nominal: f64,
     /// Whether it is PCIe, which several GPUs of a machine share.
     pub is_pcie: bool,
 }
 
-const fn nvlink(name: &'static str, sold: f64) -> Known {
-    Known { name, sold, is_pcie: false }
+const fn nvlink(name: &'static str, nominal: f64) -> LinkKind {
+    LinkKind { name, nominal, is_pcie: false }
 }
 
-const fn pcie(name: &'static str, sold: f64) -> Known {
-    Known { name, sold, is_pcie: true }
+const fn pcie(name: &'static str, nominal: f64) -> LinkKind {
+    LinkKind { name, nominal, is_pcie: true }
 }
 
 /// PCIe with 16 lanes, from its specification (8, 16 and 32 GT/s, 128b/130b).
-const PCIE_3: Known = pcie("PCIe 3", 15.75e9);
-const PCIE_4: Known = pcie("PCIe 4", 31.5e9);
-const PCIE_5: Known = pcie("PCIe 5", 63.0e9);
+const PCIE_3: LinkKind = pcie("PCIe 3", 15.75e9);
+const PCIE_4: LinkKind = pcie("PCIe 4", 31.5e9);
+const PCIE_5: LinkKind = pcie("PCIe 5", 63.0e9);
 
-/// By the beginning of a device's name. Datasheets give both directions together; half of it stands
-/// here. Bridges between pairs of cards are left out: who has one says so with the bandwidth.
-const BY_NAME: [(&str, Known); 14] = [
+/// Links by prefix of the device name. Datasheets give the sum of both directions; the values here
+/// are half of it. Bridges between pairs of cards are omitted: users who have one specify the
+/// bandwidth.
+const BY_NAME: [(&str, LinkKind); 14] = [
     // Tesla P100, V100 datasheets: 160 and 300 GB/s.
     ("P100-SXM", nvlink("NVLink 1", 80e9)),
     ("V100-SXM", nvlink("NVLink 2", 150e9)),
@@ -74,42 +74,44 @@ const BY_NAME: [(&str, Known); 14] = [
     ("H100-SXM", nvlink("NVLink 4", 450e9)),
     ("H800-SXM", nvlink("NVLink 4", 200e9)),
     ("H200-SXM", nvlink("NVLink 4", 450e9)),
-    // GH200: one GPU a module, joined over the same NVLink 4.
+    // GH200: one GPU per module, connected by the same NVLink 4.
     ("GH200", nvlink("NVLink 4", 450e9)),
     // Blackwell datasheets: 1,800 GB/s.
     ("B100", nvlink("NVLink 5", 900e9)),
     ("B200", nvlink("NVLink 5", 900e9)),
     ("GB200", nvlink("NVLink 5", 900e9)),
     ("B300", nvlink("NVLink 5", 900e9)),
-    // AMD's datasheets: seven Infinity Fabric links of 128 GB/s to the others (MI300X); eight of
-    // 100 GB/s for a card of two dies (MI250X), of which a die has half.
+    // AMD's datasheets: seven Infinity Fabric links of 128 GB/s to the others (MI300X). Eight of
+    // 100 GB/s for a card of two dies (MI250X), half of them per die.
     ("MI300X", nvlink("Infinity Fabric", 448e9)),
     ("MI250X", nvlink("Infinity Fabric", 200e9)),
-    // Without peer-to-peer over its connector.
+    // Without peer-to-peer over a connector.
     ("T4", PCIE_3),
 ];
 
-/// The share of NVLink's rate as sold that a large all-reduce reaches. NCCL counts on 20 of 25 GB/s
-/// for each link of a V100 and A100 (`src/graph/topo.h`: 20.0 for SM70 and SM80, 20.6 for SM90).
-const REACHED: f64 = 0.8;
-/// The same of PCIe: NCCL counts on 12 of 15.75 GB/s for 16 lanes of version 3.
-const REACHED_PCIE: f64 = 12.0 / 15.75;
-/// A step of a ring, from NCCL's `hwLat` for NVLink, PCIe and a network (`src/graph/tuning.cc`).
+/// Share of NVLink's nominal rate that a large all-reduce reaches. NCCL assumes 20 of 25 GB/s for
+/// each link of a V100 and A100 (`src/graph/topo.h`: 20.0 for SM70 and SM80, 20.6 for SM90).
+const NVLINK_EFFICIENCY: f64 = 0.8;
+/// The same for PCIe: NCCL assumes 12 of 15.75 GB/s for 16 lanes of version 3.
+const PCIE_EFFICIENCY: f64 = 12.0 / 15.75;
+/// Latency of a ring step in nanoseconds, from NCCL's `hwLat` for NVLink, PCIe and a network
+/// (`src/graph/tuning.cc`).
 const NVLINK_STEP_NS: f64 = 3_400.0;
 const PCIE_STEP_NS: f64 = 5_700.0;
 const NETWORK_STEP_NS: f64 = 14_000.0;
-/// Between machines where nobody told: 100 Gbit/s, an Ethernet or InfiniBand card of today.
-const NETWORK: f64 = 12.5e9;
+/// Default network bandwidth in bytes per second: 100 Gbit/s, a current Ethernet or InfiniBand
+/// card.
+const DEFAULT_NETWORK: f64 = 12.5e9;
 
-/// What connects GPUs of this model within a machine, as sold.
-pub fn of_device(device: &DeviceSpec) -> Known {
+/// Returns the link between GPUs of this model within a machine.
+pub fn of_device(device: &DeviceSpec) -> LinkKind {
     let found = BY_NAME.iter().find(|(name, _)| device.name.starts_with(name));
     found.map_or_else(|| pcie_of(device), |(_, known)| *known)
 }
 
-/// PCIe by architecture: version 4 since Ampere and CDNA 2, 5 since Hopper's data-centre cards and
-/// Blackwell; Ada Lovelace stayed with 4.
-fn pcie_of(device: &DeviceSpec) -> Known {
+/// Returns the PCIe version by architecture: 4 since Ampere and CDNA 2, 5 since Hopper's
+/// data-center cards and Blackwell. Ada Lovelace stayed at 4.
+fn pcie_of(device: &DeviceSpec) -> LinkKind {
     match device.capability() {
         Some((major, _)) if major >= 9 => PCIE_5,
         Some((8, _)) => PCIE_4,
@@ -120,21 +122,21 @@ fn pcie_of(device: &DeviceSpec) -> Known {
     }
 }
 
-/// Bytes per second between the host and a GPU of this model.
+/// Returns the bandwidth between the host and a GPU of this model, in bytes per second.
 pub fn pcie_bandwidth(device: &DeviceSpec) -> f64 {
-    pcie_of(device).sold * REACHED_PCIE
+    pcie_of(device).nominal * PCIE_EFFICIENCY
 }
 
-/// Whether the driver keeps GPUs of this model from reading each other's memory, so that they exchange
-/// through the host's: NVIDIA's GeForce cards since Turing.
+/// Whether the driver disables peer-to-peer access for this model, so that GPUs exchange through
+/// host memory: NVIDIA's GeForce cards since Turing.
 fn is_without_peer_to_peer(device: &DeviceSpec) -> bool {
     const GEFORCE: [&str; 4] = ["RTX20", "RTX30", "RTX40", "RTX50"];
     GEFORCE.iter().any(|series| device.name.starts_with(series))
 }
 
-/// How GPUs of this model exchange, as far as the model decides it. Cards in PCIe slots do either: NCCL
-/// uses peer to peer below one PCIe switch (`PATH_PXB`, the default of `ncclTopoCheckP2p` in its
-/// `src/graph/paths.cc`) and the host's memory elsewhere.
+/// Returns the route between GPUs of this model, if the model determines it. For cards in PCIe
+/// slots it depends: NCCL uses peer-to-peer below one PCIe switch (`PATH_PXB`, the default of
+/// `ncclTopoCheckP2p` in its `src/graph/paths.cc`) and host memory elsewhere.
 pub fn route_of(device: &DeviceSpec) -> Route {
     if !of_device(device).is_pcie {
         Route::Direct
@@ -145,33 +147,36 @@ pub fn route_of(device: &DeviceSpec) -> Route {
     }
 }
 
-/// Machines of up to this many GPUs have one PCIe slot and one socket's lanes for each. In larger ones
-/// pairs of GPUs share a switch, and rings cross sockets.
-const WITHOUT_SHARING: u32 = 4;
-/// By which factor rates differ between machines with the same route, from the rates that the measured
-/// steps of `fit_data_parallel` imply: 3.6 to 11 GB/s through the host in machines of up to 4 GPUs, 2.0
-/// to 10 in machines of 8. Peer to peer over PCIe was measured on one model of GPU only, over NVLink
-/// on none.
+/// The maximum number of GPUs for which each has its own PCIe slot and lanes of one socket. In
+/// larger machines, pairs of GPUs share a switch, and rings cross sockets.
+const MAX_UNSHARED_GPUS: u32 = 4;
+/// Spread of the rates between machines with the same route, from the rates implied by the measured
+/// steps of `fit_data_parallel`: 3.6 to 11 GB/s through the host in machines of up to 4 GPUs, 2.0
+/// to 10 in machines of 8. Peer-to-peer over PCIe was measured on only one GPU model, and over
+/// NVLink on none.
 const SPREAD_THROUGH_HOST: f64 = 1.5;
 const SPREAD_SHARED: f64 = 2.2;
 const SPREAD_PCIE: f64 = 2.0;
 const SPREAD_NVLINK: f64 = 1.5;
-/// A rate that the user gave.
+/// Spread of a rate that the user specified.
 const SPREAD_GIVEN: f64 = 1.07;
-/// The network between machines where nobody gave its rate.
+/// Spread of the default network bandwidth.
 const SPREAD_NETWORK: f64 = 1.5;
 
-/// What a collective over so many GPUs of this model has within a machine on a route. `through_host` is
-/// the rate through the host's memory, in bytes per second.
+/// Returns the link of a collective within a machine. `gpus` is the number of GPUs, `through_host`
+/// the rate through host memory in bytes per second.
 ///
-/// Where the route is unknown, the rate is the geometric mean of the two, so that it is off by the same
-/// factor whichever it turns out to be, and that factor is its spread.
+/// If the route is unknown, the rate is the geometric mean of both routes. It is then off by the
+/// same factor whichever route is used, and that factor is its spread.
 pub fn link(device: &DeviceSpec, gpus: u32, route: Route, through_host: f64) -> Link {
     let known = of_device(device);
-    let (reached, latency_ns) =
-        if known.is_pcie { (REACHED_PCIE, PCIE_STEP_NS) } else { (REACHED, NVLINK_STEP_NS) };
-    let direct = known.sold * reached;
-    let host_spread = if gpus > WITHOUT_SHARING { SPREAD_SHARED } else { SPREAD_THROUGH_HOST };
+    let (reached, latency_ns) = if known.is_pcie {
+        (PCIE_EFFICIENCY, PCIE_STEP_NS)
+    } else {
+        (NVLINK_EFFICIENCY, NVLINK_STEP_NS)
+    };
+    let direct = known.nominal * reached;
+    let host_spread = if gpus > MAX_UNSHARED_GPUS { SPREAD_SHARED } else { SPREAD_THROUGH_HOST };
     match route {
         Route::Direct if known.is_pcie => {
             Link { bandwidth: direct, latency_ns, spread: SPREAD_PCIE }
@@ -188,22 +193,22 @@ pub fn link(device: &DeviceSpec, gpus: u32, route: Route, through_host: f64) -> 
     }
 }
 
-/// The cluster that was asked for, with what nobody told filled in; and what that was, in words.
+/// Returns the requested cluster with defaults for missing values, and notes about those.
 pub fn topology(facts: &Facts<'_>) -> (Topology, Vec<String>) {
     let cluster = facts.cluster;
     let known = of_device(facts.device);
     let mut notes = Vec::new();
-    let sensible = |rate: Option<f64>| rate.filter(|rate| rate.is_finite() && *rate > 0.0);
+    let valid = |rate: Option<f64>| rate.filter(|rate| rate.is_finite() && *rate > 0.0);
     let route = route_of(facts.device);
     let local = cluster.gpus.min(cluster.gpus_per_machine);
     let mut link = link(facts.device, local, route, single_step::SHIPPED.through_host);
-    match sensible(cluster.link) {
+    match valid(cluster.link) {
         Some(given) => (link.bandwidth, link.spread) = (given, SPREAD_GIVEN),
         None => notes.push(assumption(&link, known.name, route)),
     }
-    let given_network = sensible(cluster.network);
+    let given_network = valid(cluster.network);
     let network = Link {
-        bandwidth: given_network.unwrap_or(NETWORK),
+        bandwidth: given_network.unwrap_or(DEFAULT_NETWORK),
         latency_ns: NETWORK_STEP_NS,
         spread: if given_network.is_some() { SPREAD_GIVEN } else { SPREAD_NETWORK },
     };
@@ -225,7 +230,7 @@ pub fn topology(facts: &Facts<'_>) -> (Topology, Vec<String>) {
     (topology, notes)
 }
 
-/// What was assumed about the link within a machine, in words.
+/// Describes the assumed link within a machine.
 fn assumption(link: &Link, name: &str, route: Route) -> String {
     let rate = link.bandwidth / 1e9;
     let (low, high) = (rate / link.rate_factor(), rate * link.rate_factor());
@@ -251,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn links_follow_form_and_generation() {
+    fn links_depend_on_form_factor_and_generation() {
         check("NVIDIA H200", "NVLink 4");
         check("NVIDIA H100 PCIe", "PCIe 5");
         check("NVIDIA A100-SXM4-40GB", "NVLink 3");
@@ -268,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_route_has_a_rate_between_both_and_a_spread_that_covers_them() {
+    fn unknown_routes_have_a_rate_between_both_and_a_spread_that_covers_them() {
         let device = DeviceTable::shipped().find("RTX6000Ada").expect("a device of the table");
         assert_eq!(route_of(device), Route::Unknown);
         let unknown = link_of("RTX6000Ada", 4);
@@ -279,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_route_follows_the_form_of_the_gpu() {
+    fn the_route_depends_on_the_form_factor() {
         assert_eq!(link_of("H100-SXM5-80GB", 8).bandwidth, 360e9);
         assert_eq!(link_of("RTX4090", 2).bandwidth, 7e9);
         // More GPUs share switches and sockets.

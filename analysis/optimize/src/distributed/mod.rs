@@ -1,6 +1,7 @@
-//! Several GPUs that train one model together: what connects them ([`links`]), what summing
-//! gradients over them costs ([`all_reduce`]), when which gradients can go ([`buckets`]), and the
-//! tasks that this adds to a graph ([`exchange`]). Without a recording there is a [`single_step`] alone.
+//! Data-parallel training on several GPUs: the links between them ([`links`]), the cost of summing
+//! gradients ([`all_reduce`]), the gradient buckets and when they are ready ([`buckets`]), and the
+//! tasks that this adds to a graph ([`exchange`]). Without a recording, there is only
+//! [`single_step`].
 
 pub mod all_reduce;
 pub mod buckets;

@@ -1,5 +1,5 @@
-//! From a step on one GPU to the same step on several, without a recording: what is exchanged takes
-//! its time after the step. The [`exchange`](super::exchange) knows more where there is a recording.
+//! Predicts a step on several GPUs from the same step on one, without a recording: the exchange
+//! follows the step. With a recording, [`exchange`](super::exchange) is more precise.
 
 use super::all_reduce::{self, Topology};
 use ridgeline_operators::range::Range;
@@ -7,39 +7,40 @@ use ridgeline_operators::range::Range;
 /// A step on one GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SingleStep {
-    /// How long it takes, in milliseconds.
+    /// Time in milliseconds.
     pub milliseconds: f64,
-    /// Bytes of gradients that are summed over the GPUs; 0 if none are.
+    /// Bytes of gradients summed over the GPUs; 0 if none.
     pub gradient_bytes: f64,
-    /// Milliseconds that the step waits for the input of each further GPU, where the host prepares
-    /// batches too slowly; else 0.
+    /// Time that the step waits for the input of each additional GPU if the host prepares batches
+    /// too slowly, in milliseconds; otherwise 0.
     pub feeding_milliseconds: f64,
 }
 
-/// What was fitted on public training throughput (`analysis/evaluate/src/bin/fit_data_parallel.rs`).
+/// Coefficients fitted to public training throughput
+/// (`analysis/evaluate/src/bin/fit_data_parallel.rs`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fitted {
-    /// Bytes per second in each direction between GPUs that exchange through the host's memory.
+    /// Bandwidth per direction between GPUs that exchange through host memory, in bytes per second.
     pub through_host: f64,
-    /// The share of a step by which the slowest GPU is behind.
+    /// Delay of the slowest GPU, as a share of the step.
     pub waiting: f64,
-    /// The exponent of all spreads with which nine of ten measured steps of GPUs that the fit did not
-    /// see are in range (conformal calibration).
+    /// Exponent of all spreads such that nine of ten measured steps on GPUs not used in the fit are
+    /// in range (conformal calibration).
     pub width: f64,
 }
 
-/// Fitted on 10 models in FP32 and FP16 on 1 to 8 V100, RTX 3090, A100 and H100 (lambdal/
-/// deeplearning-benchmark, MIT): 220 pairs. `docs/accuracy.md` has the errors.
+/// Fitted to 10 models in FP32 and FP16 on 1 to 8 V100, RTX 3090, A100 and H100 (lambdal/
+/// deeplearning-benchmark, MIT): 220 pairs. `docs/accuracy.md` lists the errors.
 pub const SHIPPED: Fitted = Fitted { through_host: 7.13e9, waiting: 0.0069, width: 1.42 };
 
-/// A step itself differs by this from machine to machine.
+/// Spread of the step time between machines.
 const STEP_SPREAD: f64 = 1.02;
-/// What the host adds by preparing batches differs by this.
+/// Spread of the time that batch preparation on the host adds.
 const FEEDING_SPREAD: f64 = 2.0;
 
-/// Milliseconds of the step on all GPUs of a topology, with the range that holds in nine of ten cases.
-/// The exchange is counted in full: the backward pass hid none of it in the measured steps, where an
-/// overlap of even a tenth fits worse.
+/// Returns the step time on all GPUs of a topology in milliseconds, with the range of nine in ten
+/// cases. The exchange is counted in full: in the measured steps the backward pass hid none of it,
+/// and even 10% overlap fits worse.
 pub fn on_several(step: &SingleStep, topology: &Topology, fitted: &Fitted) -> Range {
     if topology.gpus <= 1 {
         return Range::exact(step.milliseconds);
@@ -57,17 +58,18 @@ pub fn on_several(step: &SingleStep, topology: &Topology, fitted: &Fitted) -> Ra
         .plus(part(feeding, FEEDING_SPREAD))
 }
 
-/// The other way: milliseconds of the step on one GPU that takes so many on all of them. `step` says what
-/// is exchanged; its own time is not used. The exchange never accounts for a whole step.
+/// Inverts [`on_several`]: returns the step time on one GPU in milliseconds, from the time on all
+/// of them. `step` describes the exchange; its own time is ignored. The exchange never accounts for
+/// a whole step.
 pub fn on_one(milliseconds: f64, step: &SingleStep, topology: &Topology, fitted: &Fitted) -> f64 {
-    /// The share of a step that computes, at the least.
-    const LEAST: f64 = 0.1;
-    let whole = |milliseconds: f64| {
+    /// The minimum share of computation in a step.
+    const MIN_SHARE: f64 = 0.1;
+    let total = |milliseconds: f64| {
         on_several(&SingleStep { milliseconds, ..*step }, topology, fitted).value
     };
-    // A straight line in the time on one.
-    let (exchange, slope) = (whole(0.0), whole(1.0) - whole(0.0));
-    ((milliseconds - exchange) / slope).max(LEAST * milliseconds / slope)
+    // Linear in the time on one GPU.
+    let (exchange, slope) = (total(0.0), total(1.0) - total(0.0));
+    ((milliseconds - exchange) / slope).max(MIN_SHARE * milliseconds / slope)
 }
 
 #[cfg(test)]
@@ -86,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn one_gpu_takes_what_it_took() {
+    fn a_single_gpu_keeps_its_time() {
         assert_eq!(milliseconds(1, 1e9), 100.0);
     }
 
     #[test]
-    fn what_one_gpu_takes_is_found_again() {
+    fn on_one_inverts_on_several() {
         let step = SingleStep { milliseconds: 0.0, gradient_bytes: 1e8, feeding_milliseconds: 3.0 };
         let several = SingleStep { milliseconds: 100.0, ..step };
         let all = on_several(&several, &topology(4), &SHIPPED).value;
@@ -102,15 +104,15 @@ mod tests {
     }
 
     #[test]
-    fn the_exchange_comes_on_top() {
-        let alone = milliseconds(2, 0.0);
-        let found = milliseconds(2, 1e9) - alone;
+    fn the_exchange_is_added_to_the_step() {
+        let without_exchange = milliseconds(2, 0.0);
+        let found = milliseconds(2, 1e9) - without_exchange;
         assert!((found - 100.0).abs() < 0.1, "{found}");
         assert!(milliseconds(8, 1e9) > milliseconds(4, 1e9));
     }
 
     #[test]
-    fn the_range_is_as_wide_as_what_is_known_of_the_link() {
+    fn the_range_grows_with_the_spread_of_the_link() {
         let step =
             SingleStep { milliseconds: 100.0, gradient_bytes: 1e9, feeding_milliseconds: 0.0 };
         let width = |spread: f64| {

@@ -1,14 +1,14 @@
-//! Gradients exchanged once in several steps: between, each GPU adds up its own (`no_sync`; Li et
-//! al., VLDB 2020, section 3.2.4).
+//! Gradient accumulation: gradients are exchanged once in several steps, and each GPU accumulates
+//! its own in between (`no_sync`; Li et al., VLDB 2020, section 3.2.4).
 
 use crate::distributed::exchange::{self, Plan};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Graph, Task, TaskKind};
 use ridgeline_graph::simulate;
 use ridgeline_profile::Phase;
 
-/// Batches for one exchange and one step of the optimizer.
+/// Batches per exchange and optimizer step.
 const BATCHES: f64 = 4.0;
 
 pub(super) struct Accumulate;
@@ -26,21 +26,22 @@ impl Optimization for Accumulate {
         "Li et al., VLDB 2020, section 3.2.4 (no_sync)"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let plan = Plan::new(graph, facts)?;
         let topology = plan.topology_at(bound);
         let run = |graph: &Graph| {
             let schedule = simulate::steady(graph).map_err(|error| error.to_string());
             schedule.map(|schedule| schedule.iteration_ns)
         };
-        let of_optimizer = graph.select(|task| task.phase == Phase::Optimizer);
+        let optimizer_tasks = graph.select(|task| task.phase == Phase::Optimizer);
         let mut with = graph.clone();
         exchange::add(&mut with, &plan, bound, exchange::one_all_reduce(&topology));
         let mut without = graph.clone();
-        without.scale(&of_optimizer, 0.0);
+        without.scale(&optimizer_tasks, 0.0);
         let mean_ns = (run(&with)? + (BATCHES - 1.0) * run(&without)?) / BATCHES;
-        // One graph stands for the mean: the optimizer's part of it, and what the exchange adds.
-        graph.scale(&of_optimizer, 1.0 / BATCHES);
+        // One graph represents the mean: a share of the optimizer, and the time that the exchange
+        // adds.
+        graph.scale(&optimizer_tasks, 1.0 / BATCHES);
         let added_ns = (mean_ns - run(graph)?).max(0.0);
         let place = plan.last_place().unwrap_or_default();
         let task = Task::new(TaskKind::Communication, added_ns, Phase::Backward);
@@ -52,14 +53,14 @@ impl Optimization for Accumulate {
             graph.insert_after(last, Task { kind: TaskKind::Wait, ..task });
         }
         exchange::add_bucket_memory(graph, plan.bytes());
-        let mut touched = exchange::touched(facts, &plan);
-        touched.notes.push(format!(
+        let mut effect = exchange::effect(facts, &plan);
+        effect.notes.push(format!(
             "the optimizer steps once per {BATCHES} batches, on their accumulated gradients"
         ));
-        Ok(touched)
+        Ok(effect)
     }
 
-    fn joins(&self) -> bool {
+    fn can_combine(&self) -> bool {
         false
     }
 }
@@ -70,13 +71,13 @@ mod tests {
     use crate::distributed::example::{KERNEL_NS, Known, step};
 
     #[test]
-    fn an_exposed_exchange_and_the_optimizer_come_once_in_four_steps() {
+    fn exchange_and_optimizer_run_once_in_four_steps() {
         let known = Known::on("NVIDIA H200");
-        // 1e9 bytes at 10 GB/s, of which nothing is hidden.
+        // 1e9 bytes at 10 GB/s, fully exposed.
         let facts = known.facts(2, 8, 10e9 / 1.1);
         let mut graph = step(&[1e9]);
-        let touched = Accumulate.apply(&mut graph, &facts, Bound::Low).expect("it applies");
-        assert_eq!(touched.samples_factor, 2.0);
+        let effect = Accumulate.apply(&mut graph, &facts, Bound::Low).expect("it applies");
+        assert_eq!(effect.samples_factor, 2.0);
         let found = simulate::steady(&graph).expect("it runs").iteration_ns;
         let expected = 2.0 * KERNEL_NS + (KERNEL_NS + 100e6) / BATCHES;
         assert!((found / expected - 1.0).abs() < 0.03, "{found} is not {expected}");

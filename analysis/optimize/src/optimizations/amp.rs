@@ -1,8 +1,9 @@
-//! Mixed precision: products, convolutions and attention in 16 bits, what needs the range in FP32,
-//! weights and their updates in FP32 (Micikevicius et al., ICLR 2018, section 3; Daydream 5.1).
+//! Mixed precision: matrix multiplications, convolutions and attention in 16 bits, operators that
+//! need the range in FP32, and weights and their updates in FP32 (Micikevicius et al., ICLR 2018,
+//! section 3; Daydream 5.1).
 //!
-//! The bytes of a parameter stay 16 with Adam (weight, gradient, two moments) and grow by the copy that
-//! autocast keeps; activations shrink.
+//! With Adam, a parameter still takes 16 bytes (weight, gradient, two moments), plus the copy that
+//! autocast caches. Activations shrink.
 
 use super::shared::autocast::{Rule, rule};
 use super::shared::lines;
@@ -11,7 +12,7 @@ use super::shared::overhead;
 use super::shared::retyped::{is_product, takes};
 use super::shared::streams::device_wait;
 use crate::facts::{Facts, Variant};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::calls::{Call, calls, has_kernels};
 use ridgeline_graph::graph::Graph;
@@ -49,14 +50,14 @@ impl Optimization for MixedPrecision {
         "Micikevicius et al., \"Mixed Precision Training\", ICLR 2018, section 3"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let calls = calls(graph);
         applies(self, graph, facts, &calls)?;
         let Lowered { calls: lowered, casts } = lower(graph, facts, &calls, self.element, bound);
         if self.is_float16() {
             unscale(graph, facts, &calls);
         }
-        let touched = lowered.iter().filter_map(|place| calls.get(*place));
+        let lowered_calls = lowered.iter().filter_map(|place| calls.get(*place));
         let mut notes = vec![format!("adds {casts} casts")];
         notes.push(if self.is_float16() {
             "float16 overflows above 65,504: the gradient scaler skips steps with larger gradients"
@@ -64,19 +65,19 @@ impl Optimization for MixedPrecision {
         } else {
             "bfloat16 has 8 bits of precision: results change slightly".to_owned()
         });
-        Ok(Touched { lines: lines::of_calls(graph, touched), notes, ..Touched::default() })
+        Ok(Effect { lines: lines::of_calls(graph, lowered_calls), notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
         Some(if self.is_float16() { EditKind::AutocastFloat16 } else { EditKind::AutocastBFloat16 })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["amp-bf16", "amp-fp16", "tf32", "fp8"].contains(&other.name())
     }
 }
 
-/// Why it does not apply, where it does not.
+/// Checks whether it applies. The error is the reason if not.
 fn applies(
     amp: &MixedPrecision,
     graph: &Graph,
@@ -86,14 +87,14 @@ fn applies(
     if calls.is_empty() {
         return Err("the recording has no operator shapes".to_owned());
     }
-    // Of the many calls of an operator one.
+    // One call per distinct operator.
     let mut seen = vec![false; graph.operators.len()];
     let is_first = |call: &&Call| {
         let seen = seen.get_mut(call.operator as usize);
         seen.is_some_and(|seen| !std::mem::replace(seen, true))
     };
     let calls: Vec<&Call> = calls.iter().filter(is_first).collect();
-    let products = || {
+    let matmuls = || {
         let operators = calls.iter().filter_map(|call| call.operator(graph));
         operators.filter(|operator| is_product(operator))
     };
@@ -102,18 +103,18 @@ fn applies(
     if let Some(name) = casts_to {
         return Err(format!("the program already runs under autocast in {name}"));
     }
-    if products().any(|it| takes(it, ElementType::BFloat16) || takes(it, ElementType::Float16)) {
+    if matmuls().any(|it| takes(it, ElementType::BFloat16) || takes(it, ElementType::Float16)) {
         return Err("matrix multiplications already run in 16 bits".to_owned());
     }
     let on_gpu = has_kernels(graph);
-    let is_untold = |call: &&Call| {
+    let has_unknown_work = |call: &&Call| {
         let is_lower = rule(call.name(graph), on_gpu) == Rule::Lower;
         is_lower && call.operator(graph).is_some_and(|operator| work(operator).is_none())
     };
-    if calls.iter().any(is_untold) {
+    if calls.iter().any(has_unknown_work) {
         return Err("the recording has no convolution settings".to_owned());
     }
-    if !products().any(|it| takes(it, ElementType::Float32)) {
+    if !matmuls().any(|it| takes(it, ElementType::Float32)) {
         return Err("no matrix multiplication runs in FP32".to_owned());
     }
     let capability = facts.device.capability();
@@ -145,7 +146,8 @@ fn applies(
     Ok(())
 }
 
-/// The scaler looks at every gradient before the update, and the host waits for what it finds.
+/// Adds the gradient scaler's check of all gradients before the update. The host waits for its
+/// result.
 fn unscale(graph: &mut Graph, facts: &Facts<'_>, calls: &[Call]) {
     let Some(update) = calls.iter().find(|call| call.phase == Phase::Optimizer) else { return };
     let modules = facts.manifest.iter().flat_map(|manifest| &manifest.modules);
@@ -157,8 +159,8 @@ fn unscale(graph: &mut Graph, facts: &Facts<'_>, calls: &[Call]) {
         vec![Arg::List(vec![Arg::Tensor(gradients.clone())])],
         vec![gradients],
     );
-    let of_machine = overhead::of_machine(graph, facts, calls);
-    let work_ns = overhead::work_ns(facts, &operator, of_machine);
+    let machine_factor = overhead::machine_factor(graph, facts, calls);
+    let work_ns = overhead::work_ns(facts, &operator, machine_factor);
     device_wait(graph, update, work_ns);
 }
 
@@ -171,7 +173,7 @@ mod tests {
 
     const ROWS: &[u64] = &[4096, 4096];
 
-    /// A layer, a norm and another layer, with the gradient of the last one.
+    /// Adds a layer, a norm and another layer, with the gradient of the last one.
     fn layers(iteration: Iteration) -> Iteration {
         iteration
             .call(Phase::Forward, operator("linear", &[ROWS, ROWS, ROWS]), 8000.0)
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_several_times_as_fast() {
+    fn matrix_multiplications_are_several_times_as_fast() {
         let iteration = layers(Iteration::on_gpu());
         for amp in [BFLOAT16, FLOAT16] {
             let found = iteration.predict(&gpu("8.0"), &Probes::default(), &amp).unwrap();
@@ -193,18 +195,18 @@ mod tests {
     }
 
     #[test]
-    fn casts_are_added_where_types_meet() {
+    fn casts_are_added_where_types_change() {
         let graph = layers(Iteration::on_gpu()).changed(&gpu("8.0"), &BFLOAT16);
         let casts = graph.select(|task| {
             let is_cast = graph.operator_of(task).is_some_and(|it| it.name == "aten::_to_copy");
             is_cast && task.kind == TaskKind::Kernel
         });
-        // Forward the batch, the weight, the norm's input and its output; backward each of them.
+        // Forward: the batch, the weight, the norm's input and its output. Backward: each of them.
         assert_eq!(casts.len(), 8);
     }
 
     #[test]
-    fn a_processor_does_what_its_probes_say() {
+    fn cpu_predictions_follow_the_probes() {
         let iteration = layers(Iteration::on_cpu());
         let why = "16-bit speed on this CPU is unknown";
         assert_eq!(iteration.refusal(&cpu(), &BFLOAT16), why);
@@ -215,7 +217,7 @@ mod tests {
         }
         let found = iteration.predict(&cpu(), &probes, &BFLOAT16).unwrap();
         assert!(found.speedup().value < 0.5, "{found:?}");
-        // What was not probed gains nothing.
+        // Operators without a probe are not faster.
         let one = |variant: Variant| ((0, variant), 100.0);
         let operators = [Variant::Same, Variant::BFloat16].map(one).into_iter().collect();
         let probes = Probes { operators, ..Probes::default() };
@@ -225,13 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn why_not() {
+    fn reasons_for_not_applying() {
         let iteration = layers(Iteration::on_gpu());
         assert_eq!(iteration.refusal(&gpu("7.0"), &BFLOAT16), "this GPU does not support bfloat16");
         assert_eq!(iteration.refusal(&gpu("6.1"), &FLOAT16), "this GPU has no tensor cores");
-        let mut again = layers(Iteration::on_gpu());
-        again.graph = iteration.changed(&gpu("8.0"), &BFLOAT16);
+        let mut already_lowered = layers(Iteration::on_gpu());
+        already_lowered.graph = iteration.changed(&gpu("8.0"), &BFLOAT16);
         let why = "matrix multiplications already run in 16 bits";
-        assert_eq!(again.refusal(&gpu("8.0"), &FLOAT16), why);
+        assert_eq!(already_lowered.refusal(&gpu("8.0"), &FLOAT16), why);
     }
 }

@@ -1,21 +1,21 @@
-//! Batch norms split in two and fused with their neighbours: the statistics with the convolution
-//! before, normalizing with the activation and the convolution after (Jung et al., "Restructuring
-//! Batch Normalization", MLSys 2019, section 3; Daydream 5.2).
+//! Batch norms split in two and fused with adjacent layers: the statistics with the convolution
+//! before, the normalization with the activation and the convolution after (Jung et al.,
+//! "Restructuring Batch Normalization", MLSys 2019, section 3; Daydream 5.2).
 //!
-//! As Daydream has it: activations after a batch norm go away, and a batch norm takes half as long,
+//! As in Daydream: activations after a batch norm are removed, and a batch norm takes half as long
 //! because it reads and writes its input half as often.
 
 use super::shared::lines;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::{Call, calls};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::operator::Operator;
 use ridgeline_operators::range::Range;
 
-/// What is left of a batch norm's time: Daydream's assumption, which its measurements bore out within
-/// 13% of the iteration; the ends are a pass more and a pass less of five.
-const LEFT: Range = Range { low: 0.4, value: 0.5, high: 0.7 };
+/// Remaining share of a batch norm's time: Daydream's assumption, which its measurements confirmed
+/// within 13% of the iteration. The ends of the range are one pass more and one pass less of five.
+const REMAINING_SHARE: Range = Range { low: 0.4, value: 0.5, high: 0.7 };
 
 pub(super) struct BatchNorm;
 
@@ -36,7 +36,7 @@ impl Optimization for BatchNorm {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let calls: Vec<Call> =
             calls(graph).iter().filter(|call| !call.work.is_empty()).cloned().collect();
         if calls.is_empty() {
@@ -47,7 +47,8 @@ impl Optimization for BatchNorm {
         if norms.is_empty() {
             return Err("the model has no trainable batch norm".to_owned());
         }
-        // Forward the activation follows its norm, backward it comes before.
+        // The activation follows its norm in the forward pass, and precedes it in the backward
+        // pass.
         let pairs = calls.windows(2).filter_map(|pair| {
             let [first, second] = pair else { return None };
             let forward = trains(&first) && is_activation(second.name(graph));
@@ -57,22 +58,22 @@ impl Optimization for BatchNorm {
         let activations: Vec<&Call> = pairs.collect();
         let lines = lines::of_calls(graph, norms.iter().copied());
         for call in norms {
-            graph.scale(&call.work, bound.of(LEFT));
+            graph.scale(&call.work, bound.of(REMAINING_SHARE));
         }
         for call in activations {
             call.remove(graph);
         }
         let notes = vec!["requires custom kernels".to_owned()];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["batch-norm", "layer-fusion", "compile"].contains(&other.name())
     }
 }
 
-/// Whether an operator is a batch norm that takes its statistics from the batch, or the gradient of
-/// one.
+/// Whether an operator is a batch norm that computes its statistics from the batch, or the gradient
+/// of one.
 fn trains(operator: &Operator) -> bool {
     let name = operator.base_name().unwrap_or_default();
     let fixed = name.ends_with("no_training") || name.ends_with("no_update");
@@ -116,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn norms_take_half_and_activations_nothing() {
+    fn norms_take_half_the_time_and_activations_none() {
         check(Iteration::on_gpu(), 50.0 + 30.0 + 100.0);
         check(Iteration::on_cpu(), 50.0 + 30.0 + 100.0);
     }
 
     #[test]
-    fn without_norms_there_is_nothing_to_fuse() {
+    fn models_without_norms_have_nothing_to_fuse() {
         let sum = Iteration::on_cpu().call(Phase::Forward, operator("add", &[SIZE, SIZE]), 10.0);
         assert_eq!(sum.refusal(&cpu(), &BatchNorm), "the model has no trainable batch norm");
     }

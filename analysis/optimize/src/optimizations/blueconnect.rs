@@ -1,11 +1,11 @@
-//! All-reduce in stages that fit the network: reduce-scatter within each machine, all-reduce
-//! between machines, all-gather within each machine, each on its own link and one bucket behind the
-//! other (BlueConnect, Cho et al., MLSys 2019, section 4).
+//! Hierarchical all-reduce: reduce-scatter within each machine, all-reduce between machines,
+//! all-gather within each machine. Each stage uses its own link, and buckets are pipelined
+//! (BlueConnect, Cho et al., MLSys 2019, section 4).
 
 use crate::distributed::all_reduce::{self, Topology, scatter_ns};
 use crate::distributed::exchange::{self, Plan};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Graph, Order, Resource};
 
 pub(super) struct BlueConnect;
@@ -27,7 +27,7 @@ impl Optimization for BlueConnect {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let plan = Plan::new(graph, facts)?;
         if plan.topology.machines() < 2 {
             return Err(format!(
@@ -52,20 +52,21 @@ impl Optimization for BlueConnect {
         let (link, network) = (exchange::link(), Resource::Added("network".to_owned()));
         exchange::add(graph, &plan, bound, |bucket| {
             let scatter = scatter_ns(bucket.bytes, topology.local(), &topology.link);
-            // The GPUs of a machine each exchange their part, over the network that they share.
+            // Each GPU of a machine exchanges its part over the shared network.
             let across = all_reduce::ring_ns(bucket.bytes, &between);
             vec![(link.clone(), scatter), (network.clone(), across), (link.clone(), scatter)]
         });
-        // What can go, goes: a bucket's last stage does not hold up the next one's first.
+        // Stages run when they are ready: a bucket's last stage does not block the next one's
+        // first.
         for resource in [link, network] {
             let resource = graph.resource(&resource);
             graph.set_order(resource, Order::Priority);
         }
         exchange::add_bucket_memory(graph, plan.bytes());
-        Ok(exchange::touched(facts, &plan))
+        Ok(exchange::effect(facts, &plan))
     }
 
-    fn joins(&self) -> bool {
+    fn can_combine(&self) -> bool {
         false
     }
 }
@@ -78,7 +79,7 @@ mod tests {
     use ridgeline_graph::simulate;
 
     #[test]
-    fn less_goes_over_the_network_and_stages_overlap() {
+    fn less_data_crosses_the_network_and_stages_overlap() {
         let known = Known::on("NVIDIA H200");
         let time_ns = |optimization: &dyn Optimization| {
             let mut graph = step(&[200e6, 200e6, 200e6]);
@@ -87,15 +88,15 @@ mod tests {
             optimization.apply(&mut graph, &facts, Bound::Likely).expect("it applies");
             simulate::steady(&graph).expect("it runs").iteration_ns
         };
-        // Two machines: half of 2 bytes a byte crosses the network, rather than 15/16 of it.
+        // Two machines: half of the 2 bytes per byte crosses the network, instead of 15/16.
         let (ring, staged) = (time_ns(&DataParallel), time_ns(&BlueConnect));
         assert!(staged < 0.7 * ring, "{staged} and {ring}");
-        // 600 MB cross it once, and no more is in the way than the first and last stage.
+        // 600 MB cross it once. Only the first and last stage do not overlap.
         assert!(staged < 70e6 + 60e6 + 12e6, "{staged}");
     }
 
     #[test]
-    fn one_machine_has_one_stage() {
+    fn a_single_machine_has_no_stages() {
         let known = Known::on("NVIDIA H200");
         let why = BlueConnect.apply(&mut step(&[1.0]), &known.facts(8, 8, 1e9), Bound::Likely);
         assert!(why.expect_err("one machine").contains("in one machine"));

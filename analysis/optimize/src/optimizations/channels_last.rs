@@ -1,12 +1,12 @@
-//! Images and weights of convolutions in channels-last order: what tensor cores and oneDNN work on
-//! without turning it around first (PyTorch, "Channels Last Memory Format").
+//! Images and weights of convolutions in channels_last, which tensor cores and oneDNN use without
+//! transposing first (PyTorch, "Channels Last Memory Format").
 
 use super::shared::channels_last::parts;
 use super::shared::exchange::exchange;
 use super::shared::parts::{ConvolutionKind, Machine};
 use super::shared::{factors, layout, lines};
 use crate::facts::{Facts, Variant};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::calls::{Call, calls};
 use ridgeline_graph::graph::Graph;
@@ -28,7 +28,7 @@ impl Optimization for ChannelsLast {
         "PyTorch, \"Channels Last Memory Format\""
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let calls = calls(graph);
         let convolutions = || {
             let operators = calls.iter().filter_map(|call| call.operator(graph));
@@ -39,8 +39,8 @@ impl Optimization for ChannelsLast {
         }
         let takes_images = |shape: Option<&[u64]>| shape.is_some_and(|shape| shape.len() == 4);
         if !convolutions().any(|it| takes_images(it.shape(0))) {
-            let is_told = !calls.iter().any(|call| call.name(graph).contains("conv"));
-            let why = if is_told {
+            let has_no_convolution = !calls.iter().any(|call| call.name(graph).contains("conv"));
+            let why = if has_no_convolution {
                 "the model has no 2D convolution"
             } else {
                 "the recording has no convolution settings"
@@ -67,7 +67,7 @@ impl Optimization for ChannelsLast {
             };
             let is_image = operator.input_tensors().any(|tensor| tensor.shape.len() == 4);
             let known = ConvolutionKind::of(operator).is_some() || probed.is_some();
-            // On a processor the cost model knows nothing of orders, and a probe has to say.
+            // On a CPU, the cost model does not cover memory formats, and a probe is required.
             let ratio = probed.or_else(|| facts.is_gpu().then(fitted).flatten());
             let ratio = ratio.map_or(1.0, |ratio| bound.of(ratio));
             (is_image && (known || facts.is_gpu()))
@@ -76,13 +76,13 @@ impl Optimization for ChannelsLast {
         let notes = vec![
             "code that reshapes tensors manually (`view`, `permute`) may then copy".to_owned(),
         ];
-        let of_convolutions = changed.into_iter().filter(|call| {
+        let convolution_calls = changed.into_iter().filter(|call| {
             graph
                 .operators
                 .get(call.operator as usize)
                 .is_some_and(|operator| ConvolutionKind::of(operator).is_some())
         });
-        Ok(Touched { lines: lines::of_calls(graph, of_convolutions), notes, ..Touched::default() })
+        Ok(Effect { lines: lines::of_calls(graph, convolution_calls), notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_says_what_it_brings() {
+    fn cpu_predictions_follow_the_probes() {
         let mut probes = Probes::default();
         probes.operators.insert((0, Variant::Same), 100.0);
         probes.operators.insert((0, Variant::ChannelsLast), 70.0);
@@ -112,12 +112,12 @@ mod tests {
     }
 
     #[test]
-    fn why_not() {
+    fn reasons_for_not_applying() {
         let why = "channels_last speed on this CPU is unknown";
         assert_eq!(convolution().refusal(&cpu(), &ChannelsLast), why);
-        let product = operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]);
-        let product = Iteration::on_gpu().call(Phase::Forward, product, 10.0);
+        let matmul = operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]);
+        let matmul = Iteration::on_gpu().call(Phase::Forward, matmul, 10.0);
         let why = "the model has no 2D convolution";
-        assert_eq!(product.refusal(&gpu("8.0"), &ChannelsLast), why);
+        assert_eq!(matmul.refusal(&gpu("8.0"), &ChannelsLast), why);
     }
 }

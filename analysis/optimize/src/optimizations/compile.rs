@@ -1,6 +1,6 @@
-//! `torch.compile`: what works on each element, norms and reductions become few kernels that keep what
-//! flows between them in registers, and Python runs once for the whole region (Ansel et al., "PyTorch
-//! 2", ASPLOS 2024, sections 3 and 4). Products and convolutions stay.
+//! `torch.compile`: elementwise operators, norms and reductions become few kernels that keep
+//! intermediate results in registers, and Python runs once for the whole region (Ansel et al.,
+//! "PyTorch 2", ASPLOS 2024, sections 3 and 4). Matrix multiplications and convolutions stay.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::shared::once::Once;
 use super::shared::parts::Machine;
 use super::shared::{compiled, factors, lines, overhead};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::calls::{Call, calls, has_kernels};
 use ridgeline_graph::graph::{Graph, Task, TaskId, TaskKind};
@@ -20,16 +20,16 @@ use ridgeline_operators::operator::Operator;
 use ridgeline_operators::range::Range;
 use ridgeline_profile::Phase;
 
-/// Checking the guards of a compiled region and entering it, forward and backward each: assumed, tens
-/// of microseconds on a current processor.
+/// Time to check the guards of a compiled region and enter it, in each pass, in nanoseconds:
+/// assumed, tens of microseconds on a current CPU.
 const ENTER_NS: Range = Range { low: 20_000.0, value: 50_000.0, high: 100_000.0 };
-/// What is left of the host's time for a call that is not fused away: neither dispatcher nor autograd
-/// is asked. Assumed.
-const CALL_LEFT: Range = Range { low: 0.4, value: 0.6, high: 0.9 };
+/// Remaining share of the host time of a call that is not fused: it bypasses the dispatcher and
+/// autograd. Assumed.
+const REMAINING_CALL_SHARE: Range = Range { low: 0.4, value: 0.6, high: 0.9 };
 
-/// By how much what is fused may take longer or shorter on a processor.
-const PROCESSOR_RANGE: f64 = 1.3;
-/// How much longer the gradient of an embedding takes there, and a convolution.
+/// Uncertainty factor of fused operators on a CPU.
+const CPU_UNCERTAINTY: f64 = 1.3;
+/// Slowdown of the gradient of an embedding on a CPU, and of a convolution.
 const EMBEDDING_BACKWARD: f64 = 2.0;
 const CONVOLUTION: f64 = 1.1;
 
@@ -48,19 +48,19 @@ impl Optimization for Compile {
         "Ansel et al., \"PyTorch 2\", ASPLOS 2024, sections 3 and 4"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         if is_compiled(graph, facts) {
             return Err("the model is already compiled".to_owned());
         }
         let calls = calls(graph);
-        // Without modules nobody knows what of the forward pass is the model's.
+        // Without modules, the model's share of the forward pass is unknown.
         let knows_modules = calls.iter().any(|call| call.module.is_some());
-        let of_pass = |phase: Phase| -> Vec<&Call> {
+        let calls_of = |phase: Phase| -> Vec<&Call> {
             let is_inside =
                 |call: &&Call| call.phase == phase && (call.module.is_some() || !knows_modules);
             calls.iter().filter(is_inside).collect()
         };
-        let passes = [of_pass(Phase::Forward), of_pass(Phase::Backward)];
+        let passes = [calls_of(Phase::Forward), calls_of(Phase::Backward)];
         if passes.iter().all(Vec::is_empty) {
             return Err("the recording has no operator shapes".to_owned());
         }
@@ -68,20 +68,20 @@ impl Optimization for Compile {
         let lines = lines::of_calls(graph, region.iter().copied());
         for pass in passes.iter().filter(|pass| !pass.is_empty()) {
             fuse(graph, facts, pass, bound);
-            leave_python(graph, pass, knows_modules, bound);
+            reduce_host_time(graph, pass, knows_modules, bound);
         }
         let notes = vec![
             "compilation slows down the first iterations, and happens again for new shapes"
                 .to_owned(),
         ];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
         Some(EditKind::Compile)
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["batch-norm", "layer-fusion", "compile"].contains(&other.name())
     }
 }
@@ -91,8 +91,8 @@ fn is_compiled(graph: &Graph, facts: &Facts<'_>) -> bool {
         || graph.names.iter().any(|name| name.starts_with("triton_"))
 }
 
-/// Lets the work of a pass take what it takes in fused kernels, by the factors of its parts; what
-/// joins the kernel before has no launch of its own.
+/// Scales the work of a pass to its time in fused kernels, by the factors of its parts. Operators
+/// that join a kernel have no launch of their own.
 fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
     let all = graph.operators.clone();
     let known: Vec<(&Call, &Operator)> = pass
@@ -104,7 +104,7 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
     let machine = Machine { device: facts.device, options: facts.options };
     let factors = factors::compiled();
     let turned = compiler_takes_channels_last(&operators);
-    // By operator its family, and by what becomes of it the ratio of its times.
+    // The family by operator, and the ratio of its times by operator and role.
     let mut families: Once<'_, Family> = Once::new();
     let mut ratios: HashMap<(u32, RoleKey), f64> = HashMap::new();
     let mut opened: Option<&Call> = None;
@@ -118,9 +118,9 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
                 let parts = compiled::of(operator, role, turned, &machine);
                 (factors.operator_ratio(&parts).unwrap_or(1.0), factors.range)
             } else {
-                (on_processor(family, call.phase), PROCESSOR_RANGE)
+                (cpu_ratio(family, call.phase), CPU_UNCERTAINTY)
             };
-            bound.within_factor(ratio, if is_apart(family) { 1.0 } else { range })
+            bound.within_factor(ratio, if runs_library_kernel(family) { 1.0 } else { range })
         });
         graph.scale(&call.work, ratio);
         let opens = matches!(role, Fusion::Opens);
@@ -129,7 +129,7 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
                 let work_ns = opened.work_ns(graph) + call.work_ns(graph);
                 call.remove(graph);
                 opened.set_work_ns(graph, work_ns);
-                // What flows into it is never in memory.
+                // Its input is never written to memory.
                 inside.extend(before.map(|before| before.number));
             }
             _ => {
@@ -140,14 +140,14 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
         before = Some(call);
     }
     graph.change_blocks(|block| {
-        let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
-        if kept && block.call.is_some_and(|call| inside.contains(&call)) {
+        let is_stored = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
+        if is_stored && block.call.is_some_and(|call| inside.contains(&call)) {
             block.bytes = 0.0;
         }
     });
 }
 
-/// A [`Fusion`] to look up by.
+/// A hashable [`Fusion`].
 type RoleKey = (u8, u64);
 
 fn key(role: Fusion) -> RoleKey {
@@ -159,17 +159,17 @@ fn key(role: Fusion) -> RoleKey {
     }
 }
 
-/// Whether the compiler calls PyTorch's own kernel for it.
-fn is_apart(family: Family) -> bool {
+/// Whether the compiler calls PyTorch's own kernel for a family.
+fn runs_library_kernel(family: Family) -> bool {
     matches!(family, Family::Gemm | Family::Convolution | Family::Attention | Family::Rnn)
 }
 
-/// The fitted factors are those of GPUs. What a processor gains by fusing it loses again in the backward
-/// pass, and products and convolutions stay as they are: of the chains of operators that were run
-/// forward and backward on two cores, most took as long or longer compiled. The gradient of an embedding
-/// is added up entry by entry then, into zeros of all of it (`docs/accuracy.md`, "Compiling for a
-/// processor").
-fn on_processor(family: Family, phase: Phase) -> f64 {
+/// Returns the factor on an operator's time on a CPU. The fitted factors are for GPUs. On a CPU,
+/// the gains of fusion are lost again in the backward pass, and matrix multiplications and
+/// convolutions stay: of the chains of operators run forward and backward on two cores, most took
+/// as long or longer when compiled. The gradient of an embedding is then accumulated entry by entry
+/// into a zeroed table (`docs/accuracy.md`, "Compiling for a processor").
+fn cpu_ratio(family: Family, phase: Phase) -> f64 {
     match (family, phase) {
         (Family::Embedding, Phase::Backward) => EMBEDDING_BACKWARD,
         (Family::Convolution, _) => CONVOLUTION,
@@ -177,8 +177,8 @@ fn on_processor(family: Family, phase: Phase) -> f64 {
     }
 }
 
-/// Python's time within a pass is that of entering the region; each call that is left costs less.
-fn leave_python(graph: &mut Graph, pass: &[&Call], knows_modules: bool, bound: Bound) {
+/// Reduces Python's time within a pass to entering the region. Each remaining call costs less.
+fn reduce_host_time(graph: &mut Graph, pass: &[&Call], knows_modules: bool, bound: Bound) {
     let Some(phase) = pass.first().map(|call| call.phase) else { return };
     let is_gap = |task: &Task| {
         task.kind == TaskKind::HostGap
@@ -191,12 +191,12 @@ fn leave_python(graph: &mut Graph, pass: &[&Call], knows_modules: bool, bound: B
         graph.scale(&gaps, (bound.of(ENTER_NS) / gaps_ns).min(1.0));
     }
     if has_kernels(graph) {
-        // A call takes no less than its launch.
+        // A call takes at least its launch time.
         let launch_ns = overhead::launch_ns(graph);
         for call in pass {
             let now_ns = call.host_ns(graph);
             if now_ns > launch_ns {
-                let then_ns = (now_ns * bound.of(CALL_LEFT)).max(launch_ns);
+                let then_ns = (now_ns * bound.of(REMAINING_CALL_SHARE)).max(launch_ns);
                 graph.scale(&call.host, then_ns / now_ns);
             }
         }
@@ -222,16 +222,16 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_element_by_element_is_one_kernel() {
+    fn consecutive_elementwise_operators_become_one_kernel() {
         let graph = elementwise().changed(&gpu("8.0"), &Compile);
         assert_eq!(graph.select(|task| task.kind == TaskKind::Kernel).len(), 1);
         let found = elementwise().predict(&gpu("8.0"), &Probes::default(), &Compile).unwrap();
-        // Python took 440 µs, and 50 µs are left of it.
+        // Python took 440 µs, of which 50 µs remain.
         assert!(found.time_ns.value < 0.4 * found.before_ns, "{found:?}");
     }
 
     #[test]
-    fn why_not() {
+    fn reasons_for_not_applying() {
         let why = "the recording has no operator shapes";
         assert_eq!(Iteration::on_cpu().refusal(&cpu(), &Compile), why);
         let mut compiled = elementwise();

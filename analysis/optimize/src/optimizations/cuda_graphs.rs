@@ -1,23 +1,23 @@
 //! One launch for the whole iteration: forward pass, backward pass and update are captured once and
-//! replayed (NVIDIA, "CUDA Graphs"; PyTorch, `torch.cuda.graphs`). The host's part of them goes away.
+//! replayed (NVIDIA, "CUDA Graphs"; PyTorch, `torch.cuda.graphs`). Their host time is removed.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::has_kernels;
 use ridgeline_graph::graph::{Graph, Resource, Task, TaskId, TaskKind};
 use ridgeline_operators::range::Range;
 use ridgeline_profile::Phase;
 
-/// Launching a graph, and each node in it: constant from CUDA 12.6 on, 200 ns a node before (NVIDIA,
-/// "Constant Time Launch for Straight-Line CUDA Graphs").
+/// Launch time of a graph and of each node in it, in nanoseconds: constant since CUDA 12.6, 200 ns
+/// per node before (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs").
 const LAUNCH_NS: Range = Range { low: 2_500.0, value: 5_000.0, high: 10_000.0 };
 const NODE_NS: Range = Range { low: 1.0, value: 20.0, high: 200.0 };
-/// From one kernel of a graph to the next, at most.
-const BETWEEN_NS: f64 = 1_000.0;
-/// So many kernels of one launch are a graph.
-const A_GRAPH: usize = 8;
+/// The maximum gap between two kernels of a graph, in nanoseconds.
+const MAX_GAP_NS: f64 = 1_000.0;
+/// The minimum number of kernels per launch that indicates a graph.
+const MIN_GRAPH_KERNELS: usize = 8;
 
 pub(super) struct CudaGraphs;
 
@@ -34,12 +34,12 @@ impl Optimization for CudaGraphs {
         "NVIDIA, \"CUDA Graphs\"; PyTorch, torch.cuda.graphs"
     }
 
-    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         if !has_kernels(graph) {
             return Err("not applicable: no GPU launches in a CPU run".to_owned());
         }
         let host = graph.find(&Resource::Host).ok_or("the recording has no CPU activity")?;
-        if largest_launch(graph) >= A_GRAPH {
+        if largest_launch(graph) >= MIN_GRAPH_KERNELS {
             return Err("kernels are already launched as a graph".to_owned());
         }
         let order: Vec<TaskId> = graph.on(host).collect();
@@ -50,7 +50,7 @@ impl Optimization for CudaGraphs {
             .filter(|id| graph.task(*id).is_some_and(|task| !task.is_removed && is_part(task)))
             .collect();
         let kind = |id: &TaskId| graph.task(*id).map(|task| task.kind);
-        // From the first kernel to the last one: the batch is copied before.
+        // From the first kernel to the last one. The batch is copied before.
         let computes: HashSet<TaskId> = graph
             .tasks
             .iter()
@@ -85,10 +85,10 @@ impl Optimization for CudaGraphs {
         }
         for id in &nodes {
             if let Some(task) = graph.task_mut(*id) {
-                task.after_ns = task.after_ns.min(BETWEEN_NS);
+                task.after_ns = task.after_ns.min(MAX_GAP_NS);
             }
         }
-        // What a kernel waited for its own launch is gone with that.
+        // The delay between a kernel and its removed launch is removed too.
         graph.change_lags(|tasks, edge| {
             let launch = tasks.get(edge.from.index());
             let is_gone = launch.is_some_and(|task| task.is_removed && task.kind.is_host());
@@ -98,7 +98,7 @@ impl Optimization for CudaGraphs {
             "every iteration must have the same shapes and operators".to_owned(),
             "inputs are copied to static buffers, and the graph's memory is not shared".to_owned(),
         ];
-        Ok(Touched { notes, ..Touched::default() })
+        Ok(Effect { notes, ..Effect::default() })
     }
 }
 
@@ -106,7 +106,7 @@ fn kind_of(graph: &Graph, id: TaskId) -> Option<TaskKind> {
     graph.task(id).map(|task| task.kind)
 }
 
-/// Kernels of the launch that has most.
+/// Returns the maximum number of kernels per launch.
 fn largest_launch(graph: &Graph) -> usize {
     let mut counts: HashMap<TaskId, usize> = HashMap::new();
     for launch in graph.tasks.iter().filter_map(|task| task.launched_by) {
@@ -131,15 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_all_that_is_left() {
+    fn only_kernel_time_remains() {
         let found = small(100).predict(&gpu("8.0"), &Probes::default(), &CudaGraphs).unwrap();
         assert!(found.before_ns > 2_900e3, "{found:?}");
-        // Kernels of 2 µs, and what is between them is part of no recording here.
+        // Kernels of 2 µs. This graph has no gaps between them.
         assert!((200e3..220e3).contains(&found.time_ns.value), "{found:?}");
     }
 
     #[test]
-    fn a_graph_cannot_wait() {
+    fn graphs_cannot_contain_synchronization() {
         let mut waits = small(2);
         let host = waits.graph.find(&Resource::Host).unwrap();
         waits.graph.push(host, Task::new(TaskKind::Wait, 0.0, Phase::Forward));

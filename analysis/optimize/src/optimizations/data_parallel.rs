@@ -1,9 +1,9 @@
-//! Data-parallel training: N GPUs take a batch each, and sum their gradients in buckets beside the
-//! backward pass (Li et al., VLDB 2020, section 3.2; Daydream, section 5.1).
+//! Data-parallel training: N GPUs process one batch each, and sum their gradients in buckets during
+//! the backward pass (Li et al., VLDB 2020, section 3.2; Daydream, section 5.1).
 
 use crate::distributed::exchange::{self, Plan};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::Graph;
 
 pub(super) struct DataParallel;
@@ -21,15 +21,15 @@ impl Optimization for DataParallel {
         "Li et al., VLDB 2020, section 3.2 (PyTorch DistributedDataParallel); Daydream, section 5.1"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let plan = Plan::new(graph, facts)?;
         let topology = plan.topology_at(bound);
         exchange::add(graph, &plan, bound, exchange::one_all_reduce(&topology));
         exchange::add_bucket_memory(graph, plan.bytes());
-        Ok(exchange::touched(facts, &plan))
+        Ok(exchange::effect(facts, &plan))
     }
 
-    fn joins(&self) -> bool {
+    fn can_combine(&self) -> bool {
         false
     }
 }
@@ -51,10 +51,11 @@ mod tests {
         simulate::steady(&graph).expect("it runs").iteration_ns
     }
 
-    /// The step takes as long as its kernels, what is exposed, and little for copies and waiting.
+    /// Checks that the step takes its kernel time plus the exposed exchange, and little for copies
+    /// and waiting.
     #[track_caller]
     fn check(layers: &[f64], bandwidth: f64, exposed_ns: f64) {
-        // At the low bound a rate that was told may be a tenth higher.
+        // At the low bound, a specified rate may be a tenth higher.
         let found = time_ns(layers, 2, bandwidth / 1.1);
         let kernels_ns = (2 * layers.len() + 1) as f64 * KERNEL_NS;
         let expected = kernels_ns * (1.0 + WAITING) + exposed_ns;
@@ -62,8 +63,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_hidden_by_the_backward_pass_after_it() {
-        // 100 MiB are there after the first of four backward kernels; at 10 GB/s they take 10.5 ms.
+    fn a_bucket_overlaps_with_the_rest_of_the_backward_pass() {
+        // 100 MiB are ready after the first of four backward kernels; at 10 GB/s they take 10.5 ms.
         check(&[1.0, 1.0, 1.0, 100.0 * MIB], 10e9, 0.0);
     }
 
@@ -74,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn buckets_follow_one_another_on_the_link() {
-        // Three of 100 MiB from 10 ms on, one after the other, of which 20 ms are hidden.
+    fn buckets_run_one_after_another_on_the_link() {
+        // Three of 100 MiB from 10 ms on, one after another. 20 ms of it overlap.
         let exchange_ns = 3.0 * 100.0 * MIB / 5e9 * 1e9;
         check(&[100.0 * MIB, 100.0 * MIB, 100.0 * MIB], 5e9, exchange_ns - 2.0 * KERNEL_NS);
     }
 
     #[test]
-    fn bandwidth_never_hurts_and_gpus_are_never_free() {
+    fn more_bandwidth_is_never_slower_and_more_gpus_are_never_faster() {
         let layers = [30.0 * MIB, 5.0 * MIB, 200.0 * MIB, 1.0 * MIB];
         let mut before = 0.0;
         for gpus in [2, 3, 4, 8, 16, 64, 256] {
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_needs_is_said() {
+    fn missing_requirements_are_reported() {
         let known = Known::on("NVIDIA H200");
         let mut graph = step(&[]);
         let why = DataParallel.apply(&mut graph, &known.facts(4, 8, 1e9), Bound::Likely);
@@ -107,7 +108,7 @@ mod tests {
         let why = DataParallel.apply(&mut graph, &known.facts(1, 8, 1e9), Bound::Likely);
         assert!(why.expect_err("one GPU").contains("two GPUs"));
         DataParallel.apply(&mut graph, &known.facts(4, 8, 1e9), Bound::Likely).expect("it applies");
-        let again = DataParallel.apply(&mut graph, &known.facts(4, 8, 1e9), Bound::Likely);
-        assert!(again.expect_err("applied twice").contains("already"));
+        let repeated = DataParallel.apply(&mut graph, &known.facts(4, 8, 1e9), Bound::Likely);
+        assert!(repeated.expect_err("applied twice").contains("already"));
     }
 }

@@ -1,5 +1,6 @@
 //! Linear layers in FP8: inputs, weights and gradients are scaled and cast to 8 bits before each
-//! product (NVIDIA Transformer Engine, "Using FP8"). What is between the products stays as it is.
+//! matrix multiplication (NVIDIA Transformer Engine, "Using FP8"). Operators in between stay as
+//! they are.
 
 use super::shared::exchange::exchange;
 use super::shared::insert::{Added, Inserter};
@@ -7,12 +8,12 @@ use super::shared::lines;
 use super::shared::overhead;
 use super::shared::retyped::{cast, each_tensor};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::{calls, has_kernels};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::operator::{ElementType, Operator};
 
-/// Sizes have to be multiples of this (Transformer Engine, "FP8 inputs").
+/// Dimensions have to be multiples of this (Transformer Engine, "FP8 inputs").
 const MULTIPLE: u64 = 16;
 
 pub(super) struct Fp8;
@@ -30,7 +31,7 @@ impl Optimization for Fp8 {
         "NVIDIA Transformer Engine, \"Using FP8 with Transformer Engine\""
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let is_old = facts.device.capability().is_some_and(|capability| capability < (8, 9));
         if !has_kernels(graph) || is_old || facts.device.peaks.fp8.is_none() {
             return Err("this device does not support FP8".to_owned());
@@ -39,18 +40,18 @@ impl Optimization for Fp8 {
         if calls.is_empty() {
             return Err("the recording has no operator shapes".to_owned());
         }
-        let of_machine = overhead::of_machine(graph, facts, &calls);
+        let machine_factor = overhead::machine_factor(graph, facts, &calls);
         let host_ns = overhead::launch_ns(graph);
         let before = graph.operators.clone();
         let changed = exchange(graph, &calls, |_, operator| {
-            let then = is_layer(operator).then(|| in_fp8(operator))?;
-            let ratio = bound.of(facts.modelled_ratio(operator, &then));
-            Some((then, ratio))
+            let converted = is_layer(operator).then(|| in_fp8(operator))?;
+            let ratio = bound.of(facts.modelled_ratio(operator, &converted));
+            Some((converted, ratio))
         });
         if changed.is_empty() {
             return Err(format!("no linear layer has dimensions that are multiples of {MULTIPLE}"));
         }
-        // Each product's inputs are cast where they were made or taken, by kernels of their own.
+        // The inputs of each matrix multiplication are cast by separate kernels.
         let mut inserter = Inserter::new(graph);
         for call in &changed {
             let inputs = before.get(call.operator as usize).into_iter().flat_map(matrices);
@@ -58,7 +59,7 @@ impl Optimization for Fp8 {
                 .filter_map(|input| Some(cast(&input.shape, input.element?, ElementType::Float8)))
                 .collect();
             for operator in casts {
-                let work_ns = overhead::work_ns(facts, &operator, of_machine);
+                let work_ns = overhead::work_ns(facts, &operator, machine_factor);
                 graph.operators.push(operator);
                 let operator = graph.operators.len() as u32 - 1;
                 inserter.before(graph, call, Added { operator, work_ns, host_ns });
@@ -68,21 +69,21 @@ impl Optimization for Fp8 {
             "FP8 has 3 bits of precision: monitor the loss".to_owned(),
             "layers must be Transformer Engine layers".to_owned(),
         ];
-        Ok(Touched { lines: lines::of_calls(graph, changed), notes, ..Touched::default() })
+        Ok(Effect { lines: lines::of_calls(graph, changed), notes, ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["amp-bf16", "amp-fp16", "tf32", "fp8", "pad-dimensions"].contains(&other.name())
     }
 }
 
-/// The matrices that are multiplied: of a product with a bias not that.
+/// Returns the two operands of a matrix multiplication, without a bias.
 fn matrices(operator: &Operator) -> impl Iterator<Item = &ridgeline_operators::operator::Tensor> {
     let first = usize::from(operator.base_name() == Some("addmm"));
     [operator.tensor(first), operator.tensor(first + 1)].into_iter().flatten()
 }
 
-/// Whether a product is one of a linear layer, of sizes that FP8 takes.
+/// Whether a matrix multiplication belongs to a linear layer with dimensions that FP8 supports.
 fn is_layer(operator: &Operator) -> bool {
     let is_linear = matches!(operator.base_name(), Some("linear" | "addmm" | "mm"));
     let is_floating = |element: Option<ElementType>| {
@@ -100,8 +101,8 @@ fn is_layer(operator: &Operator) -> bool {
 
 fn in_fp8(operator: &Operator) -> Operator {
     let outputs = operator.outputs.clone();
-    let then = each_tensor(operator, &|tensor| tensor.element = Some(ElementType::Float8));
-    Operator { outputs, ..then }
+    let converted = each_tensor(operator, &|tensor| tensor.element = Some(ElementType::Float8));
+    Operator { outputs, ..converted }
 }
 
 #[cfg(test)]
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_faster_and_casts_are_added() {
+    fn matrix_multiplications_are_faster_and_casts_are_added() {
         let found = layer(4096).predict(&gpu("9.0"), &Probes::default(), &Fp8).unwrap();
         assert!(found.time_ns.value < 0.3 * found.before_ns, "{found:?}");
         let graph = layer(4096).changed(&gpu("9.0"), &Fp8);
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn why_not() {
+    fn reasons_for_not_applying() {
         assert_eq!(layer(4096).refusal(&gpu("8.0"), &Fp8), "this device does not support FP8");
         let why = "no linear layer has dimensions that are multiples of 16";
         assert_eq!(layer(4100).refusal(&gpu("9.0"), &Fp8), why);

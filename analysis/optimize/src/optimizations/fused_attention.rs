@@ -1,24 +1,24 @@
-//! Attention in one kernel, so that the scores of all pairs are never in memory (Dao et al.,
+//! Attention in one kernel, without storing the scores of all pairs in memory (Dao et al.,
 //! "FlashAttention", NeurIPS 2022, section 3; `scaled_dot_product_attention`).
 
 use std::collections::HashMap;
 
 use super::shared::lines;
 use crate::attention::{Attention, attentions};
-use crate::facts::{Facts, PROBES_OFF, Probes};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::facts::{Facts, PROBE_UNCERTAINTY, Probes};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::calls;
 use ridgeline_graph::graph::Graph;
 use ridgeline_graph::memory::BlockKind;
 use ridgeline_operators::op_cost;
 use ridgeline_operators::operator::Operator;
 
-/// By which factor the ratio of one kernel to many may be off: fused attention was not among what the
-/// cost model was fitted on.
-const SPREAD: f64 = 1.4;
-/// So much of what is written out has to have been run by itself.
-const MOST: f64 = 0.8;
-/// Blocks are given out in multiples of this.
+/// Uncertainty factor of the modeled ratio of one kernel to many. Fused attention was not in the
+/// data to which the cost model was fitted.
+const MODEL_UNCERTAINTY: f64 = 1.4;
+/// The minimum share of the unfused time that has to be measured by probes.
+const MIN_PROBED_SHARE: f64 = 0.8;
+/// Allocation granularity in bytes.
 const GRAIN: f64 = 512.0;
 
 pub(super) struct FusedAttention;
@@ -36,7 +36,7 @@ impl Optimization for FusedAttention {
         "Dao et al., \"FlashAttention\", NeurIPS 2022, section 3"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let calls = calls(graph);
         if calls.is_empty() {
             return Err("the recording has no operator shapes".to_owned());
@@ -67,43 +67,45 @@ impl Optimization for FusedAttention {
             };
             last = Some((&attention.fused, fused_ns));
             let (ratio, spread) = match probed_ratio(attention, graph, facts.probes) {
-                Some(ratio) => (ratio, PROBES_OFF),
-                None => (modelled_ratio(attention, &modelled, fused_ns), SPREAD),
+                Some(ratio) => (ratio, PROBE_UNCERTAINTY),
+                None => (modelled_ratio(attention, &modelled, fused_ns), MODEL_UNCERTAINTY),
             };
             fuse(attention, graph, bound.within_factor(ratio, spread));
         }
         free_scores(graph, &found);
         let notes = vec!["requires masks and dropout that the kernel supports".to_owned()];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 }
 
-/// What the one operator takes of what the written-out ones take, by the cost model.
+/// Returns the modeled ratio of the fused operator's time to the unfused ones'.
 fn modelled_ratio(attention: &Attention<'_>, modelled: &[f64], fused_ns: f64) -> f64 {
     let calls = attention.calls.iter();
     let now: f64 = calls.filter_map(|call| modelled.get(call.operator as usize)).sum();
     fused_ns / now.max(1e-9)
 }
 
-/// The same as this machine ran them by themselves: nothing where it did not run most of it.
+/// Returns the ratio from probes on this machine, or `None` if most of the unfused time was not
+/// measured.
 ///
-/// Scores that come fresh from the system's memory slow the written-out calls down within an iteration, and
-/// the one operator has none. So it takes as much longer than by itself as the call does that was slowed
-/// least, and no less: by itself an operator finds all that it reads in the caches.
+/// Within an iteration, scores in newly allocated memory slow down the unfused calls, and the fused
+/// operator has no scores. So it is scaled by the slowdown of the least affected call, at least 1:
+/// in isolation, an operator finds all its inputs in the caches.
 fn probed_ratio(attention: &Attention<'_>, graph: &Graph, probes: &Probes) -> Option<f64> {
     let fused_ns = probes.stand_in(&attention.fused)?;
-    let (mut of_probed, mut whole) = (0.0, 0.0);
-    let mut least_slowed = f64::INFINITY;
+    let (mut probed_ns, mut total_ns) = (0.0, 0.0);
+    let mut least_slowdown = f64::INFINITY;
     for call in &attention.calls {
         let work_ns = call.work_ns(graph);
-        whole += work_ns;
+        total_ns += work_ns;
         if let Some(same) = probes.same(call.operator) {
-            of_probed += work_ns;
-            least_slowed = least_slowed.min(work_ns / same);
+            probed_ns += work_ns;
+            least_slowdown = least_slowdown.min(work_ns / same);
         }
     }
-    let is_known = of_probed >= MOST * whole;
-    Some(fused_ns * least_slowed.max(1.0) / whole).filter(|ratio| is_known && ratio.is_finite())
+    let is_known = probed_ns >= MIN_PROBED_SHARE * total_ns;
+    Some(fused_ns * least_slowdown.max(1.0) / total_ns)
+        .filter(|ratio| is_known && ratio.is_finite())
 }
 
 fn fuse(attention: &Attention<'_>, graph: &mut Graph, ratio: f64) {
@@ -117,20 +119,21 @@ fn fuse(attention: &Attention<'_>, graph: &mut Graph, ratio: f64) {
     others.iter().for_each(|call| call.remove(graph));
 }
 
-/// Frees the scores, and what is made of them: blocks of those calls that are as large.
+/// Removes the memory of the scores and of tensors derived from them: blocks of those calls with
+/// the same size.
 fn free_scores(graph: &mut Graph, attentions: &[Attention<'_>]) {
     let scores: HashMap<u32, f64> = attentions
         .iter()
         .flat_map(|one| one.calls.iter().map(|call| (call.number, one.scores)))
         .collect();
-    let holds = |bytes: f64, scores: f64| {
+    let matches_size = |bytes: f64, scores: f64| {
         let mut widths = [1.0, 2.0, 4.0].into_iter().map(|width| width * scores);
         widths.any(|size| (0.0..GRAIN).contains(&(bytes - size)))
     };
     graph.change_blocks(|block| {
-        let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
+        let is_stored = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
         let size = block.call.and_then(|call| scores.get(&call));
-        if kept && size.is_some_and(|size| holds(block.bytes, *size)) {
+        if is_stored && size.is_some_and(|size| matches_size(block.bytes, *size)) {
             block.bytes = 0.0;
         }
     });
@@ -153,7 +156,7 @@ mod tests {
         retyped(&operator, ElementType::Float32, ElementType::Float16)
     }
 
-    fn written_out() -> Iteration {
+    fn unfused() -> Iteration {
         let one = |name: &str| operator(name, &[SCORES, SCORES]);
         Iteration::on_gpu()
             .call(Phase::Forward, operator("linear", &[ROWS, &[64, 64], ROWS]), 50.0)
@@ -165,18 +168,18 @@ mod tests {
     }
 
     #[test]
-    fn five_kernels_become_one_that_moves_less() {
+    fn unfused_attention_becomes_one_faster_kernel() {
         let device = gpu("8.0");
-        let found = written_out().predict(&device, &Probes::default(), &FusedAttention).unwrap();
+        let found = unfused().predict(&device, &Probes::default(), &FusedAttention).unwrap();
         assert!(found.time_ns.value < 0.8 * found.before_ns, "{found:?}");
-        let graph = written_out().changed(&device, &FusedAttention);
+        let graph = unfused().changed(&device, &FusedAttention);
         assert_eq!(graph.select(|task| !task.kind.is_host()).len(), 3);
-        let again = Iteration::on_gpu();
-        assert!(again.refusal(&device, &FusedAttention).contains("no operator shapes"));
+        let empty = Iteration::on_gpu();
+        assert!(empty.refusal(&device, &FusedAttention).contains("no operator shapes"));
     }
 
     #[test]
-    fn an_einsum_s_views_and_copies_are_looked_past() {
+    fn views_and_copies_of_einsum_are_skipped() {
         let one = |name: &str| operator(name, &[SCORES, SCORES]);
         let mut iteration = Iteration::on_gpu()
             .call(Phase::Forward, operator("bmm", &[ROWS, &[96, 64, 1024], SCORES]), 1000.0)
@@ -191,11 +194,11 @@ mod tests {
             .call(Phase::Forward, operator("linear", &[ROWS, &[64, 64], ROWS]), 50.0)
             .changed(&gpu("8.0"), &FusedAttention);
         let left = graph.select(|task| task.kind == TaskKind::Kernel);
-        assert_eq!(left.len(), 2, "the one operator, and the layer after it");
+        assert_eq!(left.len(), 2, "the fused operator, and the layer after it");
     }
 
     #[test]
-    fn another_layer_between_is_not_looked_past() {
+    fn a_layer_in_between_prevents_fusion() {
         let one = |name: &str| operator(name, &[SCORES, SCORES]);
         let iteration = Iteration::on_gpu()
             .call(Phase::Forward, operator("bmm", &[ROWS, &[96, 64, 1024], SCORES]), 1000.0)
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_softmax_alone_is_no_attention() {
+    fn a_single_softmax_is_not_attention() {
         let softmax = operator("softmax", &[SCORES, SCORES]);
         let iteration = Iteration::on_cpu().call(Phase::Forward, softmax, 10.0);
         let why = "the model has no unfused attention";

@@ -1,12 +1,12 @@
-//! The update of all parameters in few kernels: `foreach=True` makes a list of each step of it,
-//! `fused=True` one pass over parameters, gradients and states (Apex FusedAdam; Daydream 5.1, where
-//! the update's kernels are removed and one is inserted that takes their bytes once).
+//! The update of all parameters in few kernels. `foreach=True` runs each step of the update on
+//! lists, `fused=True` makes one pass over parameters, gradients and states (Apex FusedAdam;
+//! Daydream 5.1 replaces the update's kernels by one that moves their bytes once).
 
 use super::shared::lines;
 use super::shared::overhead;
 use super::shared::update::{Algorithm, Mode, Update, update};
-use crate::facts::{Facts, PROBES_OFF};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::facts::{Facts, PROBE_UNCERTAINTY};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use crate::rewrite::optimizers::takes_foreach;
 use ridgeline_graph::calls::{calls, has_kernels};
@@ -24,10 +24,10 @@ pub(super) struct FusedOptimizer {
 pub(super) const FUSED: FusedOptimizer = FusedOptimizer { mode: Mode::Fused };
 pub(super) const FOREACH: FusedOptimizer = FusedOptimizer { mode: Mode::Foreach };
 
-/// Python's part of a list update for each parameter and each tensor kept of it, as a share of a small
-/// operator's call: it sorts parameters and their states into lists. Assumed, and off by a factor of
-/// two at most; on a processor a probe measures the whole update instead.
-const LISTING: f64 = 0.15;
+/// Python time of a list update per parameter and state tensor, as a share of a small operator's
+/// call: it sorts parameters and states into lists. Assumed, and off by at most a factor of two. On
+/// a CPU a probe measures the whole update instead.
+const LISTING_SHARE: f64 = 0.15;
 
 impl Optimization for FusedOptimizer {
     fn name(&self) -> &'static str {
@@ -42,7 +42,7 @@ impl Optimization for FusedOptimizer {
         "NVIDIA Apex, FusedAdam; Daydream (Zhu et al., USENIX ATC 2020), section 5.1"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let calls = calls(graph);
         let found = update(graph, facts, &calls).ok_or("the recording has no optimizer")?;
         if found.mode == self.mode || found.mode == Mode::Fused {
@@ -72,20 +72,20 @@ impl Optimization for FusedOptimizer {
             }
             graph.scale(&found.gaps, ratio);
         } else {
-            let of_machine = overhead::of_machine(graph, facts, &calls);
+            let machine_factor = overhead::machine_factor(graph, facts, &calls);
             let steps = match algorithm.filter(|_| self.mode == Mode::Fused) {
                 Some(algorithm) => vec![algorithm.fused(&found.parameters)],
                 None => lists(graph, &found),
             };
             let call_ns = overhead::small_call_ns(graph, &calls);
             let states = algorithm.map_or(1, Algorithm::states) as f64;
-            let listing = LISTING * call_ns * (1.0 + states) * found.parameters.len() as f64;
+            let listing = LISTING_SHARE * call_ns * (1.0 + states) * found.parameters.len() as f64;
             let listing = bound.within_factor(listing, 2.0);
-            replace(graph, facts, &found, steps, of_machine, call_ns, listing);
+            replace(graph, facts, &found, steps, machine_factor, call_ns, listing);
         }
         self.temporaries(graph, &found);
         let notes = vec!["same results up to rounding".to_owned()];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
@@ -93,20 +93,21 @@ impl Optimization for FusedOptimizer {
         Some(if fused { EditKind::FusedOptimizer } else { EditKind::ForeachOptimizer })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["fused-optimizer", "foreach-optimizer"].contains(&other.name())
     }
 }
 
 impl FusedOptimizer {
-    /// Lists keep the denominators of all parameters at once; one pass keeps none.
+    /// Updates the temporary memory. List updates store the denominators of all parameters at once;
+    /// a fused one stores none.
     fn temporaries(&self, graph: &mut Graph, update: &Update<'_>) {
         let numbers: std::collections::HashSet<u32> =
             update.calls.iter().map(|call| call.number).collect();
         if self.mode == Mode::Fused {
             graph.change_blocks(|block| {
-                let of_update = block.call.is_some_and(|call| numbers.contains(&call));
-                if of_update && block.kind == BlockKind::Temporaries {
+                let is_in_update = block.call.is_some_and(|call| numbers.contains(&call));
+                if is_in_update && block.kind == BlockKind::Temporaries {
                     block.bytes = 0.0;
                 }
             });
@@ -129,15 +130,15 @@ impl FusedOptimizer {
     }
 }
 
-/// Whether an update is of complex numbers, which an optimizer looks at as pairs of real ones; a fused one
-/// refuses them ("`fused=True` requires all the params to be floating point Tensors").
+/// Whether the parameters are complex. An optimizer views them as pairs of real numbers; a fused
+/// one rejects them ("`fused=True` requires all the params to be floating point Tensors").
 fn is_complex(graph: &Graph) -> bool {
-    let of_update = graph.tasks.iter().filter(|task| task.phase == Phase::Optimizer);
-    let mut operators = of_update.filter_map(|task| graph.operator_of(task));
+    let optimizer_tasks = graph.tasks.iter().filter(|task| task.phase == Phase::Optimizer);
+    let mut operators = optimizer_tasks.filter_map(|task| graph.operator_of(task));
     operators.any(|operator| operator.base_name() == Some("view_as_real"))
 }
 
-/// What the whole update is multiplied by, where it was run both ways on this machine.
+/// Returns the ratio of the update's times, if both implementations were measured on this machine.
 fn probed(facts: &Facts<'_>, now: Mode, then: Mode) -> Option<Range> {
     let optimizers = facts.manifest.map_or(0, |manifest| manifest.optimizers.len() as u32);
     let sum = |mode: Mode| -> Option<f64> {
@@ -145,13 +146,13 @@ fn probed(facts: &Facts<'_>, now: Mode, then: Mode) -> Option<Range> {
     };
     let ratio = sum(then)? / sum(now)?;
     let is_ratio = ratio.is_finite() && ratio > 0.0;
-    is_ratio.then(|| Range::within_factor(ratio, PROBES_OFF))
+    is_ratio.then(|| Range::within_factor(ratio, PROBE_UNCERTAINTY))
 }
 
-/// Each step of a loop's update as one operator over lists.
+/// Returns each step of a for-loop update as one operator on lists.
 fn lists(graph: &Graph, update: &Update<'_>) -> Vec<Operator> {
     let mut steps: Vec<(String, Vec<Vec<Arg>>)> = Vec::new();
-    // By operator: its place among the steps.
+    // By operator: its index in the steps.
     let mut places: Vec<Option<usize>> = vec![None; graph.operators.len()];
     for call in &update.calls {
         let Some(operator) = call.operator(graph) else { continue };
@@ -179,23 +180,23 @@ fn lists(graph: &Graph, update: &Update<'_>) -> Vec<Operator> {
     steps.into_iter().map(step).collect()
 }
 
-/// Lets the first calls of an update do all of it: a call for each of the steps, the others removed.
+/// Replaces an update by one call for each of the steps. The remaining calls are removed.
 fn replace(
     graph: &mut Graph,
     facts: &Facts<'_>,
     update: &Update<'_>,
     steps: Vec<Operator>,
-    of_machine: f64,
+    machine_factor: f64,
     call_ns: f64,
     listing_ns: f64,
 ) {
     let on_gpu = has_kernels(graph);
-    let now_ns: f64 = update.calls.iter().map(|call| call.work_ns(graph)).sum();
+    let before_ns: f64 = update.calls.iter().map(|call| call.work_ns(graph)).sum();
     let cost = |step: &Operator| op_cost::cost(step, facts.device, &facts.options);
     let costs: Vec<OpCost> = steps.iter().map(cost).collect();
-    let then_ns: f64 = costs.iter().map(|cost| cost.time_ns.value * of_machine).sum();
-    // At worst the work takes as long as it did.
-    let held = (now_ns / then_ns.max(1e-9)).min(1.0);
+    let after_ns: f64 = costs.iter().map(|cost| cost.time_ns.value * machine_factor).sum();
+    // The work takes at most as long as before.
+    let limit = (before_ns / after_ns.max(1e-9)).min(1.0);
     let launch_ns = overhead::launch_ns(graph);
     let mut steps = steps.into_iter().zip(costs);
     for call in &update.calls {
@@ -203,12 +204,12 @@ fn replace(
             call.remove(graph);
             continue;
         };
-        call.set_work_ns(graph, cost.time_ns.value * of_machine * held);
+        call.set_work_ns(graph, cost.time_ns.value * machine_factor * limit);
         if on_gpu {
             let launches = cost.launches.max(1.0);
             let host_ns = call.host_ns(graph).max(1.0);
-            let wanted = call_ns + (launches - 1.0) * launch_ns;
-            graph.scale(&call.host, wanted / host_ns);
+            let target_ns = call_ns + (launches - 1.0) * launch_ns;
+            graph.scale(&call.host, target_ns / host_ns);
         }
         graph.operators.push(step);
         call.set_operator(graph, graph.operators.len() as u32 - 1);
@@ -227,8 +228,8 @@ mod tests {
     use crate::facts::Probes;
     use ridgeline_profile::Phase;
 
-    /// Adam over so many parameters of two million elements, step by step.
-    fn loops(parameters: usize) -> Iteration {
+    /// Creates a for-loop Adam update of parameters with two million elements each.
+    fn for_loop(parameters: usize) -> Iteration {
         let size: &[u64] = &[2000, 1000];
         let mut iteration = Iteration::on_gpu();
         for _ in 0..parameters {
@@ -241,26 +242,26 @@ mod tests {
     }
 
     #[test]
-    fn one_pass_takes_its_bytes_once() {
-        let found = loops(48).predict(&gpu("8.0"), &Probes::default(), &FUSED).unwrap();
-        // 28 bytes of each parameter rather than 84.
+    fn a_fused_update_moves_its_bytes_once() {
+        let found = for_loop(48).predict(&gpu("8.0"), &Probes::default(), &FUSED).unwrap();
+        // 28 bytes per parameter element instead of 84.
         let ratio = found.time_ns.value / found.before_ns;
         assert!((0.2..0.6).contains(&ratio), "{ratio}");
     }
 
     #[test]
-    fn lists_are_between_both() {
+    fn foreach_is_between_for_loop_and_fused() {
         let time = |one: &FusedOptimizer| {
-            loops(48).predict(&gpu("8.0"), &Probes::default(), one).unwrap().time_ns.value
+            for_loop(48).predict(&gpu("8.0"), &Probes::default(), one).unwrap().time_ns.value
         };
         assert!(time(&FUSED) < time(&FOREACH));
         assert!(time(&FOREACH) <= 48.0 * 7.0 * 30e3);
-        let graph = loops(48).changed(&gpu("8.0"), &FOREACH);
+        let graph = for_loop(48).changed(&gpu("8.0"), &FOREACH);
         assert_eq!(graph.select(|task| !task.kind.is_host()).len(), 7);
     }
 
     #[test]
-    fn why_not() {
+    fn reasons_for_not_applying() {
         let step = operator("_fused_adam_", &[&[1000], &[1000], &[1000]]);
         let fused = Iteration::on_gpu().call(Phase::Optimizer, step, 10.0);
         let why = "the optimizer already runs as fused";

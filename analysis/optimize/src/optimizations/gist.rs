@@ -1,15 +1,15 @@
-//! Activations stored small between the two passes (Gist, Jain et al., ISCA 2018): one bit for each
-//! output of a ReLU that a pooling reads (section 4.1), the others of ReLU without their zeros (4.2), and
-//! the rest in 16 bits (4.3).
+//! Activation compression between the two passes (Gist, Jain et al., ISCA 2018): one bit per output
+//! of a ReLU that is read by pooling (section 4.1), other ReLU outputs without their zeros (4.2),
+//! and the rest in 16 bits (4.3).
 //!
-//! How many zeros there are is measured, or that part is left out. Encoding and decoding take the time
-//! of their bytes.
+//! The share of zeros is measured; without it, that form is not used. Encoding and decoding take
+//! the time to move their bytes.
 
 use std::collections::HashMap;
 
 use super::memory_facts::{self, MEMORY_NAMES};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::stashes::{Kernels, Stash, launch_ns, stashes};
 use ridgeline_graph::graph::{Graph, Task, TaskId, TaskKind};
 use ridgeline_graph::host_order::HostOrder;
@@ -18,10 +18,10 @@ use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::{ElementType, Operator};
 use ridgeline_profile::Phase;
 
-/// A row of the sparse form has 256 elements, so that a byte tells the column (section 4.2, "narrow
-/// value optimization"); each row has the place of its first value, in 4 bytes.
+/// Elements per row of the sparse form. With 256, a byte is enough for the column (section 4.2,
+/// "narrow value optimization"). Each row stores the position of its first value in 4 bytes.
 const ROW_ELEMENTS: f64 = 256.0;
-/// Encoding and decoding may take this much more or less than their bytes.
+/// Uncertainty factor of the time of encoding and decoding.
 const TIME_FACTOR: f64 = 2.0;
 
 pub(super) struct Gist;
@@ -43,7 +43,7 @@ impl Optimization for Gist {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         memory_facts::needed(graph, facts)?;
         let order = HostOrder::new(graph);
         let zeros = zeros_by_module(facts);
@@ -73,28 +73,29 @@ impl Optimization for Gist {
         }
         lines.sort_unstable();
         lines.dedup();
-        Ok(Touched { lines, notes: notes(&counts, unmeasured), ..Touched::default() })
+        Ok(Effect { lines, notes: notes(&counts, unmeasured), ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !MEMORY_NAMES.contains(&other.name())
     }
 }
 
-/// How an activation is stored.
+/// The storage form of an activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Form {
-    /// Whether each element is above zero, which is all that the gradient of ReLU needs.
+    /// The sign of each element, which is all that the gradient of ReLU needs.
     Bits,
-    /// Which element of its window each result of a pooling is, in 4 bits.
+    /// The position in its window of each pooling result, in 4 bits.
     Places,
-    /// The elements that are not zero, in 16 bits, with their columns.
+    /// The nonzero elements in 16 bits, with their columns.
     Sparse,
-    /// In 16 bits.
+    /// All elements in 16 bits.
     Half,
 }
 
-/// The smallest form that an activation can be stored in, with its bytes. `zeros` is the measured share.
+/// Returns the smallest form of an activation with its size in bytes. `zeros` is the measured share
+/// of zeros.
 fn smallest(graph: &Graph, stash: &Stash, zeros: Option<f64>) -> Option<(Form, f64)> {
     let by = |operator: Option<u32>| graph.operators.get(operator? as usize);
     let is_pool = |operator: Option<&Operator>| {
@@ -121,7 +122,8 @@ fn smallest(graph: &Graph, stash: &Stash, zeros: Option<f64>) -> Option<(Form, f
     Some(sparse.filter(|(_, bytes)| *bytes < half.1).unwrap_or(half))
 }
 
-/// A pooling gives its results and their places, which are integers of 64 bits: twice as much.
+/// Whether an activation has the positions of a pooling: 64-bit integers, twice as large as its
+/// results.
 fn is_places(graph: &Graph, stash: &Stash) -> bool {
     let blocks = &graph.memory.blocks;
     let call = blocks.get(stash.block).and_then(|block| block.call);
@@ -179,7 +181,7 @@ struct Encoder {
 }
 
 impl Encoder {
-    /// Stores an activation in a form that takes so many bytes, until the backward pass needs it.
+    /// Stores an activation in a form of `bytes` bytes until the backward pass needs it.
     fn store(&self, graph: &mut Graph, order: &HostOrder, stash: &Stash, form: Form, bytes: f64) {
         let passes = if form == Form::Sparse { 2.0 } else { 1.0 };
         let encode_ns = (passes * stash.bytes + bytes) * self.ns_of_byte;
@@ -187,8 +189,9 @@ impl Encoder {
         let Some(block) = graph.memory.blocks.get(stash.block).copied() else { return };
         let event = order.event_at(stash.used + 1).saturating_sub(1);
         let stored_at = Some(Moment { task: encoded_by, event });
-        let mut small = Block { bytes, allocated: stored_at, ..block };
-        // The backward kernels of ReLU and pooling read bits as they are; others want what was there.
+        let mut compressed = Block { bytes, allocated: stored_at, ..block };
+        // The backward kernels of ReLU and pooling read the bits directly. Others need the decoded
+        // tensor.
         if !matches!(form, Form::Bits | Form::Places) {
             let decode_ns = (stash.bytes + bytes) * self.ns_of_byte;
             let Some(decoded_by) = self.add(graph, order, stash.needed, true, decode_ns) else {
@@ -198,17 +201,17 @@ impl Encoder {
             let allocated = Some(Moment { task: decoded_by, event });
             let kind = BlockKind::Temporaries;
             graph.memory.add(Block { allocated, kind, ..block });
-            small.freed = order.beginning(stash.needed);
+            compressed.freed = order.beginning(stash.needed);
         }
-        graph.memory.add(small);
+        graph.memory.add(compressed);
         if let Some(block) = graph.memory.blocks.get_mut(stash.block) {
             block.freed = stored_at;
             block.kind = BlockKind::Temporaries;
         }
     }
 
-    /// A kernel after, or before, what the host does at a place; on a processor a task of the host.
-    /// Gives the task of the host.
+    /// Adds a kernel after or before the host task at a position, or a host task on a CPU. Returns
+    /// the host task.
     fn add(
         &self,
         graph: &mut Graph,
@@ -251,7 +254,8 @@ mod tests {
 
     const IMAGE: &[u64] = &[1, 10, 10, 10];
 
-    /// An activation of 1,000 elements that one operator makes and another one uses.
+    /// Checks the form of an activation of 1,000 elements that one operator produces and another
+    /// one uses.
     #[track_caller]
     fn check(made_by: &str, used_by: &str, zeros: Option<f64>, expected: Option<(Form, f64)>) {
         let mut graph = Graph::default();
@@ -272,29 +276,30 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pooling_reads_of_relu_takes_a_bit() {
+    fn relu_outputs_read_by_pooling_take_one_bit() {
         check("aten::relu", "aten::max_pool2d", None, Some((Form::Bits, 125.0)));
         check("aten::relu_", "aten::max_pool2d", Some(0.9), Some((Form::Bits, 125.0)));
         check("aten::gelu", "aten::max_pool2d", None, Some((Form::Half, 2000.0)));
     }
 
     #[test]
-    fn zeros_are_left_out_where_they_were_counted() {
+    fn zeros_are_omitted_if_they_were_measured() {
         let conv = "aten::conv2d";
         // An eighth of the values, 3 bytes each, and 4 bytes for each row of 256.
         check("aten::relu", conv, Some(0.875), Some((Form::Sparse, 375.0 + 15.625)));
-        // Too few zeros, none counted, or no ReLU.
+        // Too few zeros, no measurement, or no ReLU.
         check("aten::relu", conv, Some(0.2), Some((Form::Half, 2000.0)));
         check("aten::relu", conv, None, Some((Form::Half, 2000.0)));
         check("aten::gelu", conv, Some(0.9), Some((Form::Half, 2000.0)));
     }
 
     #[test]
-    fn activations_wait_in_half_of_their_bytes() {
+    fn activations_are_stored_in_half_the_bytes() {
         let mut step = step(4, true);
         step.recorded.graph.operators = vec![operator("aten::add", &[IMAGE], IMAGE); 5];
         let prediction = predicted(&step, &[&Gist]).unwrap();
-        // When what the last layer keeps is stored: three layers at half, the last one in both forms.
+        // While the last layer's activation is encoded: three layers at half, the last one in both
+        // forms.
         let stored = 3.0 * (50.0 + 5.0) + (100.0 + 50.0) + 10.0;
         assert_eq!(prediction.peak_bytes.unwrap().value, WEIGHTS + stored);
         assert!(prediction.time_ns.value > prediction.before_ns);
@@ -302,12 +307,12 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_go_with_others_of_its_kind() {
-        assert!(!Gist.goes_with(&Recompute) && !Recompute.goes_with(&Gist));
+    fn gist_is_not_combined_with_recomputation() {
+        assert!(!Gist.is_compatible_with(&Recompute) && !Recompute.is_compatible_with(&Gist));
     }
 
     #[test]
-    fn what_has_no_type_is_left_alone() {
+    fn activations_without_a_type_are_not_compressed() {
         let refused = refusal(&step(4, false), &processor(), &Gist);
         assert_eq!(refused, "no float32 activation is saved for the backward pass");
     }

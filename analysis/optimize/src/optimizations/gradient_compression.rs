@@ -1,22 +1,23 @@
-//! Deep gradient compression: each GPU sends the largest gradients alone and keeps the others for
+//! Deep gradient compression: each GPU sends only the largest gradients and keeps the others for
 //! later (Lin et al., ICLR 2018, section 3).
 
 use crate::distributed::all_reduce::{BASE_NS, Topology, transfer_ns};
 use crate::distributed::exchange::{self, Plan, Work};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::range::Range;
 
-/// The share of gradients that is sent: 0.1% (section 4).
-const SENT: f64 = 0.001;
-/// Bytes of one that is sent over those of a gradient: its value and its place.
-const WITH_PLACE: f64 = 2.0;
-/// How often a gradient's bytes are read or written by what chooses (algorithm 2 and section 3.2):
-/// momentum and what was kept are updated (three each), the largest are looked for (one), what is
-/// sent is cleared in both (two each) and added up again (one). In fused kernels it is half of that.
+/// Share of gradients sent: 0.1% (section 4).
+const SENT_SHARE: f64 = 0.001;
+/// Size of a sent gradient relative to a dense one: its value and its index.
+const INDEX_FACTOR: f64 = 2.0;
+/// Number of times that the selection reads or writes a gradient's bytes (algorithm 2 and section
+/// 3.2): momentum and residual are updated (three each), the largest are selected (one), sent
+/// values are cleared in both (two each) and accumulated again (one). Fused kernels take half of
+/// that.
 const PASSES: Range = Range { low: 6.0, value: 12.0, high: 16.0 };
-/// The same in kernels, a sample's selection included.
+/// Number of kernels of the selection, including the selection of a sample.
 const KERNELS: Range = Range { low: 4.0, value: 10.0, high: 16.0 };
 
 pub(super) struct GradientCompression;
@@ -34,30 +35,31 @@ impl Optimization for GradientCompression {
         "Lin et al., ICLR 2018, section 3"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let mut plan = Plan::new(graph, facts)?;
-        plan.before_sending = Work { passes: bound.of(PASSES), kernels: bound.of(KERNELS) };
+        plan.send_work = Work { passes: bound.of(PASSES), kernels: bound.of(KERNELS) };
         let topology = plan.topology_at(bound);
         exchange::add(graph, &plan, bound, |bucket| {
             vec![(exchange::link(), gather_ns(bucket.bytes, &topology))]
         });
-        // Momentum and what is kept for later, of each parameter.
+        // Momentum and residual of each parameter.
         exchange::add_bucket_memory(graph, 2.0 * plan.bytes());
-        let mut touched = exchange::touched(facts, &plan);
-        touched.notes.push(format!(
+        let mut effect = exchange::effect(facts, &plan);
+        effect.notes.push(format!(
             "{:.1}% of the gradients are sent per step, the rest later: this changes training. The \
             paper increases sparsity gradually over the first epochs",
-            SENT * 100.0
+            SENT_SHARE * 100.0
         ));
-        Ok(touched)
+        Ok(effect)
     }
 
-    fn joins(&self) -> bool {
+    fn can_combine(&self) -> bool {
         false
     }
 }
 
-/// Each GPU gets what every other one chose: an all-gather, as they choose differently.
+/// Returns the time of the all-gather in nanoseconds. GPUs select different gradients, so each
+/// receives those of every other.
 fn gather_ns(bytes: f64, topology: &Topology) -> f64 {
     let others = f64::from(topology.gpus.saturating_sub(1));
     let latency_ns = if topology.machines() > 1 {
@@ -65,7 +67,7 @@ fn gather_ns(bytes: f64, topology: &Topology) -> f64 {
     } else {
         topology.link.latency_ns
     };
-    let sent = bytes * SENT * WITH_PLACE * others;
+    let sent = bytes * SENT_SHARE * INDEX_FACTOR * others;
     BASE_NS + others * latency_ns + transfer_ns(sent, topology.slowest())
 }
 
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn it_pays_on_a_slow_link_and_costs_on_a_quick_one() {
+    fn it_is_faster_on_slow_links_and_slower_on_fast_ones() {
         assert!(time_ns(&GradientCompression, 1e9) < 0.5 * time_ns(&DataParallel, 1e9));
         assert!(time_ns(&GradientCompression, 400e9) > time_ns(&DataParallel, 400e9));
     }

@@ -1,25 +1,25 @@
-//! Several copies of a model trained at once, as for a search of learning rates: each operator works on
-//! all copies (HFTA, Wang et al., MLSys 2021, section 3). Linear layers become batched products,
-//! convolutions grouped ones, and what works on each element has more of them. The host does what it did
-//! for one copy.
+//! Trains several copies of a model at once, for example to search for a learning rate: each
+//! operator works on all copies (HFTA, Wang et al., MLSys 2021, section 3). Linear layers become
+//! batched matrix multiplications, convolutions become grouped, and elementwise operators get more
+//! elements. The host does the same work as for one copy.
 
 use super::memory_facts::one_gpu;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Graph, Task, TaskKind};
 use ridgeline_graph::memory::{Block, BlockKind, Changes};
 use ridgeline_graph::simulate;
 use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_operators::operator::{Arg, Operator, Tensor};
 
-/// So many copies are tried: 2, 4, 8, to this.
-const MOST_COPIES: u64 = 64;
-/// Twice as many copies are not worth it where each second trains less than this much more.
-const WORTH: f64 = 1.05;
-/// What may be used of the device's memory; the rest is the framework's own.
+/// The maximum number of copies. 2, 4, 8 and so on are tried.
+const MAX_COPIES: u64 = 64;
+/// The minimum throughput gain from doubling the number of copies.
+const MIN_GAIN: f64 = 1.05;
+/// Usable share of the device's memory. The rest is for the framework.
 const USABLE: f64 = 0.95;
-/// Operators with shapes have to take at least this share of the GPU's time.
-const LEAST_KNOWN: f64 = 0.8;
+/// The minimum share of GPU time spent in operators with known shapes.
+const MIN_KNOWN_SHARE: f64 = 0.8;
 
 pub(super) struct HorizontalFusion;
 
@@ -40,10 +40,10 @@ impl Optimization for HorizontalFusion {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         applies(graph, facts)?;
         let capacity = USABLE * capacity(facts);
-        // The host goes as it does for one copy.
+        // The host works as for one copy.
         let once = simulate::once(graph, &[]).map_err(|error| error.to_string())?;
         let changes = Changes::new(graph, &once);
         let one = changes.peak(&graph.memory, |block| block.bytes);
@@ -52,7 +52,7 @@ impl Optimization for HorizontalFusion {
         let mut best = (1, 1.0 / host_ns.max(work.time_ns(|_| 1.0)));
         let mut full = "the GPU has no spare capacity for another copy";
         let mut copies = 2;
-        while copies <= MOST_COPIES {
+        while copies <= MAX_COPIES {
             if changes.peak(&graph.memory, |block| fused_bytes(block, copies)) > capacity {
                 full = "another copy does not fit in GPU memory";
                 break;
@@ -60,7 +60,7 @@ impl Optimization for HorizontalFusion {
             let ratios = ratios(graph, facts, copies, Bound::Likely);
             let gpu_ns = work.time_ns(|operator| ratio(&ratios, operator, copies));
             let rate = copies as f64 / host_ns.max(gpu_ns);
-            if rate < WORTH * best.1 {
+            if rate < MIN_GAIN * best.1 {
                 break;
             }
             best = (copies, rate);
@@ -79,11 +79,11 @@ impl Optimization for HorizontalFusion {
             format!("{:.2} GB per copy, {:.2} GB for a single one", each / 1e9, one / 1e9),
             "all copies train on the same batches, as in a learning-rate sweep".to_owned(),
         ];
-        Ok(Touched { notes, samples_factor: copies as f64, ..Touched::default() })
+        Ok(Effect { notes, samples_factor: copies as f64, ..Effect::default() })
     }
 
-    /// It trains more models, not one of them faster.
-    fn joins(&self) -> bool {
+    /// It trains more models, and none of them faster.
+    fn can_combine(&self) -> bool {
         false
     }
 }
@@ -101,7 +101,7 @@ fn applies(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
         task.kind == TaskKind::Kernel
             && graph.operator_of(task).is_some_and(|operator| work(operator).is_some())
     });
-    if known_ns < LEAST_KNOWN * all_ns || all_ns <= 0.0 {
+    if known_ns < MIN_KNOWN_SHARE * all_ns || all_ns <= 0.0 {
         return Err("the recording has too few operator shapes".to_owned());
     }
     Ok(())
@@ -112,13 +112,13 @@ fn capacity(facts: &Facts<'_>) -> f64 {
     recorded.unwrap_or(facts.device.memory_bytes as f64)
 }
 
-/// What a GPU does in an iteration.
+/// GPU work of an iteration.
 struct Work {
-    /// By operator, in nanoseconds: what changes with the copies.
+    /// By operator, in nanoseconds: the time that changes with the number of copies.
     operators: Vec<f64>,
-    /// The same of no known operator.
+    /// The same for kernels without a known operator.
     others_ns: f64,
-    /// Copies from the host are those of batches, which are shared.
+    /// Host copies of batches, in nanoseconds. The batches are shared.
     shared_ns: f64,
 }
 
@@ -126,8 +126,8 @@ impl Work {
     fn new(graph: &Graph) -> Work {
         let mut work =
             Work { operators: vec![0.0; graph.operators.len()], others_ns: 0.0, shared_ns: 0.0 };
-        let at_work = graph.tasks.iter().filter(|task| !task.is_removed && !task.kind.is_host());
-        for task in at_work {
+        let gpu_tasks = graph.tasks.iter().filter(|task| !task.is_removed && !task.kind.is_host());
+        for task in gpu_tasks {
             let operator = task.operator.and_then(|it| work.operators.get_mut(it as usize));
             let sum = match operator {
                 _ if !is_fused(task) => &mut work.shared_ns,
@@ -139,7 +139,7 @@ impl Work {
         work
     }
 
-    /// Nanoseconds where each operator takes so many times as long.
+    /// Returns the total time in nanoseconds if each operator's time changes by `ratio`.
     fn time_ns(&self, ratio: impl Fn(Option<u32>) -> f64) -> f64 {
         let operators = (0_u32..).zip(&self.operators);
         let known_ns: f64 = operators.map(|(it, time_ns)| time_ns * ratio(Some(it))).sum();
@@ -156,7 +156,7 @@ fn fused_bytes(block: &Block, copies: u64) -> f64 {
     if is_shared { block.bytes } else { block.bytes * copies as f64 }
 }
 
-/// By operator: what its time is multiplied by.
+/// Returns for each operator the factor on its time.
 fn ratios(graph: &Graph, facts: &Facts<'_>, copies: u64, bound: Bound) -> Vec<f64> {
     let ratio = |operator: &Operator| match fused(operator, copies) {
         Some(fused) => bound.of(facts.modelled_ratio(operator, &fused)).min(copies as f64),
@@ -170,7 +170,7 @@ fn ratio(ratios: &[f64], operator: Option<u32>, copies: u64) -> f64 {
     known.unwrap_or(copies as f64).max(1.0)
 }
 
-/// Lets every operator work on so many copies.
+/// Changes every operator to work on all copies.
 fn fuse(graph: &mut Graph, facts: &Facts<'_>, copies: u64, bound: Bound) {
     let ratios = ratios(graph, facts, copies, bound);
     for task in graph.tasks.iter_mut().filter(|task| !task.is_removed && is_fused(task)) {
@@ -179,7 +179,7 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, copies: u64, bound: Bound) {
     graph.change_blocks(|block| block.bytes = fused_bytes(block, copies));
 }
 
-/// An operator that works on so many copies (HFTA, table 2).
+/// Returns the operator that works on all copies (HFTA, table 2).
 fn fused(operator: &Operator, copies: u64) -> Option<Operator> {
     let name = operator.base_name()?;
     match work(operator)?.family {
@@ -191,7 +191,7 @@ fn fused(operator: &Operator, copies: u64) -> Option<Operator> {
     }
 }
 
-/// A product of matrices becomes a batch of them.
+/// Turns a matrix multiplication into a batched one.
 fn batched(name: &str, operator: &Operator, copies: u64) -> Option<Operator> {
     let is_batch = |index: usize| operator.shape(index).is_some_and(|shape| shape.len() > 2);
     if matches!(name, "bmm" | "baddbmm") || (name == "matmul" && is_batch(0) && is_batch(1)) {
@@ -221,17 +221,17 @@ fn batched(name: &str, operator: &Operator, copies: u64) -> Option<Operator> {
     ))
 }
 
-/// A convolution has the channels of all copies, in groups.
+/// Turns a convolution into a grouped one with the channels of all copies.
 fn grouped(operator: &Operator, copies: u64) -> Option<Operator> {
     let mut fused = operator.clone();
     let is_backward = operator.name.contains("backward");
-    // Of `convolution_backward` the gradient, the input and the weight; else the input and the weight.
+    // Inputs of `convolution_backward`: gradient, input, weight. Otherwise: input, weight.
     let weight = if is_backward { 2 } else { 1 };
     for (index, arg) in fused.inputs.iter_mut().enumerate() {
         let Arg::Tensor(tensor) = arg else { continue };
         *tensor = times(tensor, usize::from(index != weight && tensor.shape.len() > 1), copies);
     }
-    // Strides and paddings are lists, so that the last number is that of the groups.
+    // Strides and paddings are lists, so the last number is the number of groups.
     let groups = fused.inputs.iter_mut().rev().find(|arg| matches!(arg, Arg::Number(_)))?;
     if let Arg::Number(groups) = groups {
         *groups *= copies as f64;
@@ -243,12 +243,12 @@ fn grouped(operator: &Operator, copies: u64) -> Option<Operator> {
     Some(fused)
 }
 
-/// The channels of all copies beside each other: dimension 1, of vectors their only one.
+/// Concatenates the channels of all copies: dimension 1, or the only dimension of a vector.
 fn widened(operator: &Operator, copies: u64) -> Operator {
     each_tensor(operator, |tensor| times(tensor, usize::from(tensor.shape.len() > 1), copies))
 }
 
-/// The copies behind each other.
+/// Stacks the copies along the first dimension.
 fn stacked(operator: &Operator, copies: u64) -> Operator {
     each_tensor(operator, |tensor| times(tensor, 0, copies))
 }
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_work_on_all_copies() {
+    fn fused_operators_work_on_all_copies() {
         let bmm: (&str, &[&[u64]]) = ("aten::bmm", &[&[4, 8, 16], &[4, 16, 32]]);
         check("aten::mm", &[&[8, 16], &[16, 32]], &[8, 32], bmm);
         check("aten::linear", &[&[2, 4, 16], &[32, 16]], &[2, 4, 32], bmm);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn convolutions_have_groups() {
+    fn fused_convolutions_are_grouped() {
         let mut conv = operator("aten::conv2d", &[&[8, 16, 7, 7], &[32, 16, 3, 3]], &[8, 32, 7, 7]);
         let list = || Arg::List(vec![Arg::Number(1.0), Arg::Number(1.0)]);
         conv.inputs.extend([Arg::None, list(), list(), list(), Arg::Number(1.0)]);
@@ -324,8 +324,8 @@ mod tests {
         assert_eq!(flops(&fused), 4.0 * flops(&conv));
     }
 
-    /// Layers of one small or large product.
-    fn products(size: u64) -> Step {
+    /// Creates a step whose layers are one matrix multiplication each.
+    fn matmuls(size: u64) -> Step {
         let mut step = step(4, true);
         let linear = operator("aten::linear", &[&[size, size], &[size, size]], &[size, size]);
         step.recorded.graph.operators = vec![linear; 5];
@@ -336,8 +336,8 @@ mod tests {
     }
 
     #[test]
-    fn small_products_leave_room_for_copies() {
-        let prediction = predicted(&products(64), &[&HorizontalFusion]).unwrap();
+    fn small_matrix_multiplications_leave_capacity_for_copies() {
+        let prediction = predicted(&matmuls(64), &[&HorizontalFusion]).unwrap();
         assert!(prediction.samples_factor >= 8.0, "{}", prediction.samples_factor);
         assert!(prediction.speedup().value > 4.0, "{:?}", prediction.speedup());
         let each = prediction.peak_bytes.unwrap().value / prediction.samples_factor;
@@ -345,14 +345,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_the_gpu_or_its_memory_is_refused() {
-        let full = refusal(&products(16384), gpu(), &HorizontalFusion);
+    fn models_that_fill_the_gpu_or_its_memory_are_rejected() {
+        let full = refusal(&matmuls(16384), gpu(), &HorizontalFusion);
         assert!(full.starts_with("2 copies together are no faster"), "{full}");
-        let mut large = products(64);
+        let mut large = matmuls(64);
         large.profile.memory.capacity_bytes = Some(500);
         let full = refusal(&large, gpu(), &HorizontalFusion);
         assert!(full.ends_with("another copy does not fit in GPU memory"), "{full}");
-        assert!(refusal(&products(64), &processor(), &HorizontalFusion).contains("CPU run"));
+        assert!(refusal(&matmuls(64), &processor(), &HorizontalFusion).contains("CPU run"));
         let no_shapes = refusal(&step(4, true), gpu(), &HorizontalFusion);
         assert_eq!(no_shapes, "the recording has too few operator shapes");
     }

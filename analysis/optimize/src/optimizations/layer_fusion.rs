@@ -1,10 +1,10 @@
-//! Neighbouring layers as one: what works on each element of a product's output is done before that
-//! is written, and products of one input are one product (MetaFlow, Jia et al., MLSys 2019, section 2;
-//! Daydream 5.2).
+//! Layer fusion: elementwise operators on the output of a matrix multiplication run before it is
+//! written, and matrix multiplications of one input are merged (MetaFlow, Jia et al., MLSys 2019,
+//! section 2; Daydream 5.2).
 
 use super::shared::lines;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::{Call, calls};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::op_cost::{self, Family, work};
@@ -30,7 +30,7 @@ impl Optimization for LayerFusion {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let is_step = |call: &Call| call.phase == Phase::Forward && !call.work.is_empty();
         let calls: Vec<Call> = calls(graph).iter().filter(|call| is_step(call)).cloned().collect();
         if calls.is_empty() {
@@ -41,18 +41,18 @@ impl Optimization for LayerFusion {
         if merged.is_empty() && epilogues.is_empty() {
             return Err("no adjacent layers can be fused".to_owned());
         }
-        let products = merged.iter().flat_map(|products| products.iter());
-        let lines = lines::of_calls(graph, epilogues.iter().copied().chain(products));
-        for products in merged {
-            merge(graph, facts, products, bound);
+        let matmuls = merged.iter().flat_map(|matmuls| matmuls.iter());
+        let lines = lines::of_calls(graph, epilogues.iter().copied().chain(matmuls));
+        for matmuls in merged {
+            merge(graph, facts, matmuls, bound);
         }
         for call in epilogues {
             call.remove(graph);
         }
-        Ok(Touched { lines, ..Touched::default() })
+        Ok(Effect { lines, ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["batch-norm", "layer-fusion", "compile"].contains(&other.name())
     }
 }
@@ -61,10 +61,11 @@ fn family(graph: &Graph, call: &Call) -> Option<Family> {
     Some(work(call.operator(graph)?)?.family)
 }
 
-/// Calls right after a product that work on each element of what it gives, and those after them.
+/// Returns the elementwise calls directly after a matrix multiplication or convolution that work on
+/// its output.
 fn epilogues<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<&'c Call> {
     let mut found = Vec::new();
-    // Elements that the product gives, while what follows works on each.
+    // Output elements of the matrix multiplication, while only elementwise operators follow.
     let mut open: Option<f64> = None;
     for call in calls {
         let Some(operator) = call.operator(graph) else { continue };
@@ -78,27 +79,27 @@ fn epilogues<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<&'c Call> {
     found
 }
 
-/// Linear layers of equal sizes that follow one another: without anything between them they take one
-/// input, as the queries, keys and values of attention do.
+/// Returns runs of consecutive linear layers of equal size. With nothing in between, they share one
+/// input, like the queries, keys and values of attention.
 fn siblings<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<&'c [Call]> {
     let is_linear = |call: &Call| matches!(call.name(graph), "linear" | "addmm");
     let runs = calls.chunk_by(|a, b| a.operator == b.operator);
     runs.filter(|run| run.len() > 1 && run.first().is_some_and(is_linear)).collect()
 }
 
-/// One product with all the rows of their weights.
-fn merge(graph: &mut Graph, facts: &Facts<'_>, products: &[Call], bound: Bound) {
-    let Some((first, others)) = products.split_first() else { return };
-    let Some(one) = first.operator(graph) else { return };
-    let times = products.len() as u64;
-    let all = widened(one, times);
+/// Merges matrix multiplications into one with the rows of all weights.
+fn merge(graph: &mut Graph, facts: &Facts<'_>, matmuls: &[Call], bound: Bound) {
+    let Some((first, others)) = matmuls.split_first() else { return };
+    let Some(single) = first.operator(graph) else { return };
+    let times = matmuls.len() as u64;
+    let merged = widened(single, times);
     let cost = |operator: &Operator| op_cost::cost(operator, facts.device, &facts.options).time_ns;
-    let ratio = cost(&all).value / (times as f64 * cost(one).value).max(1e-9);
-    let now_ns: f64 = products.iter().map(|call| call.work_ns(graph)).sum();
-    // Merging splits nothing: at worst it takes as long.
+    let ratio = cost(&merged).value / (times as f64 * cost(single).value).max(1e-9);
+    let now_ns: f64 = matmuls.iter().map(|call| call.work_ns(graph)).sum();
+    // Merging adds no work: it takes at most as long.
     let ratio = bound.within_factor(ratio.min(1.0), 1.1).min(1.0);
     first.set_work_ns(graph, now_ns * ratio);
-    graph.operators.push(all);
+    graph.operators.push(merged);
     first.set_operator(graph, graph.operators.len() as u32 - 1);
     others.iter().for_each(|call| call.remove(graph));
 }
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_activation_is_part_of_the_product() {
+    fn an_activation_is_fused_into_the_matrix_multiplication() {
         let iteration = Iteration::on_cpu()
             .call(Phase::Forward, linear(), 100.0)
             .call(Phase::Forward, operator("gelu", &[ROWS, ROWS]), 40.0)
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn products_of_one_input_fill_the_device_better() {
+    fn merged_matrix_multiplications_use_the_device_better() {
         let mut iteration = Iteration::on_gpu();
         for _ in 0..3 {
             iteration = iteration.call(Phase::Forward, linear(), 100.0);
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_apart_stay_apart() {
+    fn a_single_layer_is_not_fused() {
         let iteration = Iteration::on_cpu().call(Phase::Forward, linear(), 100.0);
         let why = "no adjacent layers can be fused";
         assert_eq!(iteration.refusal(&cpu(), &LayerFusion), why);

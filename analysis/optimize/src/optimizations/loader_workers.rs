@@ -1,9 +1,10 @@
-//! Batches loaded by processes beside the training loop: `DataLoader(num_workers=…)` (PyTorch's
-//! documentation of `torch.utils.data`, "Multi-process data loading").
+//! Batches loaded by worker processes concurrently with the training loop:
+//! `DataLoader(num_workers=…)` (PyTorch's documentation of `torch.utils.data`, "Multi-process data
+//! loading").
 
 use crate::facts::Facts;
 use crate::loading::{Cores, Loading, workers};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::graph::{Graph, Resource, Task, TaskKind};
 use ridgeline_graph::simulate;
@@ -24,7 +25,7 @@ impl Optimization for LoaderWorkers {
         "PyTorch, torch.utils.data, \"Multi-process data loading\""
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let run = |graph: &Graph| {
             let schedule = simulate::steady(graph).map_err(|error| error.to_string());
             schedule.map(|schedule| schedule.iteration_ns)
@@ -32,31 +33,31 @@ impl Optimization for LoaderWorkers {
         let loading = Loading::new(graph, facts, run(graph)?)?;
         let count = workers(facts.manifest);
         let cores = Cores::new(graph, facts);
-        // The loop takes batches that are there.
+        // The loop takes batches that are already loaded.
         graph.scale(&loading.tasks, loading.handover_ns(bound) / loading.load_ns);
         let own_ns = run(graph)?;
         let each_ns = loading.load_ns / f64::from(count);
         let shared_ns = cores.map_or(own_ns, |cores| {
             cores.shared_ns(own_ns, loading.on_a_core_ns, f64::from(count), bound)
         });
-        // Workers load on while the loop computes; it waits where they are slower.
+        // Workers load while the loop computes. The loop waits if they are slower.
         let resource = graph.resource(&Resource::Added("DataLoader workers".to_owned()));
         let pace_ns = each_ns.max(if shared_ns > own_ns { shared_ns } else { 0.0 });
         let batch = graph.push(resource, Task::new(TaskKind::HostGap, pace_ns, Phase::Data));
         if let Some(first) = loading.tasks.first() {
             graph.wait(batch, *first, 0.0);
         }
-        let mut touched = Touched::default();
+        let mut effect = Effect::default();
         for task in &loading.tasks {
             let line = graph.task(*task).and_then(|task| task.line);
-            touched.lines.extend(line.filter(|line| !touched.lines.contains(line)));
+            effect.lines.extend(line.filter(|line| !effect.lines.contains(line)));
         }
         let s = if count == 1 { "" } else { "s" };
-        touched.notes.push(match cores {
+        effect.notes.push(match cores {
             Some(cores) => format!("{count} worker{s} on {:.0} cores", cores.all),
             None => format!("{count} worker{s}, assuming idle cores"),
         });
-        Ok(touched)
+        Ok(effect)
     }
 
     fn edit(&self) -> Option<EditKind> {
@@ -70,7 +71,7 @@ mod tests {
     use crate::distributed::example::Known;
     use ridgeline_recording::manifest::{Loader, Machine, Manifest};
 
-    /// An iteration of 100 ms on the host, of which loading takes so much.
+    /// Creates an iteration of 100 ms on the host, including `load_ns` of loading.
     fn step(load_ns: f64) -> Graph {
         let mut graph = Graph::default();
         let host = graph.resource(&Resource::Host);
@@ -101,35 +102,35 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_of_loop_and_workers_is_what_it_takes() {
-        // 30 ms are loaded beside 70 ms; the loop takes 1 ms to fetch them.
+    fn the_slower_of_loop_and_workers_determines_the_time() {
+        // 30 ms of loading overlap with 70 ms; the loop takes 1 ms to fetch a batch.
         check(30e6, 8, 71e6);
-        // Four workers load 90 ms in 22.5 each, beside 10 ms.
+        // Four workers load 90 ms in 22.5 ms, concurrently with 10 ms of computation.
         check(90e6, 8, 22.5e6);
         // One core does both.
         check(30e6, 1, 101e6);
     }
 
     #[test]
-    fn loading_that_waits_for_a_disk_takes_no_core() {
+    fn loading_that_waits_for_a_disk_does_not_use_a_core() {
         let mut waits = manifest(1, 0);
         waits.loaders[0].fetch_ns = vec![30_000_000];
         waits.loaders[0].fetch_cpu_ns = Some(3_000_000);
-        // Of 30 ms on the one core that there is, 3 are work.
+        // Of 30 ms of loading, 3 ms are spent on the only core.
         let found = apply(&mut step(30e6), &waits).expect("it applies");
         assert!((found - 74e6).abs() < 0.1e6, "{found}");
     }
 
     #[test]
-    fn it_applies_where_loading_takes_time_and_nobody_helps() {
+    fn it_applies_if_loading_takes_time_and_there_are_no_workers() {
         let refused = |load_ns: f64, workers: u32| {
             apply(&mut step(load_ns), &manifest(8, workers)).expect_err("it should not apply")
         };
         assert!(refused(0.5e6, 0).contains("0.5%"));
         assert!(refused(30e6, 2).contains("already uses 2 workers"));
-        let mut nothing = Graph::default();
-        let host = nothing.resource(&Resource::Host);
-        nothing.push(host, Task::new(TaskKind::HostGap, 1e6, Phase::Forward));
-        assert!(apply(&mut nothing, &manifest(8, 0)).is_err());
+        let mut without_loading = Graph::default();
+        let host = without_loading.resource(&Resource::Host);
+        without_loading.push(host, Task::new(TaskKind::HostGap, 1e6, Phase::Forward));
+        assert!(apply(&mut without_loading, &manifest(8, 0)).is_err());
     }
 }

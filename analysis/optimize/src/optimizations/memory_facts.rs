@@ -1,4 +1,4 @@
-//! What the optimizations of memory need to know, and why they refuse without it.
+//! The requirements of memory optimizations.
 
 use std::collections::HashSet;
 
@@ -7,9 +7,9 @@ use ridgeline_graph::graph::{Graph, Resource};
 use ridgeline_graph::memory::BlockKind;
 use ridgeline_profile::Phase;
 
-/// Those that change what becomes of activations: one at a time.
+/// The optimizations that change how activations are stored. Only one can be applied.
 pub(super) const MEMORY_NAMES: [&str; 3] = ["recompute", "gist", "offload"];
-/// Refuses a graph whose activations cannot be told, or are made again already.
+/// Rejects a graph whose activations are unknown or already recomputed.
 pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     if !graph.memory.is_known {
         return Err("the recording has no memory data".to_owned());
@@ -20,11 +20,11 @@ pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     one_gpu(graph)?;
     let activations =
         || graph.memory.blocks.iter().filter(|block| block.kind == BlockKind::Activations);
-    let is_made_again = activations().any(|block| {
-        let made_by = block.allocated.and_then(|moment| graph.task(moment.task));
-        made_by.is_some_and(|task| task.phase == Phase::Backward)
+    let is_recomputed = activations().any(|block| {
+        let allocated_by = block.allocated.and_then(|moment| graph.task(moment.task));
+        allocated_by.is_some_and(|task| task.phase == Phase::Backward)
     });
-    if is_made_again {
+    if is_recomputed {
         return Err("activations are already recomputed in the backward pass".to_owned());
     }
     if activations().next().is_none() {
@@ -33,7 +33,7 @@ pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a graph of several GPUs.
+/// Rejects a graph with several GPUs.
 pub(super) fn one_gpu(graph: &Graph) -> Result<(), String> {
     let gpus: HashSet<i64> = graph
         .resources()

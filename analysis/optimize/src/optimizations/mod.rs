@@ -1,4 +1,4 @@
-//! The optimizations, each in a file that names the paper that it follows.
+//! The optimizations. Each file names the paper that it follows.
 
 mod accumulate;
 mod amp;
@@ -30,8 +30,8 @@ mod zero_grad;
 
 use super::optimization::Optimization;
 
-/// All of them, in the order in which they are combined: what changes operators before what removes
-/// them, what joins them before what distributes them.
+/// All optimizations in the order in which they are combined: changes of operators before their
+/// removal, fusion before distribution.
 pub const ALL: &[&dyn Optimization] = &[
     &zero_grad::ZeroGradToNone,
     &pad_dimensions::PadDimensions,

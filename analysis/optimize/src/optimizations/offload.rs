@@ -1,14 +1,15 @@
-//! What convolutions and products keep for the backward pass is copied to the host's memory meanwhile
-//! (vDNN, Rhu et al., MICRO 2016, section III: `vDNN_conv`).
+//! Offloads activations that convolutions and matrix multiplications save for the backward pass to
+//! host memory (vDNN, Rhu et al., MICRO 2016, section III: `vDNN_conv`).
 //!
-//! The copy out runs beside the layer that reads its input, and the host waits for both before it takes
-//! the memory back; the copy in runs beside the backward pass of the layer after.
+//! The copy to the host overlaps with the layer that reads its input, and the host waits for both
+//! before it frees the memory. The copy back overlaps with the backward pass of the following
+//! layer.
 
 use std::collections::HashMap;
 
 use super::memory_facts::{self, MEMORY_NAMES};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::stashes::{Kernels, Stash, launch_ns, stashes};
 use ridgeline_base::units;
 use ridgeline_devices::device_spec::DeviceSpec;
@@ -18,9 +19,10 @@ use ridgeline_graph::memory::{BlockKind, Moment};
 use ridgeline_operators::op_cost::{Family, work};
 use ridgeline_profile::Phase;
 
-/// Of a link's rate a copy from page-locked memory reaches 80%: 12.8 of 16 GB/s (vDNN, section IV-A).
-const REACHED: f64 = 0.8;
-/// An assumed rate may be off by this factor.
+/// Share of a link's rate that a copy from pinned memory reaches: 12.8 of 16 GB/s (vDNN, section
+/// IV-A).
+const LINK_EFFICIENCY: f64 = 0.8;
+/// Uncertainty factor of an assumed rate.
 const ASSUMED_FACTOR: f64 = 1.5;
 
 pub(super) struct Offload;
@@ -38,7 +40,7 @@ impl Optimization for Offload {
         "vDNN, Rhu et al., MICRO 2016, section III"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         if !facts.is_gpu() {
             return Err(
                 "not applicable: CPU run, activations are already in host memory".to_owned()
@@ -47,31 +49,33 @@ impl Optimization for Offload {
         memory_facts::needed(graph, facts)?;
         let link = Link::of(facts.device, bound)?;
         let order = HostOrder::new(graph);
-        let moved: Vec<Stash> = stashes(graph, &order)
+        let offloaded: Vec<Stash> = stashes(graph, &order)
             .into_iter()
             .filter(|stash| feeds_product(graph, stash))
             .collect();
-        if moved.is_empty() {
+        if offloaded.is_empty() {
             return Err("no convolution or matrix multiplication saves an activation".to_owned());
         }
-        let bytes: f64 = moved.iter().map(|stash| stash.bytes).sum();
-        let mut lines: Vec<_> =
-            moved.iter().filter_map(|stash| graph.memory.blocks.get(stash.block)?.line).collect();
+        let bytes: f64 = offloaded.iter().map(|stash| stash.bytes).sum();
+        let mut lines: Vec<_> = offloaded
+            .iter()
+            .filter_map(|stash| graph.memory.blocks.get(stash.block)?.line)
+            .collect();
         let copier = Copier {
             link: &link,
             launch_ns: launch_ns(graph),
             kernels: Kernels::new(graph),
             stream: graph.resource(&Resource::Added("activation copies".to_owned())),
         };
-        let back = copier.copy_out(graph, &order, &moved);
-        copier.copy_in(graph, &order, &moved, &back);
+        let back = copier.copy_out(graph, &order, &offloaded);
+        copier.copy_in(graph, &order, &offloaded, &back);
         lines.sort_unstable();
         lines.dedup();
         let copied = format!("{:.1} GB are copied to the host and back per iteration", bytes / 1e9);
-        Ok(Touched { lines, notes: vec![link.note.clone(), copied], ..Touched::default() })
+        Ok(Effect { lines, notes: vec![link.note.clone(), copied], ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !MEMORY_NAMES.contains(&other.name())
     }
 }
@@ -82,7 +86,7 @@ fn feeds_product(graph: &Graph, stash: &Stash) -> bool {
         .is_some_and(|work| matches!(work.family, Family::Convolution | Family::Gemm))
 }
 
-/// Bytes per second between host and GPU.
+/// Copy bandwidth between host and GPU, in bytes per second.
 struct Link {
     out: f64,
     back: f64,
@@ -105,15 +109,15 @@ impl Link {
         }
         let (generation, rate) =
             pcie(device).ok_or("the copy bandwidth between this GPU and the host is unknown")?;
-        // The shortest time is that of the fastest link.
-        let rate = REACHED * rate / bound.within_factor(1.0, ASSUMED_FACTOR);
+        // The fastest link gives the shortest time.
+        let rate = LINK_EFFICIENCY * rate / bound.within_factor(1.0, ASSUMED_FACTOR);
         let note = format!("assumes copies at 80% of PCIe {generation} x16 bandwidth");
         Ok(Link { out: rate, back: rate, note })
     }
 }
 
-/// The generation of PCIe that a GPU was made for and the rate of 16 lanes of it, by the makers' data
-/// sheets: 3 up to Turing, 4 from Ampere and MI200 on, 5 from Hopper and MI300 on.
+/// Returns the PCIe generation of a GPU and the rate of 16 lanes, from the vendors' data sheets: 3
+/// up to Turing, 4 from Ampere and MI200 on, 5 from Hopper and MI300 on.
 fn pcie(device: &DeviceSpec) -> Option<(u32, f64)> {
     let generation = match device.capability() {
         Some((6 | 7, _)) => 3,
@@ -140,30 +144,30 @@ impl Copier<'_> {
         Task { bytes: Some(bytes as u64), ..copy }
     }
 
-    /// Each input is copied while its layer reads it; the host waits before it takes the memory back.
-    /// Gives the blocks that they are copied back into.
-    fn copy_out(&self, graph: &mut Graph, order: &HostOrder, moved: &[Stash]) -> Vec<usize> {
+    /// Adds the copies to the host. Each input is copied while its layer reads it, and the host
+    /// waits before it frees the memory. Returns the blocks for the copies back.
+    fn copy_out(&self, graph: &mut Graph, order: &HostOrder, offloaded: &[Stash]) -> Vec<usize> {
         let first = graph.memory.blocks.len();
-        // Of several after one task, the next comes behind the one before.
-        let mut behind: HashMap<usize, TaskId> = HashMap::new();
-        for stash in moved {
+        // Several copies after one task run one after another.
+        let mut last_after: HashMap<usize, TaskId> = HashMap::new();
+        for stash in offloaded {
             let Some(block) = graph.memory.blocks.get(stash.block).copied() else { continue };
             graph.memory.add(block);
-            let at = behind.get(&stash.used).or(order.tasks.get(stash.used)).copied();
+            let at = last_after.get(&stash.used).or(order.tasks.get(stash.used)).copied();
             let Some(at) = at else { continue };
             let copy = self.copy(Phase::Forward, stash.bytes, self.link.out);
             let copy = graph.push(self.stream, copy);
-            // What made it ran before what uses it.
+            // The kernel that produced it ran before the one that uses it.
             let user = self.kernels.until(order, stash.used);
-            if let Some(maker) = user.and_then(|user| graph.before(user)) {
-                graph.wait(maker, copy, 0.0);
+            if let Some(producer) = user.and_then(|user| graph.before(user)) {
+                graph.wait(producer, copy, 0.0);
             }
             let launch = Task::new(TaskKind::Launch, self.launch_ns, Phase::Forward);
             let launch = graph.insert_after(at, launch);
             graph.wait(launch, copy, 0.0);
             let wait = Task::new(TaskKind::Wait, 0.0, Phase::Forward);
             let wait = graph.insert_after(launch, wait);
-            behind.insert(stash.used, wait);
+            last_after.insert(stash.used, wait);
             graph.wait(copy, wait, 0.0);
             if let Some(user) = user {
                 graph.wait(user, wait, 0.0);
@@ -177,9 +181,9 @@ impl Copier<'_> {
         (first..graph.memory.blocks.len()).collect()
     }
 
-    /// Each is copied back while the one that is needed before it is worked on.
-    fn copy_in(&self, graph: &mut Graph, order: &HostOrder, moved: &[Stash], back: &[usize]) {
-        let mut by_need: Vec<(usize, &Stash)> = back.iter().copied().zip(moved).collect();
+    /// Adds the copies back. Each runs while the activation that is needed before it is in use.
+    fn copy_in(&self, graph: &mut Graph, order: &HostOrder, offloaded: &[Stash], back: &[usize]) {
+        let mut by_need: Vec<(usize, &Stash)> = back.iter().copied().zip(offloaded).collect();
         by_need.sort_by_key(|(_, stash)| stash.needed);
         let mut before: Option<usize> = None;
         for (block, stash) in by_need {
@@ -190,7 +194,7 @@ impl Copier<'_> {
             let launch = Task::new(TaskKind::Launch, self.launch_ns, Phase::Backward);
             let launch = graph.insert_before(at, launch);
             graph.wait(launch, copy, 0.0);
-            // It may use memory that the one before gave back only then.
+            // It may reuse memory that was freed only then.
             let reached = self.kernels.from(order, ahead).and_then(|kernel| graph.before(kernel));
             if let Some(reached) = reached {
                 graph.wait(reached, copy, 0.0);
@@ -213,8 +217,8 @@ mod tests {
         INNER, OUTPUT, Step, WEIGHTS, gpu, operator, predicted, processor, refusal, step,
     };
 
-    /// Layers of products.
-    fn products(layers: u32) -> Step {
+    /// Creates a step whose layers are matrix multiplications.
+    fn matmuls(layers: u32) -> Step {
         let mut step = step(layers, true);
         let linear = operator("aten::linear", &[&[64, 64], &[64, 64]], &[64, 64]);
         step.recorded.graph.operators = vec![linear; layers as usize + 1];
@@ -222,50 +226,50 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_elsewhere() {
-        let prediction = predicted(&products(8), &[&Offload]).unwrap();
+    fn offloaded_activations_do_not_take_device_memory() {
+        let prediction = predicted(&matmuls(8), &[&Offload]).unwrap();
         let now = WEIGHTS + 8.0 * (INNER + OUTPUT);
         assert_eq!(prediction.before_peak_bytes, Some(now));
         let peak = prediction.peak_bytes.unwrap().value;
-        // Two layers at a time: the one that is worked on, and the one that is copied.
+        // Two layers at a time: the current one and the one being copied.
         assert!((WEIGHTS + INNER..=WEIGHTS + 3.0 * INNER + 2.0 * OUTPUT).contains(&peak), "{peak}");
         assert!(prediction.time_ns.value >= prediction.before_ns);
     }
 
     #[test]
-    fn a_slow_link_is_waited_for() {
-        let mut step = products(8);
+    fn copies_over_a_slow_link_determine_the_time() {
+        let mut step = matmuls(8);
         for block in &mut step.recorded.graph.memory.blocks {
             block.bytes *= 1e9;
         }
         let prediction = predicted(&step, &[&Offload]).unwrap();
-        // Out and back again, 880 GB each way by 51.2 GB/s, of which the copies of a layer overlap one
-        // second of work each.
+        // To the host and back, 880 GB each way at 51.2 GB/s. One second of work per layer overlaps
+        // with its copies.
         let copies_ns = 2.0 * 880.0 / 51.2 * 1e9;
         let time_ns = prediction.time_ns.value;
         assert!(time_ns > copies_ns && time_ns < copies_ns + prediction.before_ns, "{time_ns}");
     }
 
     #[test]
-    fn two_that_one_operator_uses_are_copied_one_after_another() {
-        let mut step = products(4);
+    fn activations_used_by_one_operator_are_copied_one_after_another() {
+        let mut step = matmuls(4);
         let blocks = &mut step.recorded.graph.memory.blocks;
-        let again: Vec<_> =
+        let duplicates: Vec<_> =
             blocks.iter().filter(|one| one.kind == BlockKind::Activations).copied().collect();
-        blocks.extend(again);
+        blocks.extend(duplicates);
         let prediction = predicted(&step, &[&Offload]).unwrap();
         assert!(prediction.peak_bytes.unwrap().value < prediction.before_peak_bytes.unwrap());
     }
 
     #[test]
-    fn it_takes_a_gpu_and_a_link_that_is_known() {
+    fn offloading_requires_a_gpu_and_a_known_link() {
         assert_eq!(
-            refusal(&products(4), &processor(), &Offload),
+            refusal(&matmuls(4), &processor(), &Offload),
             "not applicable: CPU run, activations are already in host memory"
         );
         let unknown = DeviceSpec { architecture: String::new(), ..gpu().clone() };
         assert_eq!(
-            refusal(&products(4), &unknown, &Offload),
+            refusal(&matmuls(4), &unknown, &Offload),
             "the copy bandwidth between this GPU and the host is unknown"
         );
     }

@@ -1,21 +1,21 @@
-//! Priority-based parameter propagation: gradients go in slices, those that the next forward pass
-//! needs first before the others, and a layer's next forward pass waits for its own slices alone
-//! (P3, Jayarajan et al., MLSys 2019, section 4).
+//! Priority-based parameter propagation: gradients are sent in slices, those that the next forward
+//! pass needs first before the others, and a layer's next forward pass waits only for its own
+//! slices (P3, Jayarajan et al., MLSys 2019, section 4).
 
 use std::collections::HashMap;
 
 use crate::distributed::all_reduce::{BASE_NS, time_ns, transfer_ns};
 use crate::distributed::exchange::{self, Plan};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Gradient, Graph, Task, TaskId, TaskKind};
 use ridgeline_profile::Phase;
 
-/// Bytes of a slice: 50,000 parameters, the best size of the paper (section 5).
+/// Size of a slice in bytes: 50,000 parameters, the best size in the paper (section 5).
 const SLICE_BYTES: f64 = 50_000.0 * 4.0;
-/// The paper's links are slow. On a quicker one a slice is as large as takes so many times what it
-/// costs to send anything.
-const OVERHEADS: f64 = 20.0;
+/// The minimum time of a slice as a multiple of the launch time. The paper's links are slow; on a
+/// faster one, slices have to be larger.
+const MIN_LAUNCH_MULTIPLE: f64 = 20.0;
 
 pub(super) struct P3;
 
@@ -36,26 +36,27 @@ impl Optimization for P3 {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let plan = Plan::new(graph, facts)?;
         let topology = plan.topology_at(bound);
         let gpus = f64::from(topology.gpus);
         let moved_ns =
             |bytes: f64| transfer_ns(bytes * 2.0 * (gpus - 1.0) / gpus, topology.slowest());
-        let slice_bytes = SLICE_BYTES * (OVERHEADS * BASE_NS / moved_ns(SLICE_BYTES)).max(1.0);
-        // Slices follow one another without waiting for each other's way through all GPUs.
-        let way_ns = (time_ns(1.0, &topology) - BASE_NS).max(0.0);
+        let slice_bytes =
+            SLICE_BYTES * (MIN_LAUNCH_MULTIPLE * BASE_NS / moved_ns(SLICE_BYTES)).max(1.0);
+        // Slices are pipelined: one does not wait for the latency of the previous one.
+        let path_latency_ns = (time_ns(1.0, &topology) - BASE_NS).max(0.0);
         let waiting_ns = exchange::waiting_ns(graph);
         let link = graph.resource(&exchange::link());
-        let needs = Needs::new(graph, &plan);
-        let come = shares(graph, &plan);
-        for ((order, (_, gradient)), come) in plan.gradients.iter().enumerate().zip(come) {
+        let first_uses = FirstUses::new(graph, &plan);
+        let arrival = shares(graph, &plan);
+        for ((order, (_, gradient)), arrival) in plan.gradients.iter().enumerate().zip(arrival) {
             let ready = plan.ready(gradient);
             let count = (gradient.bytes / slice_bytes).ceil().max(1.0);
             let duration_ns = BASE_NS + moved_ns(gradient.bytes / count);
             let mut slice = Task::new(TaskKind::Communication, duration_ns, Phase::Backward);
             (slice.module, slice.bytes) = (gradient.module, Some((gradient.bytes / count) as u64));
-            // The backward pass ends with what the forward pass begins with.
+            // The backward pass ends with the layer that the forward pass starts with.
             slice.priority = order as i32;
             let mut last = None;
             for _ in 0..count as u32 {
@@ -65,8 +66,9 @@ impl Optimization for P3 {
                 }
                 last = Some(id);
             }
-            if let (Some(last), Some(first)) = (last, needs.first_of(gradient.module, come)) {
-                graph.wait_across(last, first, way_ns);
+            if let (Some(last), Some(first)) = (last, first_uses.first_of(gradient.module, arrival))
+            {
+                graph.wait_across(last, first, path_latency_ns);
             }
         }
         graph.reschedule(link, |task| task.priority);
@@ -74,59 +76,60 @@ impl Optimization for P3 {
         if let Some(last) = plan.order.main_stream().and_then(|stream| graph.last(stream)) {
             graph.insert_after(last, slowest);
         }
-        let mut touched = exchange::touched(facts, &plan);
-        touched.notes.push(format!(
+        let mut effect = exchange::effect(facts, &plan);
+        effect.notes.push(format!(
             "slices of {:.1} MB; each parameter is updated as soon as its slices arrive",
             slice_bytes / 1e6
         ));
-        Ok(touched)
+        Ok(effect)
     }
 
-    fn joins(&self) -> bool {
+    fn can_combine(&self) -> bool {
         false
     }
 }
 
-/// Which task of the forward pass needs the parameters of a module first.
-struct Needs {
-    /// By module.
+/// The first forward task that needs the parameters of each module.
+struct FirstUses {
+    /// The first task, by module.
     first: HashMap<u32, TaskId>,
-    /// Kernels of the forward pass with the device time before each.
+    /// Forward kernels with the device time before each, in nanoseconds.
     kernels: Vec<(f64, TaskId)>,
-    /// Device time of all of them.
+    /// Device time of all forward kernels, in nanoseconds.
     all_ns: f64,
 }
 
-impl Needs {
-    fn new(graph: &Graph, plan: &Plan) -> Needs {
-        let mut needs = Needs { first: HashMap::new(), kernels: Vec::new(), all_ns: 0.0 };
-        let Some(stream) = plan.order.main_stream() else { return needs };
+impl FirstUses {
+    fn new(graph: &Graph, plan: &Plan) -> FirstUses {
+        let mut first_uses = FirstUses { first: HashMap::new(), kernels: Vec::new(), all_ns: 0.0 };
+        let Some(stream) = plan.order.main_stream() else { return first_uses };
         for id in graph.on(stream) {
             let Some(task) = graph.task(id).filter(|one| one.phase == Phase::Forward) else {
                 continue;
             };
-            needs.kernels.push((needs.all_ns, id));
-            needs.all_ns += task.duration_ns;
+            first_uses.kernels.push((first_uses.all_ns, id));
+            first_uses.all_ns += task.duration_ns;
             if let Some(module) = task.module {
-                needs.first.entry(module).or_insert(id);
+                first_uses.first.entry(module).or_insert(id);
             }
         }
-        needs
+        first_uses
     }
 
-    /// Where the module is not known, a layer stands as far from the end of the forward pass as its
-    /// gradient comes after the beginning of the backward pass, as shares of their times.
-    fn first_of(&self, module: Option<u32>, come: f64) -> Option<TaskId> {
+    /// Returns the first task that needs a gradient's parameters. Without a known module, its
+    /// position is estimated: as far from the end of the forward pass as the gradient is from the
+    /// start of the backward pass, as shares of their times.
+    fn first_of(&self, module: Option<u32>, arrival: f64) -> Option<TaskId> {
         let known = module.and_then(|module| self.first.get(&module).copied());
         known.or_else(|| {
-            let at_ns = (1.0 - come) * self.all_ns;
+            let at_ns = (1.0 - arrival) * self.all_ns;
             let after = self.kernels.partition_point(|(before_ns, _)| *before_ns <= at_ns);
             self.kernels.get(after.saturating_sub(1)).map(|(_, id)| *id)
         })
     }
 }
 
-/// By gradient: the share of the backward pass's device time after which it comes.
+/// Returns for each gradient the share of the backward pass's device time after which it is ready.
 fn shares(graph: &Graph, plan: &Plan) -> Vec<f64> {
     let Some(stream) = plan.order.main_stream() else { return vec![1.0; plan.gradients.len()] };
     let mut until_ns = HashMap::new();
@@ -166,22 +169,22 @@ mod tests {
     }
 
     #[test]
-    fn the_layer_that_is_needed_first_goes_first() {
-        // The last layer's 1 GB take 100 ms and are there first, the first layer's 100 MB take 10 ms.
-        // In order the first forward kernel waits for all of it. By priority only the last one
-        // does: 110 ms of exchange begin with the second backward kernel, and the first forward
-        // kernel runs beside them.
+    fn the_layer_needed_first_is_sent_first() {
+        // The last layer's 1 GB takes 100 ms and is ready first, the first layer's 100 MB take 10
+        // ms. In order, the first forward kernel waits for both. By priority, only the last forward
+        // kernel does: 110 ms of exchange start with the second backward kernel, and the first
+        // forward kernel overlaps with them.
         let layers = [100e6, 1e9];
         let kernels_ns = 5.0 * KERNEL_NS;
         check(time_ns(&DataParallel, &layers, 10e9), kernels_ns + 110e6 - KERNEL_NS);
-        // Hidden: a backward kernel, the optimizer and a forward kernel. Each slice costs a
-        // twentieth more than its bytes.
-        let exchange_ns = 110e6 * (1.0 + 1.0 / OVERHEADS);
+        // Overlapped: a backward kernel, the optimizer and a forward kernel. Each slice takes a
+        // twentieth longer than its bytes.
+        let exchange_ns = 110e6 * (1.0 + 1.0 / MIN_LAUNCH_MULTIPLE);
         check(time_ns(&P3, &layers, 10e9), kernels_ns + exchange_ns - 3.0 * KERNEL_NS);
     }
 
     #[test]
-    fn layers_without_a_name_are_found_by_their_order() {
+    fn layers_without_a_module_are_found_by_their_order() {
         let mut graph = step(&[1e6, 1e6, 1e6]);
         for task in graph.tasks.iter_mut() {
             task.module = None;
@@ -191,13 +194,13 @@ mod tests {
         }
         let known = Known::on("NVIDIA H200");
         P3.apply(&mut graph, &known.facts(2, 8, 1e9), Bound::Likely).expect("it applies");
-        // Kernels of the forward pass are tasks 1, 3 and 5; the last layer's gradient comes first.
+        // The forward kernels are tasks 1, 3 and 5. The last layer's gradient is ready first.
         let needed: Vec<u32> = graph.across().iter().map(|edge| edge.to.0).collect();
         assert_eq!(needed, [5, 3, 1]);
     }
 
     #[test]
-    fn without_a_wait_there_is_nothing_to_gain() {
+    fn small_gradients_have_nothing_to_gain() {
         let layers = [1e3, 1e3, 1e3];
         check(time_ns(&P3, &layers, 100e9), 7.0 * KERNEL_NS);
     }

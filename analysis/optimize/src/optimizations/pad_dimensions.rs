@@ -1,12 +1,12 @@
-//! Sizes of matrices padded to multiples of what tensor cores want: rows that begin at multiples of 16
-//! bytes (NVIDIA, "Matrix Multiplication Background User's Guide", section 3; the deep learning
-//! performance guide on vocabularies and channels).
+//! Matrix dimensions padded for tensor cores: rows that start at multiples of 16 bytes (NVIDIA,
+//! "Matrix Multiplication Background User's Guide", section 3; the deep learning performance guide
+//! on vocabularies and channels).
 
 use super::shared::exchange::exchange;
 use super::shared::lines;
 use super::shared::retyped::each_tensor;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::calls::{calls, has_kernels};
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::op_cost::{Family, work};
@@ -27,7 +27,7 @@ impl Optimization for PadDimensions {
         "NVIDIA, \"Matrix Multiplication Background User's Guide\", section 3"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let is_old = facts.device.capability().is_none_or(|capability| capability < (7, 0));
         if !has_kernels(graph) || is_old {
             return Err("this device has no tensor cores that need alignment".to_owned());
@@ -37,58 +37,61 @@ impl Optimization for PadDimensions {
             return Err("the recording has no operator shapes".to_owned());
         }
         let changed = exchange(graph, &calls, |index, operator| {
-            let then = padded(operator, facts.options.tf32_products)?;
-            let probed = facts.probes.ratio_to(index, &then);
-            let ratio = probed.unwrap_or_else(|| facts.modelled_ratio(operator, &then));
+            let padded_operator = padded(operator, facts.options.tf32_products)?;
+            let probed = facts.probes.ratio_to(index, &padded_operator);
+            let ratio = probed.unwrap_or_else(|| facts.modelled_ratio(operator, &padded_operator));
             let ratio = bound.of(ratio);
-            // Padding that costs more than it brings is left out.
-            (ratio < 1.0).then_some((then, ratio))
+            // Padding that costs more than it saves is skipped.
+            (ratio < 1.0).then_some((padded_operator, ratio))
         });
         if changed.is_empty() {
             return Err("all matrix multiplications on tensor cores are already aligned".to_owned());
         }
         let notes = vec!["ignore padded rows and columns in the results".to_owned()];
-        Ok(Touched { lines: lines::of_calls(graph, changed), notes, ..Touched::default() })
+        Ok(Effect { lines: lines::of_calls(graph, changed), notes, ..Effect::default() })
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["fp8", "pad-dimensions"].contains(&other.name())
     }
 }
 
-/// The product with the sizes that the program chose up to the next multiple of 16 bytes; nothing where
-/// none changes, or it does not run on tensor cores.
+/// Returns the matrix multiplication with the dimensions chosen by the program padded to multiples
+/// of 16 bytes. Returns `None` if no dimension changes or if it does not run on tensor cores.
 pub(crate) fn padded(operator: &Operator, tf32: bool) -> Option<Operator> {
     let multiple = multiple(operator, tf32)?;
     let chosen = chosen_sizes(operator);
-    let then = each_tensor(operator, &|tensor| {
+    let padded_operator = each_tensor(operator, &|tensor| {
         let last = tensor.shape.len().saturating_sub(2);
         let sizes = tensor.shape.iter_mut().skip(last).filter(|size| chosen.contains(size));
         sizes.for_each(|size| *size = size.checked_next_multiple_of(multiple).unwrap_or(*size));
-        tensor.strides = tensor.strides.take().map(|strides| spread(&tensor.shape, &strides));
+        tensor.strides =
+            tensor.strides.take().map(|strides| contiguous_strides(&tensor.shape, &strides));
     });
-    (then.inputs != operator.inputs).then_some(then)
+    (padded_operator.inputs != operator.inputs).then_some(padded_operator)
 }
 
-/// Strides of a tensor without gaps whose dimensions lie in the order of these.
-fn spread(shape: &[u64], strides: &[i64]) -> Vec<i64> {
+/// Returns contiguous strides in the dimension order of `strides`.
+fn contiguous_strides(shape: &[u64], strides: &[i64]) -> Vec<i64> {
     let mut order: Vec<usize> = (0..strides.len().min(shape.len())).collect();
     order.sort_by_key(|at| (strides.get(*at).copied(), std::cmp::Reverse(*at)));
-    let mut spread = strides.to_vec();
+    let mut contiguous_strides = strides.to_vec();
     let mut next: i64 = 1;
     for at in order {
-        let (Some(stride), Some(size)) = (spread.get_mut(at), shape.get(at)) else { continue };
-        // What is read again and again from one place is so still.
+        let (Some(stride), Some(size)) = (contiguous_strides.get_mut(at), shape.get(at)) else {
+            continue;
+        };
+        // Broadcast dimensions stay broadcast.
         if *stride != 0 {
             *stride = next;
             next = next.saturating_mul(i64::try_from(*size).unwrap_or(i64::MAX));
         }
     }
-    spread
+    contiguous_strides
 }
 
-/// The elements of 16 bytes, which is what tensor cores read at a time; nothing of an operator that does
-/// not run on them.
+/// Returns the number of elements in 16 bytes, which tensor cores read at a time. Returns `None`
+/// for an operator that does not run on them.
 pub fn multiple(operator: &Operator, tf32: bool) -> Option<u64> {
     match operator.element()? {
         ElementType::Float16 | ElementType::BFloat16 => Some(8),
@@ -98,9 +101,9 @@ pub fn multiple(operator: &Operator, tf32: bool) -> Option<u64> {
     }
 }
 
-/// The sizes of a matrix product that the program chose: those of a weight. How many rows there are comes
-/// from the batch. Of a product of two batches, as in attention, the length is that of the data, which the
-/// scores have twice: it is the other size that the program chose.
+/// Returns the dimensions of a matrix multiplication that the program chose: those of a weight. The
+/// number of rows comes from the batch. If both operands are batched, as in attention, the length
+/// comes from the data and occurs twice in the scores; the program chose the other dimension.
 pub fn chosen_sizes(operator: &Operator) -> Vec<u64> {
     if work(operator).is_none_or(|work| work.family != Family::Gemm) {
         return Vec::new();
@@ -110,7 +113,7 @@ pub fn chosen_sizes(operator: &Operator) -> Vec<u64> {
         _ => None,
     });
     let mut matrices: Vec<&[u64]> = matrices.collect();
-    // What the product is added to comes first.
+    // The addend comes first.
     if matrices.len() > 2 && operator.base_name().is_some_and(|name| name.contains("add")) {
         matrices.remove(0);
     }
@@ -137,17 +140,17 @@ mod tests {
     use crate::facts::{Probes, Variant};
     use ridgeline_profile::Phase;
 
-    fn head(words: u64, element: ElementType) -> Operator {
-        let head = operator("linear", &[&[4096, 768], &[words, 768], &[4096, words]]);
+    fn head(size: u64, element: ElementType) -> Operator {
+        let head = operator("linear", &[&[4096, 768], &[size, 768], &[4096, size]]);
         retyped(&head, ElementType::Float32, element)
     }
 
-    fn vocabulary(words: u64, element: ElementType) -> Iteration {
-        Iteration::on_gpu().call(Phase::Forward, head(words, element), 5000.0)
+    fn vocabulary(size: u64, element: ElementType) -> Iteration {
+        Iteration::on_gpu().call(Phase::Forward, head(size, element), 5000.0)
     }
 
     #[test]
-    fn a_vocabulary_of_an_odd_size() {
+    fn odd_vocabulary_sizes_are_padded() {
         let device = gpu("8.0");
         let odd = vocabulary(50_257, ElementType::Float16);
         let found = odd.predict(&device, &Probes::default(), &PadDimensions).unwrap();
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_gpu_made_of_it_counts_where_it_is_known() {
+    fn probes_take_precedence_over_the_model() {
         let odd = vocabulary(50_257, ElementType::Float16);
         let mut probes = Probes::default();
         probes.operators.insert((0, Variant::Same), 100.0);
@@ -173,16 +176,16 @@ mod tests {
     }
 
     #[test]
-    fn a_padded_tensor_lies_in_its_order_without_gaps() {
-        // Rows, columns, turned, and one row for all.
-        assert_eq!(spread(&[8, 104], &[100, 1]), [104, 1]);
-        assert_eq!(spread(&[104, 8], &[1, 100]), [1, 104]);
-        assert_eq!(spread(&[4, 104, 8], &[800, 1, 100]), [832, 1, 104]);
-        assert_eq!(spread(&[8, 104], &[0, 1]), [0, 1]);
+    fn padded_tensors_keep_their_dimension_order() {
+        // Rows, columns, transposed, and a broadcast row.
+        assert_eq!(contiguous_strides(&[8, 104], &[100, 1]), [104, 1]);
+        assert_eq!(contiguous_strides(&[104, 8], &[1, 100]), [1, 104]);
+        assert_eq!(contiguous_strides(&[4, 104, 8], &[800, 1, 100]), [832, 1, 104]);
+        assert_eq!(contiguous_strides(&[8, 104], &[0, 1]), [0, 1]);
     }
 
     #[test]
-    fn a_length_is_of_the_data_and_a_head_s_size_is_chosen() {
+    fn sequence_lengths_come_from_the_data_and_head_sizes_are_chosen() {
         let of = |name: &str, shapes: &[&[u64]]| chosen_sizes(&operator(name, shapes));
         let (rows, scores): (&[u64], &[u64]) = (&[96, 197, 100], &[96, 197, 197]);
         assert_eq!(of("bmm", &[rows, &[96, 100, 197], scores]), [100]);

@@ -1,24 +1,24 @@
-//! The backward pass of a recurrent chain as a scan (BPPSA, Wang et al., MLSys 2020, section 3): the
-//! gradient at each step is that of the step after times a Jacobian, and products of Jacobians can be
-//! taken in any grouping. So 2 log n levels of products follow one another rather than n steps, and each
-//! level is as wide as the GPU can take (Blelloch, 1990).
+//! The backward pass of a recurrent chain as a parallel scan (BPPSA, Wang et al., MLSys 2020,
+//! section 3). The gradient at each step is that of the next step times a Jacobian, and products of
+//! Jacobians are associative. So 2 log n levels of matrix multiplications replace n sequential
+//! steps, and each level can fill the GPU (Blelloch, 1990).
 //!
-//! That is more work: whole matrices are multiplied where a chain takes a matrix and a vector.
+//! It is more work: a scan multiplies matrices where a chain multiplies a matrix and a vector.
 
 use std::collections::BTreeMap;
 
 use super::memory_facts::one_gpu;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Graph, Task, TaskKind};
 use ridgeline_operators::op_cost;
 use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
 use ridgeline_operators::range::Range;
 use ridgeline_profile::Phase;
 
-/// Shorter chains have nothing to gain.
-const LEAST_STEPS: f64 = 8.0;
-/// Of the GPU's memory, so much may go to Jacobians.
+/// The minimum number of steps of a chain to gain anything.
+const MIN_STEPS: f64 = 8.0;
+/// The maximum share of GPU memory for Jacobians.
 const USABLE_MEMORY: f64 = 0.5;
 
 pub(super) struct ParallelScan;
@@ -40,13 +40,13 @@ impl Optimization for ParallelScan {
         true
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         applies(graph, facts)?;
         let chains = chains(graph, facts);
         if chains.is_empty() {
             return Err("no recurrent layer was recorded".to_owned());
         }
-        let mut touched = Touched::default();
+        let mut effect = Effect::default();
         let mut longest: f64 = 0.0;
         for chain in &chains {
             let bytes = chain.jacobian_bytes();
@@ -58,7 +58,7 @@ impl Optimization for ParallelScan {
                 ));
             }
             let scan_ns = bound.of(chain.scan_ns(facts));
-            let now_ns = graph.time_of(|task| chain.is_of(task));
+            let now_ns = graph.time_of(|task| chain.contains(task));
             if scan_ns >= now_ns {
                 return Err(format!(
                     "a scan over {} steps needs {:.1} ms of matrix multiplications; the sequential \
@@ -68,14 +68,14 @@ impl Optimization for ParallelScan {
                     now_ns / 1e6
                 ));
             }
-            let tasks = graph.select(|task| chain.is_of(task));
-            touched.lines.extend(tasks.iter().filter_map(|id| graph.task(*id)?.line));
+            let tasks = graph.select(|task| chain.contains(task));
+            effect.lines.extend(tasks.iter().filter_map(|id| graph.task(*id)?.line));
             graph.scale(&tasks, scan_ns / now_ns);
             longest = longest.max(chain.steps);
         }
-        touched.lines.sort_unstable();
-        touched.lines.dedup();
-        touched.notes = vec![
+        effect.lines.sort_unstable();
+        effect.lines.dedup();
+        effect.notes = vec![
             format!(
                 "{:.0} levels of matrix multiplications instead of {longest:.0} sequential steps",
                 2.0 * longest.log2().ceil()
@@ -83,8 +83,8 @@ impl Optimization for ParallelScan {
             "requires custom code: PyTorch has no such backward pass".to_owned(),
             "peak memory is unknown".to_owned(),
         ];
-        touched.memory_is_unknown = true;
-        Ok(touched)
+        effect.memory_is_unknown = true;
+        Ok(effect)
     }
 }
 
@@ -95,30 +95,30 @@ fn applies(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     one_gpu(graph)
 }
 
-/// Steps that wait for one another in the backward pass.
+/// A chain of dependent steps in the backward pass.
 #[derive(Clone, Debug, PartialEq)]
 struct Chain {
-    /// Whose tasks it is.
+    /// The tasks of the chain.
     tasks: Tasks,
     steps: f64,
-    /// Sequences of the batch, each with Jacobians of its own.
+    /// Number of sequences in the batch. Each has its own Jacobians.
     sequences: f64,
-    /// Elements of what is handed on: twice the hidden size of an LSTM, whose cell is handed on too.
+    /// Size of the state: twice the hidden size for an LSTM, whose cell is passed on too.
     state: f64,
-    /// Rows of the gates' weights.
+    /// Number of rows of the gates' weights.
     gates: f64,
-    /// Columns of the weights of what comes in.
+    /// Number of columns of the input weights.
     width: f64,
-    /// Layers and directions one after another.
+    /// Number of layers and directions, which run one after another.
     layers: f64,
     element: ElementType,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tasks {
-    /// Those of an operator: index into [`Graph::operators`], and the call.
+    /// The tasks of one call of an operator: index into [`Graph::operators`], and the call.
     Operator(u32, Option<u32>),
-    /// Those of a module's backward pass.
+    /// The tasks of a module's backward pass.
     Module(u32),
 }
 
@@ -148,16 +148,16 @@ fn chains(graph: &Graph, facts: &Facts<'_>) -> Vec<Chain> {
                 cell(operator, tasks, calls.unwrap_or(0.0))
             }
         };
-        if let Some(chain) = chain.filter(|chain| chain.steps >= LEAST_STEPS) {
+        if let Some(chain) = chain.filter(|chain| chain.steps >= MIN_STEPS) {
             chains.insert(tasks, chain);
         }
     }
     chains.into_values().collect()
 }
 
-/// A layer that one operator computes: `_cudnn_rnn_backward(input, weight, weight_stride0, weight_buf,
-/// hx, cx, output, grad_output, grad_hy, grad_cy, mode, hidden_size, proj_size, num_layers, batch_first,
-/// …)`, as `native_functions.yaml` has it; mode 2 is LSTM, 3 is GRU.
+/// Reads a layer that one operator computes: `_cudnn_rnn_backward(input, weight, weight_stride0,
+/// weight_buf, hx, cx, output, grad_output, grad_hy, grad_cy, mode, hidden_size, proj_size,
+/// num_layers, batch_first, …)` in `native_functions.yaml`. Mode 2 is LSTM, 3 is GRU.
 fn layer(operator: &Operator, tasks: Tasks) -> Option<Chain> {
     let [first, second, width] = operator.shape(0)? else { return None };
     let batch_first = operator.input(14).flag() == Some(true);
@@ -182,7 +182,7 @@ fn layer(operator: &Operator, tasks: Tasks) -> Option<Chain> {
     })
 }
 
-/// A cell that a loop of Python calls: `lstm_cell(input, hx, w_ih, w_hh, …)`.
+/// Reads a cell that a Python loop calls: `lstm_cell(input, hx, w_ih, w_hh, …)`.
 fn cell(operator: &Operator, tasks: Tasks, steps: f64) -> Option<Chain> {
     let [sequences, width] = operator.shape(0)? else { return None };
     let [gates, hidden] = operator.shape(3)? else { return None };
@@ -200,54 +200,56 @@ fn cell(operator: &Operator, tasks: Tasks, steps: f64) -> Option<Chain> {
 }
 
 impl Chain {
-    /// Whether a kernel is of its backward pass.
-    fn is_of(&self, task: &Task) -> bool {
-        let is_theirs = match self.tasks {
+    /// Whether a task belongs to the chain's backward pass.
+    fn contains(&self, task: &Task) -> bool {
+        let belongs_to_chain = match self.tasks {
             Tasks::Operator(operator, call) => task.operator == Some(operator) && task.call == call,
             Tasks::Module(module) => task.module == Some(module) && task.phase == Phase::Backward,
         };
-        // The calls that launch a loop's kernels go with them.
+        // The launches of a loop's kernels are replaced with them.
         let is_loop = matches!(self.tasks, Tasks::Module(_));
-        is_theirs && (task.kind == TaskKind::Kernel || (is_loop && task.kind.is_host()))
+        belongs_to_chain && (task.kind == TaskKind::Kernel || (is_loop && task.kind.is_host()))
     }
 
-    /// Bytes of the Jacobians of one layer: one a step and sequence.
+    /// Returns the size of the Jacobians of one layer in bytes: one per step and sequence.
     fn jacobian_bytes(&self) -> f64 {
         self.steps * self.sequences * self.state * self.state * self.element.bytes()
     }
 
-    /// Making the Jacobians, the levels of the scan up and down, and the gradients of weights and input,
-    /// which wait for nothing and are two large products.
+    /// Returns the time of the scan in nanoseconds: computing the Jacobians, the levels of the scan
+    /// up and down, and the gradients of weights and input, which are two large independent matrix
+    /// multiplications.
     fn scan_ns(&self, facts: &Facts<'_>) -> Range {
         let cost =
             |operator: &Operator| op_cost::cost(operator, facts.device, &facts.options).time_ns;
-        let mut sum = cost(&self.made_jacobians());
+        let mut sum = cost(&self.compute_jacobians());
         let mut pairs = self.steps / 2.0;
         while pairs >= 0.5 {
-            // Up, products of neighbours; down, the same number again (section 3.2, algorithm 1).
-            sum = sum.plus(cost(&self.products(pairs.ceil())).times(2.0));
+            // Up: products of adjacent pairs. Down: the same number again (section 3.2, algorithm
+            // 1).
+            sum = sum.plus(cost(&self.jacobian_products(pairs.ceil())).times(2.0));
             pairs /= 2.0;
         }
         let positions = (self.steps * self.sequences) as u64;
         let (gates, width) = (self.gates as u64, (self.width + self.gates) as u64);
-        sum = sum.plus(cost(&self.product(None, gates, positions, width)));
-        sum = sum.plus(cost(&self.product(None, positions, gates, width)));
+        sum = sum.plus(cost(&self.matmul(None, gates, positions, width)));
+        sum = sum.plus(cost(&self.matmul(None, positions, gates, width)));
         sum.times(self.layers)
     }
 
-    fn made_jacobians(&self) -> Operator {
+    fn compute_jacobians(&self) -> Operator {
         let matrices = [(self.steps * self.sequences) as u64, self.state as u64, self.state as u64];
         let tensor = Tensor::new(self.element, &matrices);
         Operator::new("aten::mul", vec![Arg::Tensor(tensor.clone())], vec![tensor])
     }
 
-    /// One product of Jacobians for each pair of neighbours and each sequence.
-    fn products(&self, pairs: f64) -> Operator {
+    /// Returns the products of Jacobians, one per adjacent pair and sequence.
+    fn jacobian_products(&self, pairs: f64) -> Operator {
         let state = self.state as u64;
-        self.product(Some((pairs * self.sequences) as u64), state, state, state)
+        self.matmul(Some((pairs * self.sequences) as u64), state, state, state)
     }
 
-    fn product(&self, batch: Option<u64>, rows: u64, inner: u64, columns: u64) -> Operator {
+    fn matmul(&self, batch: Option<u64>, rows: u64, inner: u64, columns: u64) -> Operator {
         let tensor = |a: u64, b: u64| {
             let shape: Vec<u64> = batch.into_iter().chain([a, b]).collect();
             Tensor::new(self.element, &shape)
@@ -263,7 +265,8 @@ mod tests {
     use super::*;
     use crate::fixture::{Step, gpu, operator, predicted, processor, refusal, step};
 
-    /// A backward pass of one recurrent layer: so many steps, sequences and hidden elements.
+    /// Creates a backward pass of one recurrent layer with a number of steps, sequences and hidden
+    /// units.
     fn recurrent(steps: u64, sequences: u64, hidden: u64) -> Step {
         let mut step = step(1, true);
         let input: &[u64] = &[steps, sequences, hidden];
@@ -273,7 +276,7 @@ mod tests {
         let state = Tensor::new(ElementType::Float32, &[1, sequences, hidden]);
         backward.inputs.push(Arg::Tensor(state));
         backward.inputs.extend(vec![Arg::None; 5]);
-        // Of tanh; the hidden size, no projection, one layer, steps first.
+        // Mode tanh, the hidden size, no projection, one layer, sequence first.
         backward.inputs.extend([1.0, hidden as f64, 0.0, 1.0].map(Arg::Number));
         backward.inputs.push(Arg::Bool(false));
         let graph = &mut step.recorded.graph;
@@ -289,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_long_chain_becomes_a_few_levels() {
-        // The recorded second is 250 µs a step.
+        // The recorded second is 250 µs per step.
         let prediction = predicted(&recurrent(4000, 1, 20), &[&ParallelScan]).unwrap();
         assert!(prediction.speedup().value > 1.1, "{:?}", prediction.speedup());
         assert_eq!(prediction.peak_bytes, None);
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_work_than_it_saves_is_refused() {
+    fn scans_that_take_longer_are_rejected() {
         let wide = refusal(&recurrent(100, 64, 4096), gpu(), &ParallelScan);
         assert!(wide.contains("more than half of the GPU's memory"), "{wide}");
         let mut quick = recurrent(100, 64, 512);
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_a_chain_and_a_gpu() {
+    fn a_scan_requires_a_chain_and_a_gpu() {
         assert!(refusal(&step(2, true), gpu(), &ParallelScan).starts_with("no recurrent layer"));
         assert!(refusal(&recurrent(4, 1, 20), gpu(), &ParallelScan).starts_with("no recurrent"));
         assert!(refusal(&recurrent(100, 1, 20), &processor(), &ParallelScan).contains("CPU run"));

@@ -1,9 +1,9 @@
-//! Batches in page-locked memory: `DataLoader(pin_memory=True)` and copies that do not block the host
-//! (PyTorch's documentation of CUDA, "Use pinned memory buffers").
+//! Batches in pinned memory: `DataLoader(pin_memory=True)` and non-blocking copies (PyTorch's CUDA
+//! documentation, "Use pinned memory buffers").
 
 use crate::distributed::links;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_base::units;
 use ridgeline_graph::graph::{Graph, Task, TaskId, TaskKind};
@@ -11,13 +11,13 @@ use ridgeline_graph::uploads::is_upload;
 use ridgeline_profile::Phase;
 use ridgeline_profile::day::Day;
 
-/// What the host needs to copy a batch into page-locked memory, in bytes per second: one thread's
-/// copy of memory.
-const PINNING: f64 = 8e9;
-/// And by what factor that may be off.
+/// Rate at which the host copies a batch into pinned memory, in bytes per second: a single-threaded
+/// memory copy.
+const PINNING_RATE: f64 = 8e9;
+/// Uncertainty factor of this rate.
 const PINNING_SPREAD: f64 = 1.5;
-/// Copies that take less of an iteration's device time are not worth a what-if.
-const LEAST_SHARE: f64 = 0.01;
+/// The minimum share of the iteration's device time spent on copies for a what-if.
+const MIN_SHARE: f64 = 0.01;
 
 pub(super) struct PinnedMemory;
 
@@ -34,13 +34,13 @@ impl Optimization for PinnedMemory {
         "PyTorch, CUDA semantics, \"Use pinned memory buffers\""
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let copies = pageable_copies(graph, facts)?;
         let bytes = release(graph, facts, &copies);
-        // Without workers the loop's own thread pins each batch.
+        // Without workers, the main thread pins each batch.
         let workers = facts.manifest.and_then(|manifest| manifest.loaders.first()?.workers);
         if workers.unwrap_or(0) == 0 {
-            let pin_ns = bound.within_factor(bytes / PINNING * 1e9, PINNING_SPREAD);
+            let pin_ns = bound.within_factor(bytes / PINNING_RATE * 1e9, PINNING_SPREAD);
             let data = graph.select(|task| task.phase == Phase::Data && task.kind.is_host());
             let before = copies.first().and_then(|copy| graph.task(*copy)?.launched_by);
             let pin = Task::new(TaskKind::HostOperator, pin_ns, Phase::Data);
@@ -54,22 +54,22 @@ impl Optimization for PinnedMemory {
                 (None, None) => {}
             }
         }
-        Ok(touched(graph, facts, &copies))
+        Ok(effect(graph, facts, &copies))
     }
 
     fn edit(&self) -> Option<EditKind> {
         Some(EditKind::PinnedMemory)
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !matches!(other.name(), "pinned-memory" | "prefetch")
     }
 }
 
-/// The copies of batches to the GPU that go through pageable memory.
+/// Returns the copies of batches to the GPU from pageable memory.
 ///
 /// # Errors
-/// Why there is nothing to gain.
+/// The reason why there is nothing to gain.
 pub(super) fn pageable_copies(graph: &Graph, facts: &Facts<'_>) -> Result<Vec<TaskId>, String> {
     if !facts.is_gpu() {
         return Err("not applicable: CPU run".to_owned());
@@ -84,14 +84,14 @@ pub(super) fn pageable_copies(graph: &Graph, facts: &Facts<'_>) -> Result<Vec<Ta
         return Err("no batch is copied to the GPU from pageable memory".to_owned());
     }
     let share = graph.time_of(loads) / graph.time_of(|task| !task.kind.is_host()).max(1.0);
-    if share < LEAST_SHARE {
+    if share < MIN_SHARE {
         return Err(format!("copies take {:.1}% of GPU time", share * 100.0));
     }
     Ok(copies)
 }
 
-/// Lets copies take what they take from page-locked memory, and the host not wait for them. Their
-/// bytes.
+/// Shortens copies to their time from pinned memory, and removes the host's waits for them. Returns
+/// their bytes.
 pub(super) fn release(graph: &mut Graph, facts: &Facts<'_>, copies: &[TaskId]) -> f64 {
     let bandwidth = measured_rate(facts).map(|(rate, _)| rate);
     let bandwidth = bandwidth.unwrap_or_else(|| links::pcie_bandwidth(facts.device));
@@ -121,27 +121,28 @@ pub(super) fn release(graph: &mut Graph, facts: &Facts<'_>, copies: &[TaskId]) -
     all
 }
 
-/// Bytes per second from page-locked memory to this GPU, and when that was measured.
+/// Returns the rate from pinned memory to this GPU in bytes per second, and the day of the
+/// measurement.
 fn measured_rate(facts: &Facts<'_>) -> Option<(f64, Day)> {
     let ceilings = facts.device.ceilings?;
     let rate = ceilings.host_to_device.filter(|rate| *rate > 0.0)?;
     Some((rate, ceilings.measured_on?))
 }
 
-/// The lines of the copies, and the rate that they were taken to reach where it was measured.
-pub(super) fn touched(graph: &Graph, facts: &Facts<'_>, copies: &[TaskId]) -> Touched {
-    let mut touched = Touched::default();
+/// Returns the lines of the copies, and a note with the rate if it was measured.
+pub(super) fn effect(graph: &Graph, facts: &Facts<'_>, copies: &[TaskId]) -> Effect {
+    let mut effect = Effect::default();
     if let Some((rate, day)) = measured_rate(facts) {
-        touched.notes.push(format!(
+        effect.notes.push(format!(
             "copies from pinned memory reach {}, measured on this GPU on {day}",
             units::rate(rate, "B/s")
         ));
     }
     for copy in copies {
         let line = graph.task(*copy).and_then(|task| task.line);
-        touched.lines.extend(line.filter(|line| !touched.lines.contains(line)));
+        effect.lines.extend(line.filter(|line| !effect.lines.contains(line)));
     }
-    touched
+    effect
 }
 
 #[cfg(test)]
@@ -151,7 +152,7 @@ pub(super) mod tests {
     use ridgeline_graph::graph::Resource;
     use ridgeline_graph::simulate;
 
-    /// A copy of 126 MB that takes 20 ms and that the host waits for, then a kernel of 30 ms.
+    /// Creates a copy of 126 MB that takes 20 ms and blocks the host, then a kernel of 30 ms.
     pub(crate) fn step() -> Graph {
         let mut graph = Graph::default();
         let host = graph.resource(&Resource::Host);
@@ -177,17 +178,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn copies_are_quicker_and_the_host_goes_on() {
+    fn copies_are_faster_and_do_not_block_the_host() {
         let mut graph = step();
         let before = simulate::steady(&graph).expect("it runs").iteration_ns;
         assert!(before >= 50e6, "{before}");
         let known = Known::on("NVIDIA A100-SXM4-40GB");
         let facts = known.facts(1, 1, 1.0);
         PinnedMemory.apply(&mut graph, &facts, Bound::Likely).expect("it applies");
-        // 126 MB at 24 GB/s are 5.25 ms; pinning them takes the host 15.75 ms beside that.
+        // 126 MB at 24 GB/s take 5.25 ms. Pinning them takes 15.75 ms on the host.
         let after = simulate::steady(&graph).expect("it runs").iteration_ns;
         assert!((after - 35.75e6).abs() < 0.6e6, "{after}");
-        let again = PinnedMemory.apply(&mut Graph::default(), &facts, Bound::Likely);
-        assert!(again.expect_err("nothing is copied").contains("pageable"));
+        let repeated = PinnedMemory.apply(&mut Graph::default(), &facts, Bound::Likely);
+        assert!(repeated.expect_err("nothing is copied").contains("pageable"));
     }
 }

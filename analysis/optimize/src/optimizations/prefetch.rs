@@ -1,10 +1,10 @@
-//! The next batch is copied to the GPU while this one is computed with, from page-locked memory and on
-//! a stream of its own (PyTorch's documentation of CUDA streams; NVIDIA's `data_prefetcher` in the
-//! examples of Apex).
+//! Copies the next batch to the GPU during the current iteration, from pinned memory and on a
+//! separate stream (PyTorch's documentation of CUDA streams; NVIDIA's `data_prefetcher` in the Apex
+//! examples).
 
-use super::pinned_memory::{pageable_copies, release, touched};
+use super::pinned_memory::{effect, pageable_copies, release};
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use ridgeline_graph::graph::{Graph, Resource, Task, TaskKind};
 use ridgeline_graph::uploads::is_upload;
 use ridgeline_profile::Phase;
@@ -24,9 +24,9 @@ impl Optimization for Prefetch {
         "NVIDIA Apex, examples/imagenet, data_prefetcher"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, _: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, _: Bound) -> Result<Effect, String> {
         let pageable = pageable_copies(graph, facts);
-        // Copies of batches that are pinned already can go ahead as well.
+        // Copies of pinned batches can be prefetched too.
         let copies = match pageable {
             Ok(copies) => copies,
             Err(why) if !facts.is_gpu() => return Err(why),
@@ -44,34 +44,34 @@ impl Optimization for Prefetch {
                 copies
             }
         };
-        let found = touched(graph, facts, &copies);
+        let found = effect(graph, facts, &copies);
         release(graph, facts, &copies);
-        let beside = graph.resource(&Resource::Added("copy stream".to_owned()));
+        let copy_stream = graph.resource(&Resource::Added("copy stream".to_owned()));
         let first = copies
             .first()
             .and_then(|copy| graph.task(*copy))
             .and_then(|copy| graph.on(copy.resource).find(|id| is_forward(graph, *id)));
         for copy in &copies {
             let Some(task) = graph.task(*copy).copied() else { continue };
-            let ahead = graph.push(
-                beside,
+            let prefetched = graph.push(
+                copy_stream,
                 Task { kind: TaskKind::HostCopy, launched_by: None, after_ns: 0.0, ..task },
             );
             if let Some(call) = task.launched_by {
-                graph.wait(call, ahead, 0.0);
+                graph.wait(call, prefetched, 0.0);
             }
-            // In its old place it takes no time, and the call that asks for it stays.
+            // In its old position it takes no time. Its launch stays.
             if let Some(old) = graph.task_mut(*copy) {
                 (old.duration_ns, old.after_ns, old.is_removed) = (0.0, 0.0, true);
             }
             if let Some(first) = first {
-                graph.wait_across(ahead, first, 0.0);
+                graph.wait_across(prefetched, first, 0.0);
             }
         }
         Ok(found)
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !matches!(other.name(), "pinned-memory" | "prefetch")
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     use ridgeline_graph::simulate;
 
     #[test]
-    fn the_copy_is_hidden_by_the_kernels() {
+    fn the_copy_overlaps_with_the_kernels() {
         let mut graph = step();
         let known = Known::on("NVIDIA A100-SXM4-40GB");
         Prefetch.apply(&mut graph, &known.facts(1, 1, 1.0), Bound::Likely).expect("it applies");

@@ -1,12 +1,13 @@
-//! Selective recomputation: activations are dropped in the forward pass and made again in the backward
-//! pass (Echo, Zheng et al., ISCA 2020; `torch.utils.checkpoint`).
+//! Selective recomputation: activations are dropped in the forward pass and recomputed in the
+//! backward pass (Echo, Zheng et al., ISCA 2020; `torch.utils.checkpoint`).
 //!
-//! Which ones is chosen among the lines that call modules: of the sets from fastest to smallest the one
-//! where the share of memory that is saved is furthest above the share of time that is added.
+//! The activations are selected by the lines that call modules. Of the sets from fastest to least
+//! memory, the one is chosen whose share of memory saved exceeds its share of time added by the
+//! most.
 
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
-use crate::recomputation::run_again;
+use crate::optimization::{Bound, Effect, Optimization};
+use crate::recomputation::recompute_segments;
 use crate::recompute_curve::{Set, Timeline, greedy};
 use crate::rewrite::EditKind;
 use crate::segments::{Group, groups};
@@ -15,9 +16,9 @@ use ridgeline_profile::FileId;
 
 use super::memory_facts::{self, MEMORY_NAMES};
 
-/// A set that saves a smaller share of the peak is not worth its time.
-const LEAST_SAVED: f64 = 0.02;
-/// What the host takes for checkpoints may be off by this factor.
+/// The minimum share of the peak that a set has to save.
+const MIN_SAVED: f64 = 0.02;
+/// Uncertainty factor of the host time of checkpoints.
 const OVERHEAD_FACTOR: f64 = 2.0;
 
 pub(super) struct Recompute;
@@ -35,7 +36,7 @@ impl Optimization for Recompute {
         "Echo, Zheng et al., ISCA 2020; torch.utils.checkpoint"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         memory_facts::needed(graph, facts)?;
         let groups = groups(graph, facts.profile);
         let offered: Vec<&Group> = groups.iter().filter(|group| group.is_direct).collect();
@@ -46,7 +47,7 @@ impl Optimization for Recompute {
         let chosen = best(graph, &sets).ok_or(
             "recomputing the activations of any line's modules would not lower peak memory",
         )?;
-        run_again(graph, &chosen.segments, bound.within_factor(1.0, OVERHEAD_FACTOR));
+        recompute_segments(graph, &chosen.segments, bound.within_factor(1.0, OVERHEAD_FACTOR));
         let mut notes = vec![format!(
             "recomputed in the backward pass: {}",
             counted(chosen.segments.len(), "call of a module", "calls of modules")
@@ -57,19 +58,19 @@ impl Optimization for Recompute {
                     .to_owned(),
             );
         }
-        Ok(Touched { lines: lines(&chosen), notes, ..Touched::default() })
+        Ok(Effect { lines: lines(&chosen), notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
         Some(EditKind::Checkpoint)
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !MEMORY_NAMES.contains(&other.name())
     }
 }
 
-/// The set whose saved share of the peak is furthest above its added share of the time.
+/// Returns the set whose share of the peak saved exceeds its share of time added by the most.
 fn best<'a>(graph: &Graph, sets: &[Set<'a>]) -> Option<Set<'a>> {
     let timeline = Timeline::new(graph);
     let peak = timeline.peak(&[]);
@@ -79,8 +80,8 @@ fn best<'a>(graph: &Graph, sets: &[Set<'a>]) -> Option<Set<'a>> {
         let saved = 1.0 - timeline.peak(&set.segments) / peak;
         (saved, saved - set.added_ns() / time_ns.max(1.0))
     };
-    let worth = sets.iter().filter(|set| gain(set).0 >= LEAST_SAVED);
-    worth.max_by(|a, b| gain(a).1.total_cmp(&gain(b).1)).cloned()
+    let candidates = sets.iter().filter(|set| gain(set).0 >= MIN_SAVED);
+    candidates.max_by(|a, b| gain(a).1.total_cmp(&gain(b).1)).cloned()
 }
 
 fn lines(set: &Set<'_>) -> Vec<(FileId, u32)> {
@@ -91,9 +92,9 @@ fn lines(set: &Set<'_>) -> Vec<(FileId, u32)> {
 }
 
 fn has_batch_norm(graph: &Graph, set: &Set<'_>) -> bool {
-    let again = set.segments.iter().flat_map(|segment| &segment.again);
+    let recomputed = set.segments.iter().flat_map(|segment| &segment.recomputed);
     let mut operators =
-        again.filter_map(|id| graph.task(*id).and_then(|task| graph.operator_of(task)));
+        recomputed.filter_map(|id| graph.task(*id).and_then(|task| graph.operator_of(task)));
     operators.any(|operator| operator.name.contains("batch_norm"))
 }
 
@@ -108,7 +109,7 @@ mod tests {
     use crate::fixture::{INNER, LINE, OUTPUT, Step, WEIGHTS, gpu, predicted, refusal, step};
 
     #[test]
-    fn the_line_that_calls_the_layers_is_told() {
+    fn the_line_that_calls_the_layers_is_reported() {
         let prediction = predicted(&step(4, true), &[&Recompute]).unwrap();
         assert_eq!(prediction.peak_bytes.unwrap().value, WEIGHTS + INNER + 4.0 * OUTPUT);
         assert_eq!(prediction.lines, [LINE]);
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_refused() {
+    fn recordings_without_the_required_data_are_rejected() {
         refuses(
             |step| step.recorded.graph.memory.is_known = false,
             "the recording has no memory data",
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_it_and_a_single_layer_are_refused() {
+    fn existing_recomputation_and_single_layers_are_rejected() {
         let mut done = step(4, true);
         let probes = Probes::default();
         let mut graph = done.recorded.graph.clone();

@@ -1,11 +1,12 @@
-//! FP32 products and convolutions on tensor cores: their inputs are rounded to 10 bits of precision,
-//! sums stay in FP32 (NVIDIA, "TF32"; `torch.set_float32_matmul_precision("high")`).
+//! FP32 matrix multiplications and convolutions on tensor cores: their inputs are rounded to 10
+//! bits of precision, and sums stay in FP32 (NVIDIA, "TF32";
+//! `torch.set_float32_matmul_precision("high")`).
 
 use super::shared::exchange::exchange;
 use super::shared::lines;
 use super::shared::retyped::{is_product, takes};
 use crate::facts::{Facts, Variant};
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::calls::{calls, has_kernels};
 use ridgeline_graph::graph::Graph;
@@ -29,7 +30,7 @@ impl Optimization for Tf32 {
         "NVIDIA, \"TensorFloat-32 in the A100 GPU\"; PyTorch, set_float32_matmul_precision"
     }
 
-    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Effect, String> {
         let is_old = facts.device.capability().is_some_and(|capability| capability < (8, 0));
         if !has_kernels(graph) || is_old || facts.device.peaks.tf32.is_none() {
             return Err("only GPUs with compute capability 8.0 or higher support TF32".to_owned());
@@ -44,7 +45,7 @@ impl Optimization for Tf32 {
             return Err("matrix multiplications may already use TF32".to_owned());
         }
         let changed = exchange(graph, &calls, |index, operator| {
-            let is_product = is_product(operator) && !in_tf32_anyhow(facts, operator);
+            let is_product = is_product(operator) && !may_use_tf32_by_default(facts, operator);
             let applies = is_product && takes(operator, ElementType::Float32);
             let is_done = done.get(index as usize) == Some(&true);
             let ratio = || {
@@ -60,25 +61,26 @@ impl Optimization for Tf32 {
         let notes = vec![
             "matrix multiplications keep 10 bits of precision: results change slightly".to_owned(),
         ];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
         Some(EditKind::Tf32)
     }
 
-    fn goes_with(&self, other: &dyn Optimization) -> bool {
+    fn is_compatible_with(&self, other: &dyn Optimization) -> bool {
         !["amp-bf16", "amp-fp16", "tf32", "fp8"].contains(&other.name())
     }
 }
 
-/// Convolutions may run in TF32 without being asked, since PyTorch 1.7.
-fn in_tf32_anyhow(facts: &Facts<'_>, operator: &Operator) -> bool {
+/// Whether an operator is a convolution that already may run in TF32, the default since PyTorch
+/// 1.7.
+fn may_use_tf32_by_default(facts: &Facts<'_>, operator: &Operator) -> bool {
     let is_convolution = work(operator).is_some_and(|work| work.family == Family::Convolution);
     is_convolution && facts.options.tf32_convolutions
 }
 
-/// By operator: whether its kernels multiply in TF32 already.
+/// Returns for each operator whether its kernels already use TF32.
 fn operators_in_tf32(graph: &Graph) -> Vec<bool> {
     let is_tf32 = |name: &String| product_type(name) == Some(ProductType::Tf32);
     let names: Vec<bool> = graph.names.iter().map(is_tf32).collect();
@@ -109,36 +111,36 @@ mod tests {
     use crate::facts::Probes;
     use ridgeline_profile::Phase;
 
-    fn product() -> Iteration {
-        let product = operator("mm", &[&[4096, 4096], &[4096, 4096], &[4096, 4096]]);
-        Iteration::on_gpu().call(Phase::Forward, product, 8000.0)
+    fn matmul() -> Iteration {
+        let matmul = operator("mm", &[&[4096, 4096], &[4096, 4096], &[4096, 4096]]);
+        Iteration::on_gpu().call(Phase::Forward, matmul, 8000.0)
     }
 
     #[test]
-    fn products_take_the_ratio_of_the_rates() {
-        let found = product().predict(&gpu("8.0"), &Probes::default(), &Tf32).unwrap();
+    fn times_follow_the_ratio_of_the_rates() {
+        let found = matmul().predict(&gpu("8.0"), &Probes::default(), &Tf32).unwrap();
         let ratio = found.time_ns.value / found.before_ns;
         assert!((0.15..0.4).contains(&ratio), "{ratio}");
     }
 
     #[test]
-    fn what_the_gpu_made_of_them_counts_where_it_is_known() {
+    fn probes_take_precedence_over_the_model() {
         let times = [((0, Variant::Same), 100.0), ((0, Variant::Tf32), 60.0)];
         let probes = Probes { operators: times.into(), ..Probes::default() };
-        let found = product().predict(&gpu("8.0"), &probes, &Tf32).unwrap();
+        let found = matmul().predict(&gpu("8.0"), &probes, &Tf32).unwrap();
         let ratio = found.time_ns.value / found.before_ns;
         assert!((0.59..0.62).contains(&ratio), "{ratio}");
     }
 
     #[test]
-    fn only_where_there_is_tf32() {
+    fn tf32_requires_a_gpu_that_supports_it() {
         let why = "only GPUs with compute capability 8.0 or higher support TF32";
-        assert_eq!(product().refusal(&gpu("7.0"), &Tf32), why);
-        assert_eq!(product().refusal(&cpu(), &Tf32), why);
+        assert_eq!(matmul().refusal(&gpu("7.0"), &Tf32), why);
+        assert_eq!(matmul().refusal(&cpu(), &Tf32), why);
     }
 
     #[test]
-    fn what_has_no_product_gains_nothing() {
+    fn models_without_matrix_multiplications_are_rejected() {
         let sum = operator("add", &[&[1000], &[1000], &[1000]]);
         let iteration = Iteration::on_gpu().call(Phase::Forward, sum, 10.0);
         let why = "no FP32 matrix multiplication runs without tensor cores";

@@ -1,11 +1,12 @@
-//! `zero_grad(set_to_none=True)`: gradients are dropped rather than filled with zeros, so that
-//! accumulating has nothing to add to (PyTorch performance tuning guide; the default since 2.0).
+//! `zero_grad(set_to_none=True)`: gradients are dropped instead of zero-filled, and the backward
+//! pass writes them instead of adding to zeros (PyTorch performance tuning guide; the default since
+//! 2.0).
 
 use std::collections::HashMap;
 
 use super::shared::lines;
 use crate::facts::Facts;
-use crate::optimization::{Bound, Optimization, Touched};
+use crate::optimization::{Bound, Effect, Optimization};
 use crate::rewrite::EditKind;
 use ridgeline_graph::calls::{Call, calls};
 use ridgeline_graph::graph::{Graph, Task};
@@ -27,7 +28,7 @@ impl Optimization for ZeroGradToNone {
         "PyTorch performance tuning guide, \"Use parameter.grad = None\""
     }
 
-    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, _: Bound) -> Result<Touched, String> {
+    fn apply(&self, graph: &mut Graph, _: &Facts<'_>, _: Bound) -> Result<Effect, String> {
         let fills = graph.select(|task| task.phase == Phase::Optimizer && is_fill(graph, task));
         if fills.is_empty() {
             return Err("no gradient is zero-filled".to_owned());
@@ -45,9 +46,10 @@ impl Optimization for ZeroGradToNone {
         let sums: Vec<&Call> = rest.into_iter().filter(|call| is_sum(graph, call)).collect();
         for call in sums {
             let shape = call.operator(graph).and_then(|it| it.shape(0)).map(<[u64]>::to_vec);
-            let left = shape.and_then(|shape| shapes.get_mut(&shape)).filter(|left| **left > 0);
-            if let Some(left) = left {
-                *left -= 1;
+            let remaining =
+                shape.and_then(|shape| shapes.get_mut(&shape)).filter(|remaining| **remaining > 0);
+            if let Some(remaining) = remaining {
+                *remaining -= 1;
                 call.remove(graph);
             }
         }
@@ -55,7 +57,7 @@ impl Optimization for ZeroGradToNone {
             graph.remove(id);
         }
         let notes = vec!["gradients are None until the backward pass computes them".to_owned()];
-        Ok(Touched { lines, notes, ..Touched::default() })
+        Ok(Effect { lines, notes, ..Effect::default() })
     }
 
     fn edit(&self) -> Option<EditKind> {
@@ -63,13 +65,13 @@ impl Optimization for ZeroGradToNone {
     }
 }
 
-/// The tensors that an operator changes in place.
+/// Returns the tensors that an operator changes in place.
 fn first_tensors(operator: &Operator) -> impl Iterator<Item = &Tensor> {
     operator.input(0).tensors()
 }
 
-/// Whether a call of the backward pass adds a tensor to another one of its shape in place, as autograd
-/// does with a gradient that is there already.
+/// Whether a backward call adds a tensor in place to another one of the same shape, as autograd
+/// does with an existing gradient.
 fn is_sum(graph: &Graph, call: &Call) -> bool {
     let operator = call.operator(graph);
     call.phase == Phase::Backward
@@ -92,7 +94,7 @@ mod tests {
     const WEIGHT: &[u64] = &[64, 64];
 
     #[test]
-    fn neither_zeros_nor_what_is_added_to_them() {
+    fn zero_fills_and_additions_to_zeros_are_removed() {
         let sum = |shape: &[u64]| operator("add_", &[shape, shape, shape]);
         let iteration = Iteration::on_cpu()
             .call(Phase::Optimizer, operator("zero_", &[WEIGHT, WEIGHT]), 10.0)
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_filled_nothing_is_saved() {
+    fn programs_without_zero_fills_are_rejected() {
         let none = Iteration::on_cpu().refusal(&cpu(), &ZeroGradToNone);
         assert_eq!(none, "no gradient is zero-filled");
     }

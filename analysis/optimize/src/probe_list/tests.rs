@@ -6,7 +6,7 @@ fn tensor(shape: &[u64]) -> Arg {
     Arg::Tensor(Tensor::new(ElementType::Float32, shape))
 }
 
-/// A host that runs operators, by name, shape of what they take, and time.
+/// Creates a graph of host operators from names, input shapes and times.
 fn graph(operators: &[(&str, &[u64], f64)]) -> Graph {
     let mut graph = Graph::default();
     let host = graph.resource(&Resource::Host);
@@ -36,7 +36,7 @@ fn manifest() -> Manifest {
 }
 
 #[test]
-fn the_costliest_come_first_and_the_cheapest_not_at_all() {
+fn operators_are_sorted_by_cost_and_cheap_ones_are_left_out() {
     let of = |names: &[(&str, &[u64], f64)]| {
         let list = probe_list(&graph(names), None, None, 10.0, Wanted::ALL);
         list.operators.iter().map(|(index, _)| *index).collect::<Vec<_>>()
@@ -47,7 +47,7 @@ fn the_costliest_come_first_and_the_cheapest_not_at_all() {
 }
 
 #[test]
-fn images_can_have_their_channels_last() {
+fn four_dimensional_inputs_have_a_channels_last_variant() {
     let list =
         probe_list(&graph(&[("aten::relu", &[2, 3, 8, 8], 1.0)]), None, None, 10.0, Wanted::ALL);
     let variants = [Variant::Same, Variant::BFloat16, Variant::ChannelsLast];
@@ -57,7 +57,7 @@ fn images_can_have_their_channels_last() {
 }
 
 #[test]
-fn a_processor_without_bfloat16_is_not_asked_for_it() {
+fn bfloat16_is_not_requested_if_the_cpu_emulates_it() {
     let settings = Settings { bf16_native: Some(false), ..Settings::default() };
     let manifest = Manifest { settings, ..Manifest::default() };
     let graph = graph(&[("aten::relu", &[2, 3], 1.0)]);
@@ -65,7 +65,7 @@ fn a_processor_without_bfloat16_is_not_asked_for_it() {
 }
 
 #[test]
-fn what_could_stand_in_comes_last_and_is_read_back() {
+fn stand_ins_come_last_and_are_read_back() {
     const ROWS: &[u64] = &[8, 64, 16];
     const SCORES: &[u64] = &[8, 64, 64];
     let mut graph = graph(&[
@@ -97,7 +97,7 @@ fn what_could_stand_in_comes_last_and_is_read_back() {
 }
 
 #[test]
-fn a_gpu_runs_products_and_convolutions_with_other_switches_and_sizes() {
+fn gpus_run_other_library_settings_and_sizes() {
     let mut graph = Graph::default();
     let gpu = graph.resource(&Resource::Stream(0, 7));
     let of = |name: &str, given: [&[u64]; 2], made: &[u64]| {
@@ -123,7 +123,7 @@ fn a_gpu_runs_products_and_convolutions_with_other_switches_and_sizes() {
     let wanted = Wanted { switches: true, stand_ins: true, ..Wanted::NONE };
     let list = probe_list(&graph, Some(&manifest), None, 10.0, wanted);
     assert_eq!(ways(&list), [json!(["same", "tf32"]), json!(["same", "cudnn_benchmark"])]);
-    // Products run on tensor cores, which want four numbers at a time.
+    // Matrix multiplications run on tensor cores, which require multiples of four elements.
     manifest.settings.matmul_precision = Some("high".to_owned());
     let list = probe_list(&graph, Some(&manifest), None, 10.0, wanted);
     let same = json!(["same"]);
@@ -133,7 +133,7 @@ fn a_gpu_runs_products_and_convolutions_with_other_switches_and_sizes() {
 }
 
 #[test]
-fn the_request_is_as_documented() {
+fn the_request_matches_the_documentation() {
     let graph = graph(&[("aten::relu", &[2, 3], 1.0)]);
     let list = probe_list(&graph, Some(&manifest()), Some(1000), 10.0, Wanted::ALL);
     let operator = &list.request["operators"][0];
@@ -147,7 +147,7 @@ fn the_request_is_as_documented() {
 }
 
 #[test]
-fn what_layers_take_of_what_their_cells_take_is_read() {
+fn ratios_of_layers_to_cells_are_read() {
     let asked = r#"{"cells": [{"type": "LSTM"}, {"type": "GRU"}, {"type": "GRU"}]}"#;
     let request = serde_json::from_str(asked).expect("an object");
     let list = ProbeList { cells: vec![3, 5, 7], request, ..ProbeList::default() };
@@ -157,7 +157,7 @@ fn what_layers_take_of_what_their_cells_take_is_read() {
     assert_eq!(list.read(answer.as_bytes()).probes.cells, [(3, 0.25)].into());
 }
 
-/// What is read of an answer to a question about one operator and one optimizer.
+/// Checks the values read from a response for one operator and one optimizer.
 #[track_caller]
 fn check(answer: &str, same: Option<f64>, ratio: Option<f64>, fused: Option<f64>) {
     let graph = graph(&[("aten::relu", &[2, 3], 1.0)]);
@@ -169,7 +169,7 @@ fn check(answer: &str, same: Option<f64>, ratio: Option<f64>, fused: Option<f64>
 }
 
 #[test]
-fn answers_are_read_as_far_as_they_make_sense() {
+fn invalid_parts_of_a_response_are_ignored() {
     let whole = r#"{"operators": [{"name": "aten::relu", "same": 100.0, "bfloat16": 50}],
                         "optimizers": [{"type": "Adam", "for-loop": 3e6, "fused": 1e6}]}"#;
     check(whole, Some(100.0), Some(0.5), Some(1e6));

@@ -1,4 +1,4 @@
-//! One argument of a call that is on or off: `pin_memory=True`.
+//! Sets a boolean argument of a call: `pin_memory=True`.
 
 use tree_sitter::Node;
 
@@ -7,22 +7,22 @@ use super::edits::Edits;
 use super::program::Program;
 use super::syntax::written;
 
-/// What became of an argument.
+/// The result of setting an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Argument {
-    /// It is as wanted now.
+    /// The argument was set.
     Set,
-    /// It was so before.
-    There,
-    /// It is given as this, and left so.
-    Given(String),
+    /// The argument already had the value.
+    AlreadySet,
+    /// The argument has another value, which was not changed.
+    Other(String),
 }
 
-/// Gives a call `name=value`: adds it, or puts it in the place of the plain opposite. `given` is what
-/// the call gives now, by name or by place.
+/// Sets `name=value` in a call: adds it, or replaces the opposite literal. `given` is the current
+/// value, by keyword or position.
 ///
 /// # Errors
-/// Where the call's arguments are not written one by one.
+/// Fails if the call's arguments are not an argument list.
 pub(super) fn set(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
@@ -35,10 +35,10 @@ pub(super) fn set(
         return Ok(Argument::Set);
     };
     let opposite = if value == "False" { "True" } else { "False" };
-    let now = written(program.module(module), given);
-    if now == opposite {
+    let current = written(program.module(module), given);
+    if current == opposite {
         edits.replace(module, given.byte_range(), value);
         return Ok(Argument::Set);
     }
-    Ok(if now == value { Argument::There } else { Argument::Given(now) })
+    Ok(if current == value { Argument::AlreadySet } else { Argument::Other(current) })
 }

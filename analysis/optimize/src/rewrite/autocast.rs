@@ -1,5 +1,5 @@
-//! Mixed precision: `torch.autocast` around forward pass and loss (Micikevicius et al., ICLR 2018;
-//! PyTorch, "Automatic Mixed Precision").
+//! Mixed precision: `torch.autocast` around the forward pass and the loss (Micikevicius et al.,
+//! ICLR 2018; PyTorch, "Automatic Mixed Precision").
 
 use super::edits::Edits;
 use super::forward::{Forward, backwards, forward};
@@ -10,26 +10,26 @@ use super::{Refusal, devices, imports, scaler};
 use ridgeline_python::semantics::module::last_name;
 use ridgeline_python::syntax::kind::{Kind, TypedNode as _};
 
-/// Functions that are not safe in autocast on a GPU: PyTorch raises an error there.
+/// Losses that are unsafe under autocast on a GPU: PyTorch raises an error.
 const UNSAFE: [&str; 2] = ["BCELoss", "binary_cross_entropy"];
 
-/// In bfloat16, which has the range of float32 and needs no scaler.
+/// Uses bfloat16, which has the range of float32 and needs no scaler.
 pub(super) fn bfloat16(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refusal> {
-    is_there(program, "bfloat16")?;
+    check_applicable(program, "bfloat16")?;
     autocast(program, edits, "bfloat16", None)?;
     Ok(())
 }
 
-/// In float16, with a scaler that keeps small gradients from becoming zero.
+/// Uses float16, with a scaler that keeps small gradients from underflowing.
 pub(super) fn float16<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Result<(), Refusal> {
-    is_there(program, "float16")?;
+    check_applicable(program, "float16")?;
     let scaler = scaler::rewrite(program, edits)?;
     autocast(program, edits, "float16", Some(&scaler))?;
     Ok(())
 }
 
-/// Refuses what is in lower precision already.
-fn is_there(program: &Program<'_>, wanted: &str) -> Result<(), Refusal> {
+/// Rejects programs that already use lower precision, or that are unsafe under autocast.
+fn check_applicable(program: &Program<'_>, wanted: &str) -> Result<(), Refusal> {
     for (module, text) in program.modules().iter().enumerate() {
         let calls = text.calls.iter().filter(|call| {
             matches!(call.name(), "autocast" | "GradScaler")
@@ -43,7 +43,7 @@ fn is_there(program: &Program<'_>, wanted: &str) -> Result<(), Refusal> {
                 .map(|dtype| written(text, dtype));
             let kind = match dtype.as_deref().map(last_name) {
                 Some("bfloat16") => "bfloat16",
-                // Its default on a GPU.
+                // The default on a GPU.
                 Some("float16" | "half") | None => "float16",
                 Some(_) => "a dtype that is set elsewhere",
             };
@@ -79,7 +79,7 @@ fn is_there(program: &Program<'_>, wanted: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Puts forward pass and loss into autocast; a loss that had no name is scaled by `scaler`.
+/// Wraps the forward pass and the loss in autocast. A loss without a name is scaled by `scaler`.
 fn autocast(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
@@ -92,7 +92,7 @@ fn autocast(
     for run in &runs {
         let (module, _) = run.scope;
         let header = header(program, edits, run.scope, run.first.start_byte(), dtype)?;
-        numpy(program, run.scope, run.last.end_byte(), dtype)?;
+        check_numpy(program, run.scope, run.last.end_byte(), dtype)?;
         let statements = run.first.start_byte()..run.last.end_byte();
         edits.wrap(program, module, statements, &header)?;
     }
@@ -135,11 +135,11 @@ fn header(
     Ok(format!("with {torch}.autocast(device_type={device}, dtype={torch}.{dtype}):"))
 }
 
-/// NumPy has no bfloat16: an array of what the model gave would be an error.
-fn numpy(
+/// Rejects NumPy arrays of model outputs: NumPy does not support bfloat16.
+fn check_numpy(
     program: &Program<'_>,
     scope: super::program::Scope,
-    behind: usize,
+    after: usize,
     dtype: &str,
 ) -> Result<(), Refusal> {
     let (module, _) = scope;
@@ -149,7 +149,7 @@ fn numpy(
         let has_float = ["float()", "double()", "argmax", "item()", "max(", "to(torch.float"]
             .iter()
             .any(|word| text.text(&call.span).contains(word));
-        call.function == scope.1 && call.span.start > behind && !has_float
+        call.function == scope.1 && call.span.start > after && !has_float
     });
     match first.filter(|_| dtype == "bfloat16") {
         Some(call) => {

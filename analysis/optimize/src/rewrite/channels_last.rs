@@ -1,20 +1,21 @@
-//! Pictures in the order that tensor cores and oneDNN want (PyTorch, "Channels Last Memory Format").
+//! Images in channels_last, the memory format of tensor cores and oneDNN (PyTorch, "Channels Last
+//! Memory Format").
 
 use ridgeline_python::syntax::kind::{Kind, TypedNode as _};
 use tree_sitter::Node;
 
 use super::Refusal;
-use super::compile::{ModelCall, made_models, model_calls};
+use super::compile::{ModelCall, model_calls, model_origins};
 use super::edits::Edits;
 use super::imports;
 use super::origins::Origin;
 use super::program::Program;
 use super::syntax::{callee, calls_in, mentions, object_of, written};
 
-/// Packages whose models have convolutions over pictures.
+/// Packages whose models have convolutions over images.
 const VISION: [&str; 4] = ["torchvision", "timm", "segmentation_models_pytorch", "monai"];
 
-/// `memory_format=torch.channels_last` at the model and at what goes in.
+/// Adds `memory_format=torch.channels_last` to the model and its input.
 pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Result<(), Refusal> {
     for (module, text) in program.modules().iter().enumerate() {
         if let Some(at) = text.index.text().find(".channels_last") {
@@ -22,7 +23,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
             return Err(Refusal::done(format!("{at} already uses channels_last")));
         }
     }
-    let has_pictures = program.modules().iter().any(|text| {
+    let has_images = program.modules().iter().any(|text| {
         ["Conv2d", "ConvTranspose2d", "LazyConv2d"]
             .iter()
             .any(|name| mentions(text.index.text(), name))
@@ -31,15 +32,15 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
                 .iter()
                 .any(|import| VISION.contains(&import.module.split('.').next().unwrap_or_default()))
     });
-    if !has_pictures {
+    if !has_images {
         let why = "no 2D convolution (Conv2d) was found in the program";
         return Err(Refusal::not_understood(why));
     }
-    for origin in made_models(program)? {
+    for origin in model_origins(program)? {
         let (Origin::Assigned { module, value, .. } | Origin::Expression { module, value }) =
             origin;
         let argument = format(program, edits, module);
-        match moved(program, module, value) {
+        match move_call(program, module, value) {
             Some(call) => edits.add_arguments(program, module, call, &[&argument])?,
             None => edits.insert(module, value.end_byte(), format!(".to({argument})")),
         }
@@ -56,8 +57,9 @@ fn format(program: &Program<'_>, edits: &mut Edits<'_>, module: usize) -> String
     format!("memory_format={torch}.channels_last")
 }
 
-/// The call that moves a value to a device, of a chain that ends with it or with `.train()`.
-fn moved<'a>(program: &Program<'a>, module: usize, value: Node<'a>) -> Option<Node<'a>> {
+/// Returns the call that moves a value to a device, in a chain that ends with it or with
+/// `.train()`.
+fn move_call<'a>(program: &Program<'a>, module: usize, value: Node<'a>) -> Option<Node<'a>> {
     let text = program.module(module);
     let mut call = Some(value).filter(|value| value.is(Kind::Call))?;
     for _ in 0..8 {
@@ -76,7 +78,8 @@ fn moved<'a>(program: &Program<'a>, module: usize, value: Node<'a>) -> Option<No
     None
 }
 
-/// The first argument of a model, where it is moved to the device, or else where it is handed over.
+/// Converts the first argument of a model where it is moved to the device, or else where it is
+/// passed.
 fn input(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
@@ -94,10 +97,10 @@ fn input(
         known.push((module, range));
         is_new
     };
-    if let Some(moved) = moved(program, module, first) {
-        if add(moved.byte_range()) {
+    if let Some(move_call) = move_call(program, module, first) {
+        if add(move_call.byte_range()) {
             let argument = format(program, edits, module);
-            edits.add_arguments(program, module, moved, &[&argument])?;
+            edits.add_arguments(program, module, move_call, &[&argument])?;
         }
         return Ok(());
     }
@@ -105,11 +108,13 @@ fn input(
     if !first.is(Kind::Identifier) {
         return Ok(());
     }
-    // Noise has no channels that would come in another order.
+    // Generated noise does not need a conversion.
     let is_noise = |value: Node<'_>| {
         calls_in(value).into_iter().any(|call| {
-            let whole = program.absolute(module, &callee(text, call));
-            whole.starts_with("torch.rand") || whole == "torch.zeros" || whole == "torch.normal"
+            let qualified = program.absolute(module, &callee(text, call));
+            qualified.starts_with("torch.rand")
+                || qualified == "torch.zeros"
+                || qualified == "torch.normal"
         })
     };
     let set = text.assignments.iter().rfind(|one| {
@@ -119,19 +124,19 @@ fn input(
     if value.is_some_and(is_noise) {
         return Ok(());
     }
-    if let Some(moved) = value.and_then(|value| moved(program, module, value)) {
-        if add(moved.byte_range()) {
+    if let Some(move_call) = value.and_then(|value| move_call(program, module, value)) {
+        if add(move_call.byte_range()) {
             let argument = format(program, edits, module);
-            edits.add_arguments(program, module, moved, &[&argument])?;
+            edits.add_arguments(program, module, move_call, &[&argument])?;
         }
         return Ok(());
     }
-    // What another model made is in the right order already, and noise is none that has one.
-    let is_made = set.is_some_and(|set| {
+    // The output of another model already has the right format.
+    let is_computed = set.is_some_and(|set| {
         text.node(&set.value).is_some_and(|one| one.is(Kind::Call))
             && !text.text(&set.value).contains(".cuda(")
     });
-    if !is_made && add(first.byte_range()) {
+    if !is_computed && add(first.byte_range()) {
         let argument = format(program, edits, module);
         edits.insert(module, first.end_byte(), format!(".to({argument})"));
     }

@@ -1,4 +1,4 @@
-//! Activations made again in the backward pass (Chen et al., 2016; `torch.utils.checkpoint`).
+//! Activation recomputation in the backward pass (Chen et al., 2016; `torch.utils.checkpoint`).
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -13,11 +13,11 @@ use ridgeline_python::semantics::functions::{Callable, callable};
 use ridgeline_python::semantics::module::Module;
 use ridgeline_python::semantics::trace::Place;
 
-/// Where the function is in torch.
+/// The module of the function.
 const MODULE: &str = "torch.utils.checkpoint";
 
-/// `checkpoint(self.block, x, use_reentrant=False)` for `self.block(x)`: at the lines that are asked
-/// for, or else at the model's repeated blocks.
+/// Writes `checkpoint(self.block, x, use_reentrant=False)` for `self.block(x)`: at the requested
+/// lines, or else for the model's repeated blocks.
 pub(super) fn rewrite<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
@@ -30,7 +30,7 @@ pub(super) fn rewrite<'a>(
     Ok(())
 }
 
-/// The outermost calls of modules on lines.
+/// Returns the outermost module calls on lines.
 fn at_lines<'a>(
     program: &Program<'a>,
     lines: &[(&str, u32)],
@@ -47,20 +47,20 @@ fn at_lines<'a>(
         if nodes.iter().any(|node| is_checkpoint(program, module, *node)) {
             return Err(Refusal::done(format!("{path}:{line} already uses a checkpoint")));
         }
-        let of_modules: Vec<Node<'a>> =
+        let module_calls: Vec<Node<'a>> =
             nodes.into_iter().filter(|node| calls_module(program, module, *node)).collect();
-        // Of nested calls the outermost one.
-        let outermost = of_modules.iter().filter(|one| {
+        // Keep only the outermost of nested calls.
+        let outermost = module_calls.iter().filter(|one| {
             let inside = |other: &Node<'_>| {
                 other.id() != one.id()
                     && other.start_byte() <= one.start_byte()
                     && one.end_byte() <= other.end_byte()
             };
-            !of_modules.iter().any(inside)
+            !module_calls.iter().any(inside)
         });
         found.extend(outermost.map(|one| (module, *one)));
     }
-    // Of the lines that a prediction is about, some call functions, which keep nothing by themselves.
+    // Some lines of a prediction call functions, which save nothing themselves.
     match lines.first().filter(|_| found.is_empty()) {
         Some((path, line)) => {
             let why = format!("{path}:{line} does not call a module of the model");
@@ -70,7 +70,7 @@ fn at_lines<'a>(
     }
 }
 
-/// The calls of blocks in a loop over a list of them, in a model's forward.
+/// Returns the calls of blocks in a loop over a list of them, in a model's forward.
 fn repeated<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
     let mut found = Vec::new();
     for (module, text) in program.modules().iter().enumerate() {
@@ -108,7 +108,8 @@ fn repeated<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal
     }
 }
 
-/// The parts of a model that has several, each of several layers: `self.layer1(x)`.
+/// Returns the calls of a model's parts if it has several, each with several layers:
+/// `self.layer1(x)`.
 fn parts<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
     for (module, text) in program.modules().iter().enumerate() {
         for (at, function) in text.functions.iter().enumerate() {
@@ -125,8 +126,9 @@ fn parts<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
                 let at = program.at(module, known.start_byte());
                 return Err(Refusal::done(format!("{at} already uses a checkpoint")));
             }
-            let of_parts = nodes.into_iter().filter(|node| is_part(program, module, class, *node));
-            let found: Vec<(usize, Node<'a>)> = of_parts.map(|node| (module, node)).collect();
+            let part_calls =
+                nodes.into_iter().filter(|node| is_part(program, module, class, *node));
+            let found: Vec<(usize, Node<'a>)> = part_calls.map(|node| (module, node)).collect();
             if found.len() > 1 {
                 return Ok(found);
             }
@@ -135,7 +137,8 @@ fn parts<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
     Ok(Vec::new())
 }
 
-/// Whether a call calls a part of several layers: a sequence, an encoder, a module of the program's.
+/// Whether a call calls a part with several layers: a sequence, an encoder, or a module of the
+/// program.
 fn is_part(program: &Program<'_>, module: usize, class: usize, call: Node<'_>) -> bool {
     let text = program.module(module);
     let name = callee(text, call);
@@ -145,15 +148,15 @@ fn is_part(program: &Program<'_>, module: usize, class: usize, call: Node<'_>) -
         .find(|one| one.target == name && program.class_of((module, one.function)) == Some(class));
     let value = set.and_then(|set| text.node(&set.value)).filter(|node| node.is(Kind::Call));
     let Some(value) = value else { return false };
-    let made = callee(text, value);
-    let whole = program.absolute(module, &made);
+    let constructor = callee(text, value);
+    let qualified = program.absolute(module, &constructor);
     let known =
         ["torch.nn.Sequential", "torch.nn.TransformerEncoder", "torch.nn.TransformerDecoder"];
-    if known.contains(&whole.as_str()) {
+    if known.contains(&qualified.as_str()) {
         return true;
     }
     let place = Place { module, span: value.byte_range() };
-    match callable(&program.tracer, &place, &made) {
+    match callable(&program.tracer, &place, &constructor) {
         Some(Callable::Class(inner, class)) => is_module_class(program, inner, class, 0),
         // `self.layer1 = self._make_layer(64, 3)`
         Some(Callable::Function(inner, at)) => {
@@ -170,8 +173,8 @@ fn is_checkpoint(program: &Program<'_>, module: usize, call: Node<'_>) -> bool {
     program.absolute(module, &name).starts_with(MODULE)
 }
 
-/// Whether a call calls a module: an attribute of `self` that a constructor made, or the variable of a
-/// loop over such ones.
+/// Whether a call calls a module: an attribute of `self` set in a constructor, or the variable of a
+/// loop over such attributes.
 fn calls_module(program: &Program<'_>, module: usize, call: Node<'_>) -> bool {
     let text = program.module(module);
     if loop_variable(text, call) {
@@ -193,7 +196,7 @@ fn calls_module(program: &Program<'_>, module: usize, call: Node<'_>) -> bool {
         })
 }
 
-/// `block(x)` in `for block in self.blocks:`, also with `enumerate`.
+/// Whether a call is `block(x)` in `for block in self.blocks:`, also with `enumerate`.
 fn loop_variable(text: &Module, call: Node<'_>) -> bool {
     let name = callee(text, call);
     let mut at = call.parent();
@@ -252,7 +255,7 @@ fn wrap(
     let is_chain =
         inner.iter().any(|one| one.id() != call.id() && calls_module(program, module, *one));
     if is_chain {
-        // All of the chain is computed again, from what goes into it.
+        // The whole chain is recomputed from its inputs.
         let names = locals(text, call);
         if names.is_empty() {
             return Err(program.refuse(
@@ -273,7 +276,7 @@ fn wrap(
     edits.add_arguments(program, module, call, &["use_reentrant=False"])
 }
 
-/// The variables of its function that an expression reads.
+/// Returns the local variables that an expression reads.
 fn locals(text: &Module, node: Node<'_>) -> Vec<String> {
     let Some(at) = text.function_at(node.start_byte()) else { return Vec::new() };
     let function = &text.functions[at];

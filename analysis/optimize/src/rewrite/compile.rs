@@ -1,4 +1,4 @@
-//! `torch.compile` (Ansel et al., ASPLOS 2024), where the model is made.
+//! `torch.compile` (Ansel et al., ASPLOS 2024), where the model is created.
 
 use ridgeline_python::syntax::kind::{Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -13,21 +13,21 @@ use super::origins::{Origin, origins};
 use super::program::{Program, Scope};
 use super::syntax::callee;
 
-/// `model = torch.compile(model)`, behind the model's last assignment.
+/// Adds `model = torch.compile(model)` after the model's last assignment.
 pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Result<(), Refusal> {
-    is_there(program)?;
-    let made = made_models(program)?;
-    for origin in made {
+    check_not_compiled(program)?;
+    let origins = model_origins(program)?;
+    for origin in origins {
         match origin {
             Origin::Assigned { module, statement, variable, .. } => {
-                // `torch.compile` gives its parameters other names, which files of before know not.
+                // `torch.compile` renames parameters, which would break existing checkpoints.
                 let line = if keeps_states(program) {
                     format!("{variable}.compile()")
                 } else {
                     let torch = imports::torch(edits, module, program.module(module));
                     format!("{variable} = {torch}.compile({variable})")
                 };
-                let last = behind_statement(program, module, statement, &variable);
+                let last = last_setup_statement(program, module, statement, &variable);
                 edits.after(module, last, &[line]);
             }
             Origin::Expression { module, value } => {
@@ -40,9 +40,8 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     Ok(())
 }
 
-/// Statements directly behind the one that makes a model, which call its methods: the place is behind
-/// them.
-fn behind_statement<'a>(
+/// Returns the last of the statements directly after a model's creation that call its methods.
+fn last_setup_statement<'a>(
     program: &Program<'a>,
     module: usize,
     statement: Node<'a>,
@@ -56,9 +55,9 @@ fn behind_statement<'a>(
                 && one.is(Kind::Call)
                 && one.byte_range() == next.byte_range()
         });
-        let is_its =
+        let calls_its_method =
             call.is_some_and(|call| callee(text, call).starts_with(&format!("{variable}.")));
-        if !is_its || Layout::of(text).indentation(next.start_byte()).is_none() {
+        if !calls_its_method || Layout::of(text).indentation(next.start_byte()).is_none() {
             break;
         }
         last = next;
@@ -66,17 +65,17 @@ fn behind_statement<'a>(
     last
 }
 
-fn is_there(program: &Program<'_>) -> Result<(), Refusal> {
+fn check_not_compiled(program: &Program<'_>) -> Result<(), Refusal> {
     let models = Models::of(program);
     for (module, call) in program.calls() {
-        let whole = program.called(module, call);
-        let of_a_model =
+        let qualified = program.called(module, call);
+        let is_model_method =
             call.callee.strip_suffix(".compile").is_some_and(|object| models.is_one(object));
-        if whole == "torch.compile" || of_a_model {
+        if qualified == "torch.compile" || is_model_method {
             let at = program.at(module, call.span.start);
             return Err(Refusal::done(format!("{at} is already compiled")));
         }
-        if whole.starts_with("torch.jit.") {
+        if qualified.starts_with("torch.jit.") {
             let why = "runs the model with TorchScript, which torch.compile does not support";
             return Err(program.refuse(module, call.span.start, why));
         }
@@ -96,17 +95,17 @@ fn is_there(program: &Program<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A call of a model in the training step: where, and the variable.
+/// A model call in the training step, with its scope and variable.
 pub(super) struct ModelCall<'a> {
     pub scope: Scope,
     pub call: Node<'a>,
     pub variable: String,
 }
 
-/// The calls of models in the training step.
+/// Returns the model calls in the training step.
 ///
 /// # Errors
-/// Where there is no training step, or no model in it.
+/// Fails if there is no training step, or no model in it.
 pub(super) fn model_calls<'a>(program: &Program<'a>) -> Result<Vec<ModelCall<'a>>, Refusal> {
     let models = Models::of(program);
     let backwards = backwards(program)?;
@@ -141,22 +140,22 @@ pub(super) fn model_calls<'a>(program: &Program<'a>) -> Result<Vec<ModelCall<'a>
     }
 }
 
-/// Where the models of the training step are made, each once.
+/// Returns where the models of the training step are created, without duplicates.
 ///
 /// # Errors
-/// Where that is not to be found.
-pub(super) fn made_models<'a>(program: &Program<'a>) -> Result<Vec<Origin<'a>>, Refusal> {
-    let mut made: Vec<Origin<'a>> = Vec::new();
+/// Fails if the origin of a model cannot be found.
+pub(super) fn model_origins<'a>(program: &Program<'a>) -> Result<Vec<Origin<'a>>, Refusal> {
+    let mut distinct: Vec<Origin<'a>> = Vec::new();
     for one in model_calls(program)? {
         for origin in origins(program, one.scope, &one.variable, one.call.start_byte())? {
             let place = |origin: &Origin<'_>| match origin {
                 Origin::Assigned { module, statement, .. } => (*module, statement.byte_range()),
                 Origin::Expression { module, value } => (*module, value.byte_range()),
             };
-            if !made.iter().any(|known| place(known) == place(&origin)) {
-                made.push(origin);
+            if !distinct.iter().any(|known| place(known) == place(&origin)) {
+                distinct.push(origin);
             }
         }
     }
-    Ok(made)
+    Ok(distinct)
 }

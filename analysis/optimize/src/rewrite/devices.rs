@@ -1,4 +1,4 @@
-//! The type of the device that a program trains on, as an expression of its own.
+//! Finds an expression for the type of the device that a program trains on.
 
 use ridgeline_python::syntax::kind::Kind;
 use tree_sitter::Node;
@@ -11,19 +11,19 @@ use super::program::{Program, Scope};
 use super::syntax::{object_of, written};
 use ridgeline_python::semantics::module::Module;
 
-/// What a program says of the device.
+/// An expression for the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
+enum DeviceExpression {
     /// A variable: `device`, `self.device`, `args.device`.
     Variable(String),
-    /// The type itself.
+    /// A literal device type.
     Literal(String),
 }
 
-/// An expression for the type of the device (`device.type`, `"cuda"`), which can stand in a scope.
+/// Returns an expression for the device type (`device.type`, `"cuda"`) that is valid in a scope.
 ///
 /// # Errors
-/// Where the program's device is not known there.
+/// Fails if the program's device is not available there.
 pub(super) fn device_type(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
@@ -35,18 +35,18 @@ pub(super) fn device_type(
     for (module, call) in program.calls() {
         let Some(node) = program.node(module, call) else { continue };
         let is_own = (module, call.function) == scope;
-        said.extend(said_by(program, module, node).map(|said| (!is_own, said)));
+        said.extend(device_of_call(program, module, node).map(|said| (!is_own, said)));
     }
-    // What the same function says counts first.
+    // Expressions in the same function take precedence.
     said.sort_by_key(|(is_other, _)| *is_other);
     let mut hidden = None;
     for (_, one) in &said {
         match one {
-            Said::Literal(literal) => return Ok(Layout::of(text).quoted(literal)),
-            Said::Variable(name) if is_known(program, scope, name, until) => {
+            DeviceExpression::Literal(literal) => return Ok(Layout::of(text).quoted(literal)),
+            DeviceExpression::Variable(name) if is_known(program, scope, name, until) => {
                 return Ok(type_of(program, edits, scope.0, name));
             }
-            Said::Variable(name) => hidden = Some(name.clone()),
+            DeviceExpression::Variable(name) => hidden = Some(name.clone()),
         }
     }
     let usual = ["device", "DEVICE", "self.device", "args.device"];
@@ -63,14 +63,14 @@ pub(super) fn device_type(
     }
 }
 
-/// Whether a variable has its value at a place.
+/// Whether a variable is set at an offset.
 fn is_known(program: &Program<'_>, scope: Scope, name: &str, until: usize) -> bool {
     let (module, function) = scope;
     let text = program.module(module);
     if !program.is_visible(scope, name) {
         return false;
     }
-    // In its own function it has to be set before.
+    // In its own function, it has to be set before the offset.
     let own: Vec<_> = text
         .assignments
         .iter()
@@ -82,11 +82,15 @@ fn is_known(program: &Program<'_>, scope: Scope, name: &str, until: usize) -> bo
     own.is_empty() || is_parameter || own.iter().any(|one| one.value.end <= until)
 }
 
-/// What a call says of the device: `.to(device)`, `.cuda()`, `torch.zeros(…, device=device)`.
-fn said_by(program: &Program<'_>, module: usize, call: Node<'_>) -> Option<Said> {
+/// Returns the device in a call: `.to(device)`, `.cuda()`, `torch.zeros(…, device=device)`.
+fn device_of_call(
+    program: &Program<'_>,
+    module: usize,
+    call: Node<'_>,
+) -> Option<DeviceExpression> {
     let text = program.module(module);
     if object_of(text, call, "cuda").is_some() {
-        return Some(Said::Literal("cuda".to_owned()));
+        return Some(DeviceExpression::Literal("cuda".to_owned()));
     }
     let arguments = program.arguments(module, call)?;
     let named = arguments.named("device");
@@ -94,11 +98,16 @@ fn said_by(program: &Program<'_>, module: usize, call: Node<'_>) -> Option<Said>
     said(program, module, text, named.or(moved)?)
 }
 
-fn said(program: &Program<'_>, module: usize, text: &Module, node: Node<'_>) -> Option<Said> {
+fn said(
+    program: &Program<'_>,
+    module: usize,
+    text: &Module,
+    node: Node<'_>,
+) -> Option<DeviceExpression> {
     match Kind::of(&node) {
         Kind::Identifier | Kind::Attribute => {
             let name = written(text, node);
-            // A type of numbers, or the device of another tensor.
+            // A dtype, or the device of another tensor.
             let is_constant = program.absolute(module, &name).starts_with("torch.");
             let lower = name.to_lowercase();
             if is_constant
@@ -110,8 +119,8 @@ fn said(program: &Program<'_>, module: usize, text: &Module, node: Node<'_>) -> 
             if ["device", "dev", "cuda", "gpu", "rank"].iter().any(|word| lower.contains(word)) {
                 let is_number = lower.contains("rank") || lower.contains("gpu");
                 return Some(match is_number && !lower.contains("dev") {
-                    true => Said::Literal("cuda".to_owned()),
-                    false => Said::Variable(name),
+                    true => DeviceExpression::Literal("cuda".to_owned()),
+                    false => DeviceExpression::Variable(name),
                 });
             }
             None
@@ -121,9 +130,9 @@ fn said(program: &Program<'_>, module: usize, text: &Module, node: Node<'_>) -> 
             let content = content.trim_matches(['"', '\'']);
             let kind = content.split(':').next().unwrap_or(content);
             let known = ["cuda", "cpu", "mps", "xpu"];
-            known.contains(&kind).then(|| Said::Literal(kind.to_owned()))
+            known.contains(&kind).then(|| DeviceExpression::Literal(kind.to_owned()))
         }
-        Kind::Integer => Some(Said::Literal("cuda".to_owned())),
+        Kind::Integer => Some(DeviceExpression::Literal("cuda".to_owned())),
         Kind::Call => {
             let name = super::syntax::callee(text, node);
             if program.absolute(module, &name) != "torch.device" {
@@ -140,16 +149,16 @@ fn said(program: &Program<'_>, module: usize, text: &Module, node: Node<'_>) -> 
     }
 }
 
-/// The type of the device that a variable holds.
+/// Returns an expression for the type of the device in a variable.
 fn type_of(program: &Program<'_>, edits: &mut Edits<'_>, module: usize, name: &str) -> String {
     let last = name.rsplit('.').next().unwrap_or(name);
     let mut is_device = false;
     for text in program.modules() {
-        let called_so = text
+        let with_this_name = text
             .assignments
             .iter()
             .filter(|one| one.target == name || one.target.rsplit('.').next() == Some(last));
-        for one in called_so {
+        for one in with_this_name {
             let value = text.text(&one.value);
             let annotation =
                 one.annotation.as_ref().map(|span| text.text(span)).unwrap_or_default();

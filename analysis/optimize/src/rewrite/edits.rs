@@ -1,4 +1,4 @@
-//! [`Edits`]: changes of texts in the style that the texts have.
+//! [`Edits`]: changes of texts in their existing code style.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use ridgeline_python::SourceIndex;
 use ridgeline_python::semantics::arena::Arena;
 use ridgeline_python::semantics::module::Module;
 
-/// Changes that belong together.
+/// A set of related changes.
 pub struct Edits<'a> {
     modules: &'a Arena<Module>,
     by_module: BTreeMap<usize, Vec<(Range<usize>, String)>>,
     notes: Vec<String>,
-    /// Imports that are added: module and line.
+    /// Added imports: module and line.
     imports: Vec<(usize, String)>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Edits<'a> {
         self.by_module.is_empty()
     }
 
-    /// Whether an import has to be added: it is the first time that it is asked for.
+    /// Records an import. Returns whether it has to be added, which is at the first request.
     pub fn needs_import(&mut self, module: usize, line: &str) -> bool {
         let import = (module, line.to_owned());
         let is_new = !self.imports.contains(&import);
@@ -44,7 +44,7 @@ impl<'a> Edits<'a> {
         is_new
     }
 
-    /// What a person should know who takes the edit.
+    /// Adds a note for the user.
     pub fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
         if !self.notes.contains(&note) {
@@ -64,7 +64,7 @@ impl<'a> Edits<'a> {
         self.by_module.entry(module).or_default().push((at..at, text.into()));
     }
 
-    /// Puts statements in front of a statement, each on a line of its own where that one is.
+    /// Inserts statements before a statement, each on its own line if that one has its own line.
     pub fn before(&mut self, module: usize, statement: Node<'_>, lines: &[String]) {
         let text = &self.modules[module];
         let layout = Layout::of(text);
@@ -83,13 +83,13 @@ impl<'a> Edits<'a> {
         }
     }
 
-    /// Puts statements behind a statement, each on a line of its own where that one is.
+    /// Inserts statements after a statement, each on its own line if that one has its own line.
     pub fn after(&mut self, module: usize, statement: Node<'_>, lines: &[String]) {
         let text = &self.modules[module];
         let layout = Layout::of(text);
         let end = statement.end_byte();
-        let alone = layout.indentation(statement.start_byte()).filter(|_| layout.ends_line(end));
-        match alone {
+        let own_line = layout.indentation(statement.start_byte()).filter(|_| layout.ends_line(end));
+        match own_line {
             Some(indentation) => {
                 let indentation = indentation.to_owned();
                 let new: Vec<String> = lines
@@ -102,10 +102,10 @@ impl<'a> Edits<'a> {
         }
     }
 
-    /// Puts whole statements, which follow each other, into a `with` block.
+    /// Wraps consecutive statements in a `with` block.
     ///
     /// # Errors
-    /// Where they share a line with others.
+    /// Fails if they share a line with other statements.
     pub fn wrap(
         &mut self,
         program: &Program<'_>,
@@ -125,11 +125,11 @@ impl<'a> Edits<'a> {
         let opening = format!("{indentation}{header}{}", layout.line_end);
         self.insert(module, first, opening);
         let unit = layout.unit();
-        let strings = inside_strings(text, &statements);
+        let strings = multiline_strings(text, &statements);
         for line in text.line(first)..=text.line(statements.end.saturating_sub(1)) {
             let start = text.index.lines().start_of(line);
             let is_blank = text.index.lines().trimmed(text.index.text(), line).is_empty();
-            // What stands within a string is not ours to move.
+            // Do not indent the contents of a string.
             if !is_blank && !strings.iter().any(|string| string.contains(&start)) {
                 self.insert(module, start, unit.clone());
             }
@@ -137,10 +137,10 @@ impl<'a> Edits<'a> {
         Ok(())
     }
 
-    /// Gives a call arguments more, as its last ones.
+    /// Appends arguments to a call.
     ///
     /// # Errors
-    /// Where the call's arguments are not written one by one.
+    /// Fails if the call's arguments are not an argument list.
     pub fn add_arguments(
         &mut self,
         program: &Program<'_>,
@@ -157,7 +157,7 @@ impl<'a> Edits<'a> {
         Ok(())
     }
 
-    /// Gives a list in brackets elements more, as its last ones.
+    /// Appends elements to a bracketed list.
     pub fn add_to_list(&mut self, module: usize, list: Node<'_>, elements: &[&str]) {
         let text = &self.modules[module];
         let layout = Layout::of(text);
@@ -173,11 +173,11 @@ impl<'a> Edits<'a> {
         let end = comma.map_or(last.end_byte(), |comma| comma.end_byte());
         let closing = list.end_byte().saturating_sub(1);
         let on_own_line = layout.indentation(last.start_byte());
-        let is_long = layout.width(last.start_byte()) + together.len() + 2 > layout.widest();
+        let is_long = layout.width(last.start_byte()) + together.len() + 2 > layout.max_width();
         let named = children.iter().filter(|one| one.is_named()).count();
         let has_comment = children.iter().any(|one| one.is(Kind::Comment));
         if is_long && named > 1 && !has_comment && text.line(last.start_byte()) == text.line(end) {
-            return self.one_a_line(module, list, &children, elements);
+            return self.one_per_line(module, list, &children, elements);
         }
         match on_own_line.filter(|_| text.line(closing) > text.line(end)) {
             Some(indentation) => {
@@ -195,8 +195,14 @@ impl<'a> Edits<'a> {
         }
     }
 
-    /// Puts each element of a list on a line of its own, and some more behind them.
-    fn one_a_line(&mut self, module: usize, list: Node<'_>, children: &[Node<'_>], more: &[&str]) {
+    /// Puts each element of a list on its own line, and appends more elements.
+    fn one_per_line(
+        &mut self,
+        module: usize,
+        list: Node<'_>,
+        children: &[Node<'_>],
+        more: &[&str],
+    ) {
         let text = &self.modules[module];
         let layout = Layout::of(text);
         let outer = layout.indentation_of_line(list.start_byte()).to_owned();
@@ -215,10 +221,10 @@ impl<'a> Edits<'a> {
         self.replace(module, before..end, format!(",{more}{}{outer}", layout.line_end));
     }
 
-    /// The edit as it is handed out.
+    /// Completes the edit.
     ///
     /// # Errors
-    /// Where two changes are of the same place, or what comes out would be no Python.
+    /// Fails if two changes overlap, or if the result would not be valid Python.
     pub fn finish(self, kind: EditKind) -> Result<Rewrite, Refusal> {
         let mut files = Vec::new();
         for (module, mut edits) in self.by_module {
@@ -227,11 +233,11 @@ impl<'a> Edits<'a> {
                 let why = format!("{} has a syntax error or has not been read yet", text.path);
                 return Err(Refusal::NotUnderstood(why));
             }
-            // What was asked for first at a place stands first.
+            // Insertions at the same offset stay in the order of the requests.
             edits.sort_by_key(|(range, _)| (range.start, range.end));
-            let mut joined: Vec<(Range<usize>, String)> = Vec::new();
+            let mut merged: Vec<(Range<usize>, String)> = Vec::new();
             for (range, new) in edits {
-                match joined.last_mut() {
+                match merged.last_mut() {
                     Some((before, text))
                         if before.start == range.start && before.end == range.start =>
                     {
@@ -242,10 +248,10 @@ impl<'a> Edits<'a> {
                         let why = format!("two edits of {} overlap", text.path);
                         return Err(Refusal::NotUnderstood(why));
                     }
-                    _ => joined.push((range, new)),
+                    _ => merged.push((range, new)),
                 }
             }
-            let file = FileEdits { path: text.path.clone(), edits: joined };
+            let file = FileEdits { path: text.path.clone(), edits: merged };
             let after = SourceIndex::new(file.applied(text.index.text()));
             if after.tree().is_none_or(|tree| tree.root_node().has_error()) {
                 let why = format!("the edit of {} would not be valid Python", text.path);
@@ -257,8 +263,9 @@ impl<'a> Edits<'a> {
     }
 }
 
-/// The lines within a string of several lines begin in it.
-fn inside_strings(text: &Module, range: &Range<usize>) -> Vec<Range<usize>> {
+/// Returns the ranges of multi-line strings in a range. Lines that start in them are inside a
+/// string.
+fn multiline_strings(text: &Module, range: &Range<usize>) -> Vec<Range<usize>> {
     let Some(tree) = text.index.tree() else { return Vec::new() };
     let mut found = Vec::new();
     let mut cursor = tree.walk();

@@ -18,18 +18,18 @@ use ridgeline_python::semantics::module::last_name;
 pub struct Backward<'a> {
     pub scope: Scope,
     pub call: Node<'a>,
-    /// What it is called on.
+    /// The loss expression.
     pub loss: Node<'a>,
     pub statement: Node<'a>,
 }
 
-/// Objects whose `backward` gets the loss.
+/// Objects whose `backward` takes the loss as an argument.
 const ENGINES: [&str; 4] = ["accelerator", "fabric", "engine", "model_engine"];
 
-/// The calls of `backward()` in the code that runs.
+/// Finds the calls of `backward()` in code that runs.
 ///
 /// # Errors
-/// Where there is none.
+/// Fails if there are none.
 pub fn backwards<'a>(program: &Program<'a>) -> Result<Vec<Backward<'a>>, Refusal> {
     let mut found = Vec::new();
     for (module, call) in program.calls().filter(|(_, call)| call.name() == "backward") {
@@ -58,16 +58,16 @@ pub fn backwards<'a>(program: &Program<'a>) -> Result<Vec<Backward<'a>>, Refusal
     Ok(found)
 }
 
-/// The statements of forward pass and loss.
+/// The statements of the forward pass and the loss.
 #[derive(Debug, Default)]
 pub struct Forward<'a> {
-    /// Statements that follow each other in one block: module, the first and the last.
+    /// Runs of consecutive statements.
     pub runs: Vec<Run<'a>>,
-    /// Where the loss is computed in front of its `.backward()`, on the same line.
+    /// Backward passes whose loss is computed in the same expression.
     pub inline: Vec<Backward<'a>>,
 }
 
-/// Statements of one block, one behind the other.
+/// Consecutive statements of one block.
 #[derive(Clone, Debug)]
 pub struct Run<'a> {
     pub scope: Scope,
@@ -75,10 +75,10 @@ pub struct Run<'a> {
     pub last: Node<'a>,
 }
 
-/// Finds forward pass and loss of every backward pass.
+/// Finds the forward pass and the loss of every backward pass.
 ///
 /// # Errors
-/// Where what leads to a loss is not in the function of its `backward()`.
+/// Fails if the statements that lead to a loss are not in the function of its `backward()`.
 pub fn forward<'a>(
     program: &Program<'a>,
     models: &Models,
@@ -100,7 +100,7 @@ pub fn forward<'a>(
             let why = "calls backward() on a loss computed in another function";
             return Err(program.refuse(module, backward.call.start_byte(), why));
         }
-        missing(program, models, backward, &own)?;
+        check_complete(program, models, backward, &own)?;
     }
     statements.sort_by_key(|(scope, one)| (scope.0, one.start_byte()));
     for (scope, one) in statements {
@@ -112,8 +112,8 @@ pub fn forward<'a>(
     Ok(forward)
 }
 
-/// Whether a statement can go into the same block as those before it: between them is nothing of an
-/// optimizer, and no backward pass.
+/// Whether a statement can join the block of those before it: there is no optimizer call and no
+/// backward pass in between.
 fn continues(program: &Program<'_>, run: &Run<'_>, next: Node<'_>) -> bool {
     let same_block = run.last.parent().map(|one| one.id()) == next.parent().map(|one| one.id());
     if !same_block || next.start_byte() < run.last.end_byte() {
@@ -129,7 +129,7 @@ fn continues(program: &Program<'_>, run: &Run<'_>, next: Node<'_>) -> bool {
     true
 }
 
-/// Whether a statement goes back, steps, or clears gradients.
+/// Whether a statement runs a backward pass, steps, or clears gradients.
 pub fn is_of_the_optimizer(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
     let text = program.module(module);
     calls_in(node).into_iter().any(|call| {
@@ -140,8 +140,8 @@ pub fn is_of_the_optimizer(program: &Program<'_>, module: usize, node: Node<'_>)
     })
 }
 
-/// The statements of its function that a loss is made of, in the order of the text; not those before
-/// the loop in which a model is called for it.
+/// Returns the statements of its function that a loss depends on, in text order, without those
+/// before the loop in which the model is called.
 pub fn needed_by<'a>(
     program: &Program<'a>,
     models: &Models,
@@ -158,8 +158,8 @@ pub fn needed_by<'a>(
             .take_while(|one| one.start_byte() < at.start_byte())
             .collect();
         for one in before.into_iter().rev() {
-            let gives = writes(text, one);
-            if gives.is_disjoint(&needed) || is_definition(one) {
+            let written = writes(text, one);
+            if written.is_disjoint(&needed) || is_definition(one) {
                 continue;
             }
             if is_of_the_optimizer(program, module, one) {
@@ -192,7 +192,7 @@ pub fn needed_by<'a>(
     slice
 }
 
-/// The statements from the first call of a model to the loss, in the order of the text.
+/// Returns the statements from the first model call to the loss, in text order.
 fn leading_to<'a>(
     program: &Program<'a>,
     models: &Models,
@@ -200,7 +200,7 @@ fn leading_to<'a>(
 ) -> Vec<Node<'a>> {
     let module = backward.scope.0;
     let text = program.module(module);
-    // What comes from a model, directly or not.
+    // Variables that depend on a model's output.
     let mut from_models: BTreeSet<String> = BTreeSet::new();
     let mut found = Vec::new();
     for one in needed_by(program, models, backward) {
@@ -210,21 +210,23 @@ fn leading_to<'a>(
             found.push(one);
         }
     }
-    // What only looks at a model, as `model = torch.compile(model)` does, is no forward pass.
-    let first = found.iter().position(|one| !makes_a_model(models, program, module, *one));
+    // Statements that only wrap a model, such as `model = torch.compile(model)`, are not part of
+    // the forward pass.
+    let first = found.iter().position(|one| !assigns_a_model(models, program, module, *one));
     found.split_off(first.unwrap_or(found.len()))
 }
 
-/// `model = wrap(model)`.
-fn makes_a_model(models: &Models, program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+/// Whether a statement is `model = wrap(model)`.
+fn assigns_a_model(models: &Models, program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
     let text = program.module(module);
     let Some(plain) = plain_assignment(node) else { return false };
     let left = plain.field(Field::Left).map(|left| super::syntax::written(text, left));
     left.is_some_and(|left| models.is_one(&left))
 }
 
-/// A forward pass that is partly elsewhere: `self.fake` of another method.
-fn missing(
+/// Fails if a part of the forward pass is in another method, such as the computation of
+/// `self.fake`.
+fn check_complete(
     program: &Program<'_>,
     models: &Models,
     backward: &Backward<'_>,
@@ -256,7 +258,7 @@ fn missing(
     Ok(())
 }
 
-/// The assignment that a statement is, where it is one and gives all of its target a new value.
+/// Returns the assignment of a statement if it replaces the whole value of its target.
 fn plain_assignment(statement: Node<'_>) -> Option<Node<'_>> {
     let inner = statement.named_child(0).filter(|_| statement.is(Kind::ExpressionStatement))?;
     let left = inner.field(Field::Left).filter(|_| inner.is(Kind::Assignment))?;

@@ -1,17 +1,17 @@
-//! Libraries that run the training loop themselves: where they take an optimization as an argument.
+//! Libraries that run the training loop, and the arguments by which they apply an optimization.
 
 use super::program::Program;
 use super::{EditKind, Refusal};
 use ridgeline_python::semantics::module::last_name;
 
-/// A library, how its use is told, and where it takes what.
+/// A library, how its use is recognized, and its arguments.
 struct Framework {
     name: &'static str,
-    /// Beginnings of the modules it is imported from.
+    /// Packages from which it is imported.
     packages: &'static [&'static str],
-    /// What is called where it is used.
+    /// Classes and functions whose call indicates its use.
     calls: &'static [&'static str],
-    /// What to write where, by optimization.
+    /// The argument for each edit.
     arguments: &'static [(EditKind, &'static str)],
 }
 
@@ -74,7 +74,7 @@ const FRAMEWORKS: [Framework; 5] = [
     },
 ];
 
-/// Where a library does it by an argument.
+/// Returns a refusal if the library in use has an argument for the edit.
 pub(super) fn refusal(program: &Program<'_>, kind: EditKind) -> Option<Refusal> {
     let (framework, at) = used(program)?;
     let (_, argument) = framework.arguments.iter().find(|(of, _)| *of == kind)?;
@@ -82,7 +82,7 @@ pub(super) fn refusal(program: &Program<'_>, kind: EditKind) -> Option<Refusal> 
     Some(Refusal::NotUnderstood(format!("{library} supports this itself: set {argument} at {at}")))
 }
 
-/// What is said of a program whose loop a library has.
+/// Returns the message for a program whose training loop is in a library.
 pub(super) fn loop_of(program: &Program<'_>) -> Option<String> {
     let (framework, at) = used(program)?;
     let library = framework.name;
@@ -92,14 +92,14 @@ pub(super) fn loop_of(program: &Program<'_>) -> Option<String> {
     ))
 }
 
-/// The library that trains, and where it is called.
+/// Returns the library that trains, and where it is called.
 fn used(program: &Program<'_>) -> Option<(&'static Framework, String)> {
     program.calls().find_map(|(module, call)| {
-        let whole = program.called(module, call);
-        let package = whole.split('.').next().unwrap_or_default();
-        let known = FRAMEWORKS
-            .iter()
-            .find(|one| one.packages.contains(&package) && one.calls.contains(&last_name(&whole)));
+        let qualified = program.called(module, call);
+        let package = qualified.split('.').next().unwrap_or_default();
+        let known = FRAMEWORKS.iter().find(|one| {
+            one.packages.contains(&package) && one.calls.contains(&last_name(&qualified))
+        });
         known.map(|framework| (framework, program.at(module, call.span.start)))
     })
 }

@@ -1,4 +1,4 @@
-//! What a text calls torch, and imports that an edit needs.
+//! The name of torch in a text, and imports that an edit needs.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -9,7 +9,7 @@ use super::syntax::written;
 use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::Module;
 
-/// The name that `torch` has in a text; it is imported where it has none.
+/// Returns the name of `torch` in a text. Adds an import if there is none.
 pub(super) fn torch(edits: &mut Edits<'_>, module: usize, text: &Module) -> String {
     if let Some(name) = name_of(text, "torch") {
         return name;
@@ -18,19 +18,19 @@ pub(super) fn torch(edits: &mut Edits<'_>, module: usize, text: &Module) -> Stri
     "torch".to_owned()
 }
 
-/// What `import dotted` is called in a text: `th` of `import torch as th`.
+/// Returns the name of `import package` in a text: `th` for `import torch as th`.
 fn name_of(text: &Module, package: &str) -> Option<String> {
     let inner = format!("{package}.");
     text.names.iter().find_map(|(here, from, there)| {
         let is_it = there.is_empty() && from == package;
-        // `import torch.nn` binds `torch`, too.
+        // `import torch.nn` also binds `torch`.
         let binds = there.is_empty() && here == from && here.starts_with(&inner);
         is_it.then(|| here.clone()).or_else(|| binds.then(|| package.to_owned()))
     })
 }
 
-/// What a name of a module is called in a text; `from module import name` is added where it is not
-/// imported. Nothing where the text calls something else by that name.
+/// Returns the name of an imported object in a text. Adds `from module import name` if it is not
+/// imported. Returns `None` if the text uses the name for something else.
 pub(super) fn imported(
     edits: &mut Edits<'_>,
     module: usize,
@@ -55,7 +55,7 @@ pub(super) fn imported(
     Some(name.to_owned())
 }
 
-/// Adds an import where a person would: among the imports of its package, by its module's name.
+/// Adds an import among the imports of its package, sorted by module name.
 fn add(edits: &mut Edits<'_>, module: usize, text: &Module, line: &str, dotted: &str) {
     if !edits.needs_import(module, line) {
         return;
@@ -65,7 +65,7 @@ fn add(edits: &mut Edits<'_>, module: usize, text: &Module, line: &str, dotted: 
     let is_plain = line.starts_with("import ");
     let same: Vec<&(Node<'_>, String)> =
         leading.iter().filter(|(_, from)| from.split('.').next() == Some(package)).collect();
-    // `import …` stands in front of `from … import …`, those by their modules' names.
+    // `import …` comes before `from … import …`, each sorted by module name.
     let goes_before = |node: &Node<'_>, from: &str| {
         let other_is_plain = node.is(Kind::ImportStatement);
         (other_is_plain && !is_plain) || (other_is_plain == is_plain && from <= dotted)
@@ -79,7 +79,7 @@ fn add(edits: &mut Edits<'_>, module: usize, text: &Module, line: &str, dotted: 
         edits.after(module, *node, &lines);
     } else {
         let layout = Layout::of(text);
-        let at = behind_heading(text);
+        let at = after_heading(text);
         let rest = text.index.text().get(at..).unwrap_or_default();
         let is_definition =
             ["def ", "class ", "@", "async "].iter().any(|one| rest.starts_with(one));
@@ -88,7 +88,7 @@ fn add(edits: &mut Edits<'_>, module: usize, text: &Module, line: &str, dotted: 
     }
 }
 
-/// The imports that a text begins with, up to its first block, with what they import from.
+/// Returns the imports at the start of a text, up to its first block, with the imported modules.
 pub(super) fn leading_imports(text: &Module) -> Vec<(Node<'_>, String)> {
     let Some(tree) = text.index.tree() else { return Vec::new() };
     let mut found = Vec::new();
@@ -109,8 +109,8 @@ pub(super) fn leading_imports(text: &Module) -> Vec<(Node<'_>, String)> {
     found
 }
 
-/// Where code can begin: behind the first comments and the docstring.
-pub(super) fn behind_heading(text: &Module) -> usize {
+/// Returns the offset after the leading comments and the docstring.
+pub(super) fn after_heading(text: &Module) -> usize {
     let Some(tree) = text.index.tree() else { return 0 };
     let mut walk = tree.root_node().walk();
     let mut at = 0;

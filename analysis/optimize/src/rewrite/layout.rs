@@ -1,11 +1,11 @@
-//! How a text is laid out: line ends, indentation, quotes, the length of lines.
+//! The layout of a text: line endings, indentation, quotes and line length.
 
 use ridgeline_python::semantics::module::Module;
 
-/// How a text is laid out.
+/// The layout of a text.
 pub(super) struct Layout<'t> {
     text: &'t Module,
-    /// `\n`, or what the text has instead.
+    /// Line ending of the text: `\n` or `\r\n`.
     pub line_end: &'static str,
 }
 
@@ -15,57 +15,57 @@ impl<'t> Layout<'t> {
         Layout { text, line_end }
     }
 
-    /// What stands in front of an offset on its line, where that is nothing but whitespace.
+    /// Returns the text before an offset on its line if it is only whitespace.
     pub(super) fn indentation(&self, offset: usize) -> Option<&'t str> {
-        let whole = self.text.index.text();
+        let source = self.text.index.text();
         let line = self.text.line(offset);
         let mut start = self.text.index.lines().start_of(line);
-        if whole.get(start..).is_some_and(|rest| rest.starts_with('\u{feff}')) {
+        if source.get(start..).is_some_and(|rest| rest.starts_with('\u{feff}')) {
             start += '\u{feff}'.len_utf8();
         }
-        let before = whole.get(start..offset)?;
+        let before = source.get(start..offset)?;
         before.chars().all(|c| c == ' ' || c == '\t').then_some(before)
     }
 
-    /// The whitespace that the line of an offset begins with.
+    /// Returns the leading whitespace of an offset's line.
     pub(super) fn indentation_of_line(&self, offset: usize) -> &'t str {
-        let whole = self.text.index.text();
+        let source = self.text.index.text();
         let start = self.text.index.lines().start_of(self.text.line(offset));
-        let line = whole.get(start..).unwrap_or_default();
+        let line = source.get(start..).unwrap_or_default();
         let line = line.strip_prefix('\u{feff}').unwrap_or(line);
         let code = line.trim_start_matches([' ', '\t']);
         line.get(..line.len() - code.len()).unwrap_or_default()
     }
 
-    /// How many characters the line of an offset has.
+    /// Returns the number of characters in an offset's line.
     pub(super) fn width(&self, offset: usize) -> usize {
         let start = self.text.index.lines().start_of(self.text.line(offset));
         let line = self.text.index.text().get(start..self.line_end_at(offset));
         line.map_or(0, |line| line.chars().count())
     }
 
-    /// How long a line may become: what Black allows, or what the text has already.
-    pub(super) fn widest(&self) -> usize {
+    /// Returns the maximum line length: Black's limit, or the longest line of the text.
+    pub(super) fn max_width(&self) -> usize {
         let longest = self.text.index.text().lines().map(|line| line.chars().count()).max();
         longest.unwrap_or_default().clamp(88, 120)
     }
 
-    /// Whether nothing but a comment follows on the line.
+    /// Whether the rest of the line is empty or a comment.
     pub(super) fn ends_line(&self, offset: usize) -> bool {
         let rest = self.text.index.text().get(offset..self.line_end_at(offset));
         rest.is_some_and(|rest| rest.trim().is_empty() || rest.trim_start().starts_with('#'))
     }
 
-    /// Where the line of an offset ends, before its line end.
+    /// Returns the offset of the end of a line, before its line ending.
     pub(super) fn line_end_at(&self, offset: usize) -> usize {
         let rest = self.text.index.text().get(offset..).unwrap_or_default();
         offset + rest.find(['\n', '\r']).unwrap_or(rest.len())
     }
 
-    /// One step of indentation, as the text has it.
+    /// Returns one indentation step of the text.
     pub(super) fn unit(&self) -> String {
-        let whole = self.text.index.text();
-        let first = whole.lines().zip(whole.lines().skip(1)).find_map(|(line, next)| {
+        let source = self.text.index.text();
+        let first = source.lines().zip(source.lines().skip(1)).find_map(|(line, next)| {
             let opens = line.trim_end().ends_with(':');
             let own = line.len() - line.trim_start().len();
             let rest = next.trim_start_matches([' ', '\t']);
@@ -76,10 +76,10 @@ impl<'t> Layout<'t> {
         first.filter(|unit| unit.len() <= 8).unwrap_or_else(|| "    ".to_owned())
     }
 
-    /// The quotes that the text has most of.
+    /// Quotes a string with the quotes that the text uses most.
     pub(super) fn quoted(&self, content: &str) -> String {
-        let whole = self.text.index.text();
-        let count = |quote: char| whole.chars().filter(|c| *c == quote).count();
+        let source = self.text.index.text();
+        let count = |quote: char| source.chars().filter(|c| *c == quote).count();
         let quote = if count('\'') > count('"') { '\'' } else { '"' };
         format!("{quote}{content}{quote}")
     }

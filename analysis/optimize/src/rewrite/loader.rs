@@ -1,4 +1,4 @@
-//! Data loaded by processes beside the training (PyTorch `DataLoader`).
+//! Data loading in worker processes (PyTorch `DataLoader`).
 
 use tree_sitter::Node;
 
@@ -10,34 +10,38 @@ use ridgeline_python::semantics::batch_names::is_for_validation;
 use ridgeline_python::semantics::module::last_name;
 use ridgeline_python::semantics::trace::Place;
 
-/// Workers where nothing else is asked for.
-const USUAL: u32 = 4;
+/// The default number of workers.
+const DEFAULT_WORKERS: u32 = 4;
 
-/// What draws at random by itself.
+/// Random generators with their own state.
 const GENERATORS: [&str; 4] =
     ["numpy.random.default_rng", "numpy.random.RandomState", "random.Random", "torch.Generator"];
 
-/// A `DataLoader` that trains.
+/// A `DataLoader` used for training.
 pub struct Loader<'a> {
     pub module: usize,
     pub call: Node<'a>,
 }
 
-/// The loaders of the program but those for validation.
+/// Returns the loaders of the program except those for validation.
 ///
 /// # Errors
-/// Where there is none.
+/// Fails if there are none.
 pub fn loaders<'a>(program: &Program<'a>) -> Result<Vec<Loader<'a>>, Refusal> {
     let mut found = Vec::new();
     for (module, call) in program.calls() {
-        let whole = program.called(module, call);
-        let is_one = last_name(&whole) == "DataLoader"
-            && ["torch", "DataLoader", "utils", "data"].iter().any(|from| whole.starts_with(from));
+        let qualified = program.called(module, call);
+        let is_loader = last_name(&qualified) == "DataLoader"
+            && ["torch", "DataLoader", "utils", "data"]
+                .iter()
+                .any(|from| qualified.starts_with(from));
         let text = program.module(module);
         let target = text.assignments.iter().find(|one| one.value == call.span);
-        let is_other = target.is_some_and(|one| is_for_validation(&one.target))
+        let is_for_evaluation = target.is_some_and(|one| is_for_validation(&one.target))
             || call.function.is_some_and(|at| is_for_validation(&text.functions[at].name));
-        if let (true, false, Some(call)) = (is_one, is_other, program.node(module, call)) {
+        if let (true, false, Some(call)) =
+            (is_loader, is_for_evaluation, program.node(module, call))
+        {
             found.push(Loader { module, call });
         }
     }
@@ -47,15 +51,15 @@ pub fn loaders<'a>(program: &Program<'a>) -> Result<Vec<Loader<'a>>, Refusal> {
     }
 }
 
-/// `num_workers=N, persistent_workers=True`.
+/// Adds `num_workers=N, persistent_workers=True`.
 pub fn rewrite(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
     count: Option<u32>,
 ) -> Result<(), Refusal> {
-    each_sample_once(program)?;
-    other_numbers_in_each_worker(program)?;
-    let wanted = count.unwrap_or(USUAL);
+    check_iterable_datasets(program)?;
+    check_random_generators(program)?;
+    let wanted = count.unwrap_or(DEFAULT_WORKERS);
     let mut done = None;
     for loader in loaders(program)? {
         if !workers(program, edits, &loader, wanted, count.is_some())? {
@@ -75,8 +79,9 @@ pub fn rewrite(
     Ok(())
 }
 
-/// An iterable data set that does not ask which worker it is in would give each sample several times.
-fn each_sample_once(program: &Program<'_>) -> Result<(), Refusal> {
+/// Rejects an iterable dataset that does not check which worker it is in: it would yield each
+/// sample several times.
+fn check_iterable_datasets(program: &Program<'_>) -> Result<(), Refusal> {
     for (module, text) in program.modules().iter().enumerate() {
         let class = text.classes.iter().find(|class| {
             class.bases.iter().any(|base| last_name(text.text(base)) == "IterableDataset")
@@ -89,9 +94,9 @@ fn each_sample_once(program: &Program<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A data set that draws from a generator of its own has a copy of it in each worker: all draw the same
-/// numbers, where NumPy's and PyTorch's own generators are seeded for each.
-fn other_numbers_in_each_worker(program: &Program<'_>) -> Result<(), Refusal> {
+/// Rejects a dataset with its own random generator: each worker has a copy of it, and all draw the
+/// same numbers. NumPy's and PyTorch's global generators are seeded per worker.
+fn check_random_generators(program: &Program<'_>) -> Result<(), Refusal> {
     for (module, text) in program.modules().iter().enumerate() {
         for one in &text.assignments {
             let class = program.class_of((module, one.function));
@@ -114,7 +119,7 @@ fn other_numbers_in_each_worker(program: &Program<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Gives one loader workers; false where it has them.
+/// Adds workers to one loader. Returns false if it already has them.
 fn workers(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
@@ -165,7 +170,7 @@ fn workers(
         keep(edits, "True")?;
         return Ok(true);
     }
-    // A number elsewhere: the default of an option, a constant.
+    // The number is elsewhere: the default of an option, a constant.
     let found = program.tracer.trace(&Place { module, span: given.byte_range() }, &[]);
     let [number] = &found.numbers[..] else {
         let what = format!("takes num_workers from `{value}`: set it there");

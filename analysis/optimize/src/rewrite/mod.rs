@@ -1,7 +1,7 @@
-//! Edits that make an optimization: what a person would write, where they would write it.
+//! Edits that apply an optimization: what a person would write, where they would write it.
 //!
-//! Nothing runs. What is not as expected is refused with the reason, because a wrong edit would train
-//! another model.
+//! Nothing is executed. Code with an unexpected form is refused with the reason, because a wrong
+//! edit would train a different model.
 
 mod argument;
 mod autocast;
@@ -33,60 +33,60 @@ use program::Program;
 use ridgeline_python::semantics::project::Modules;
 use ridgeline_python::semantics::{Entry, Project};
 
-/// What to edit.
+/// The kind of an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EditKind {
     /// `torch.autocast(…, dtype=torch.bfloat16)` around forward pass and loss.
     AutocastBFloat16,
-    /// The same in float16, with a gradient scaler.
+    /// `torch.autocast` in float16, with a gradient scaler.
     AutocastFloat16,
     /// `torch.set_float32_matmul_precision("high")`.
     Tf32,
-    /// `fused=True` at the optimizer.
+    /// `fused=True` for the optimizer.
     FusedOptimizer,
-    /// `foreach=True` at the optimizer.
+    /// `foreach=True` for the optimizer.
     ForeachOptimizer,
     /// `zero_grad(set_to_none=True)`.
     ZeroGradToNone,
     /// `model = torch.compile(model)`.
     Compile,
-    /// `memory_format=torch.channels_last` at the model and its input.
+    /// `memory_format=torch.channels_last` for the model and its input.
     ChannelsLast,
     /// `torch.utils.checkpoint` around calls of modules.
     Checkpoint,
-    /// `num_workers` of the loader, and that its workers stay.
+    /// `num_workers` and `persistent_workers` of the loader.
     LoaderWorkers,
-    /// `pin_memory` of the loader, and copies that do not block.
+    /// `pin_memory` of the loader, and non-blocking copies.
     PinnedMemory,
     /// `total += loss.detach()`.
     DetachAccumulated,
-    /// `@torch.no_grad()` at the function that validates.
+    /// `@torch.no_grad()` on the validation function.
     NoGradInValidation,
-    /// `model.eval()` before the validation and `model.train()` after it.
+    /// `model.eval()` before validation and `model.train()` after it.
     EvalModeInValidation,
-    /// Without `torch.autograd.set_detect_anomaly(True)`.
+    /// Removes `torch.autograd.set_detect_anomaly(True)`.
     RemoveAnomalyDetection,
     /// `persistent_workers=True` of the loader.
     PersistentWorkers,
     /// `non_blocking=True` of a copy.
     NonBlockingCopy,
-    /// `model.no_sync()` around the backward passes that no step follows.
+    /// `model.no_sync()` around the backward passes that are not followed by a step.
     NoSyncInAccumulation,
-    /// `torch.backends.cudnn.benchmark`.
+    /// `torch.backends.cudnn.benchmark = True`, or `False` at the line of a finding.
     CudnnBenchmark,
-    /// `bias=False` of a layer before a batch norm.
+    /// `bias=False` for a layer before a batch norm.
     WithoutBias,
-    /// `inplace=True` of an activation.
+    /// `inplace=True` for an activation.
     InPlaceActivation,
 }
 
 impl EditKind {
-    /// Whether it cannot help where a CPU trains.
+    /// Whether the edit has no effect when training on a CPU.
     pub fn needs_gpu(self) -> bool {
         matches!(self, EditKind::Tf32 | EditKind::PinnedMemory | EditKind::AutocastFloat16)
     }
 
-    /// Those that make an optimization that a what-if predicts.
+    /// The edits that apply an optimization predicted by a what-if.
     pub const ALL: [EditKind; 11] = [
         EditKind::AutocastBFloat16,
         EditKind::AutocastFloat16,
@@ -101,7 +101,7 @@ impl EditKind {
         EditKind::PinnedMemory,
     ];
 
-    /// Those that mend a finding and make no what-if.
+    /// The edits that fix a finding and have no what-if.
     pub const FIXES: [EditKind; 10] = [
         EditKind::DetachAccumulated,
         EditKind::NoGradInValidation,
@@ -115,14 +115,13 @@ impl EditKind {
         EditKind::InPlaceActivation,
     ];
 
-    /// The optimization that it makes, by the name that what-ifs have for it; nothing for what only
-    /// mends a finding.
+    /// Returns the name of the optimization that it applies, as in what-ifs. Returns `None` for
+    /// edits that only fix a finding.
     pub fn optimization(self) -> Option<&'static str> {
         EditKind::ALL.contains(&self).then(|| self.name())
     }
 
-    /// What it is called in commands and documents: where it makes an optimization, by the name that
-    /// what-ifs have for it.
+    /// Returns the name in commands and documents. For an optimization, it is the name in what-ifs.
     pub fn name(self) -> &'static str {
         match self {
             EditKind::AutocastBFloat16 => "amp-bf16",
@@ -149,7 +148,7 @@ impl EditKind {
         }
     }
 
-    /// What it does, as a person reads it.
+    /// Returns the title shown to the user.
     pub fn title(self) -> &'static str {
         match self {
             EditKind::AutocastBFloat16 => "Use mixed precision (bf16 autocast)",
@@ -179,47 +178,48 @@ impl EditKind {
         }
     }
 
-    /// The edit of this name, whether it makes an optimization or mends a finding.
+    /// Returns the edit with a name.
     pub fn of_name(name: &str) -> Option<EditKind> {
         EditKind::ALL.into_iter().chain(EditKind::FIXES).find(|kind| kind.name() == name)
     }
 }
 
-/// What is asked for.
+/// A requested edit.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What to edit.
+    /// The kind of edit.
     pub kind: EditKind,
-    /// The lines that it is about, in today's text: file relative to the root, line from 1.
+    /// The lines that it concerns, in the current text: file relative to the root, line number
+    /// starting at 1.
     pub lines: &'a [(&'a str, u32)],
-    /// How many workers, where that is asked.
+    /// Number of workers, if specified.
     pub count: Option<u32>,
 }
 
 /// An edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// By file, relative to the root: what is replaced, as ranges of bytes, in order and apart.
+    /// Edits by file, relative to the root, as byte ranges in order that do not overlap.
     pub files: Vec<FileEdits>,
-    /// What it does, for the title of a code action: `Use mixed precision (bf16 autocast)`.
+    /// Title of the code action: `Use mixed precision (bf16 autocast)`.
     pub title: &'static str,
-    /// What it is.
+    /// The kind of edit.
     pub kind: EditKind,
-    /// What a person should know who takes it.
+    /// Notes for the user who applies it.
     pub notes: Vec<String>,
 }
 
 /// The edits of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileEdits {
-    /// Relative to the root.
+    /// Path relative to the root.
     pub path: String,
-    /// What is replaced by what.
+    /// Replaced ranges with their new text.
     pub edits: Vec<(Range<usize>, String)>,
 }
 
 impl FileEdits {
-    /// The text after the edits.
+    /// Returns the text after the edits.
     pub fn applied(&self, text: &str) -> String {
         let mut edited = text.to_owned();
         for (range, replacement) in self.edits.iter().rev() {
@@ -228,7 +228,7 @@ impl FileEdits {
         edited
     }
 
-    /// The lines that are changed, in the text before, counted from 1.
+    /// Returns the changed lines of the text before the edits, starting at 1.
     pub fn lines(&self, text: &str) -> Vec<u32> {
         let lines = ridgeline_python::Lines::new(text);
         let mut changed: Vec<u32> =
@@ -238,13 +238,13 @@ impl FileEdits {
     }
 }
 
-/// Why there is no edit.
+/// The reason why there is no edit.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Refusal {
-    /// The text has it already.
+    /// The edit is already present.
     #[error("{0}")]
     Done(String),
-    /// The text is not what the edit expects.
+    /// The code does not have the form that the edit expects.
     #[error("{0}")]
     NotUnderstood(String),
 }
@@ -259,10 +259,10 @@ impl Refusal {
     }
 }
 
-/// The edit that makes an optimization of a program.
+/// Creates the edit that applies an optimization to a program.
 ///
 /// # Errors
-/// Where the text has it already, or is not what the edit expects.
+/// Fails if the edit is already present, or if the code does not have the expected form.
 pub fn rewrite(
     project: &dyn Project,
     entry: &Entry,
@@ -272,7 +272,7 @@ pub fn rewrite(
     all.pop().unwrap_or_else(|| Err(Refusal::not_understood("no edit was requested")))
 }
 
-/// The same for several edits, each by itself: the texts are read once.
+/// Creates several independent edits. The texts are read once.
 pub fn rewrites(
     project: &dyn Project,
     entry: &Entry,

@@ -1,4 +1,4 @@
-//! Which variables are models, and what calls them.
+//! Finds the variables that hold models, and the calls of models.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::BTreeSet;
@@ -11,15 +11,15 @@ use ridgeline_python::semantics::functions::{Callable, callable};
 use ridgeline_python::semantics::module::{Module, last_name};
 use ridgeline_python::semantics::trace::Place;
 
-/// Methods that are called on models.
+/// Methods that are called on models but do not run them.
 const METHODS: [&str; 5] = ["parameters", "named_parameters", "train", "eval", "children"];
 
-/// What makes another model of a model.
+/// Functions and classes that wrap a model.
 const WRAPPERS: [&str; 5] =
     ["compile", "DataParallel", "DistributedDataParallel", "DDP", "FullyShardedDataParallel"];
 
-/// Functions that are followed from a call to a model, one into another.
-const DEEPEST: u32 = 4;
+/// The maximum depth of function calls followed from a call to a model.
+const MAX_DEPTH: u32 = 4;
 
 /// The variables of a program that hold models: `model`, `self.net`.
 pub struct Models {
@@ -35,23 +35,23 @@ impl Models {
             let is_name = object.split('.').count() <= 3
                 && object.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
             if METHODS.contains(&method) && is_name && object != "self" && !is_trainer {
-                // `model.module.parameters()` of a wrapped model.
+                // `model.module.parameters()` for a wrapped model.
                 names.insert(object.trim_end_matches(".module").to_owned());
             }
         }
         for (module, text) in program.modules().iter().enumerate() {
             for one in &text.assignments {
                 let made = text.node(&one.value).and_then(|node| first_call(program, module, node));
-                if made.is_some_and(|made| makes_module(program, module, &made)) {
+                if made.is_some_and(|made| creates_module(program, module, &made)) {
                     names.insert(one.target.clone());
                 }
             }
         }
         names.retain(|name| !is_criterion(name));
         let mut models = Models { names };
-        // From one name to the next: parameters, attributes, wrappers.
-        for _ in 0..DEEPEST {
-            let more = models.handed_on(program);
+        // Propagate to parameters, attributes and wrappers.
+        for _ in 0..MAX_DEPTH {
+            let more = models.aliases(program);
             let before = models.names.len();
             models.names.extend(more.into_iter().filter(|name| !is_criterion(name)));
             if models.names.len() == before {
@@ -61,21 +61,21 @@ impl Models {
         models
     }
 
-    /// The names that models get where they are assigned and handed over.
-    fn handed_on(&self, program: &Program<'_>) -> Vec<String> {
+    /// Returns further names for models, from assignments and arguments.
+    fn aliases(&self, program: &Program<'_>) -> Vec<String> {
         let mut found = Vec::new();
         for text in program.modules() {
             for one in text.assignments.iter().filter(|one| one.element.is_none()) {
                 let value = text.node(&one.value);
-                if value.is_some_and(|value| self.is_made_of_one(text, value)) {
+                if value.is_some_and(|value| self.is_model_expression(text, value)) {
                     found.push(one.target.clone());
                 }
             }
         }
         for (module, call) in program.calls() {
             let text = program.module(module);
-            let whole = text.text(&call.span);
-            if !self.names.iter().any(|name| mentions(whole, name)) {
+            let source = text.text(&call.span);
+            if !self.names.iter().any(|name| mentions(source, name)) {
                 continue;
             }
             let Some(node) = program.node(module, call) else { continue };
@@ -89,28 +89,28 @@ impl Models {
             let by_place = function.parameters.iter().skip(skipped).zip(&arguments.positional);
             found.extend(
                 by_place
-                    .filter(|(_, value)| self.is_made_of_one(text, **value))
+                    .filter(|(_, value)| self.is_model_expression(text, **value))
                     .map(|(parameter, _)| parameter.name.clone()),
             );
             let by_name = arguments.by_name.iter();
             found.extend(
                 by_name
-                    .filter(|(_, value)| self.is_made_of_one(text, *value))
+                    .filter(|(_, value)| self.is_model_expression(text, *value))
                     .map(|(name, _)| name.clone()),
             );
         }
         found
     }
 
-    /// A model, or what is one still: `model.to(device)`, `DDP(model)`.
-    fn is_made_of_one(&self, text: &Module, value: Node<'_>) -> bool {
+    /// Whether an expression is a model: a variable, `model.to(device)`, `DDP(model)`.
+    fn is_model_expression(&self, text: &Module, value: Node<'_>) -> bool {
         let mut value = value;
         for _ in 0..8 {
             if !value.is(Kind::Call) {
                 return self.names.contains(&written(text, value));
             }
-            let kept = ["to", "cuda", "cpu", "train", "eval", "requires_grad_"];
-            let object = kept.iter().find_map(|method| object_of(text, value, method));
+            let self_returning = ["to", "cuda", "cpu", "train", "eval", "requires_grad_"];
+            let object = self_returning.iter().find_map(|method| object_of(text, value, method));
             let wraps = WRAPPERS.contains(&last_name(&callee(text, value)));
             let first = value.field(Field::Arguments).and_then(|list| list.named_child(0));
             match object.or(first.filter(|_| wraps)) {
@@ -126,8 +126,8 @@ impl Models {
         self.names.contains(name)
     }
 
-    /// Whether an expression or statement calls a model or hands one over; also in functions of the
-    /// program that it calls.
+    /// Whether an expression or statement calls a model or passes one as an argument, directly or
+    /// in functions of the program that it calls.
     pub fn are_used_by(&self, program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
         self.used(program, module, node, 0)
     }
@@ -146,7 +146,7 @@ impl Models {
             }
             // `diffusion.losses(model, x)`
             let arguments = call.field(Field::Arguments);
-            let hands = arguments.is_some_and(|list| {
+            let passes_model = arguments.is_some_and(|list| {
                 within(list).into_iter().any(|one| {
                     matches!(Kind::of(&one), Kind::Identifier | Kind::Attribute)
                         && self.names.contains(&written(text, one))
@@ -155,16 +155,17 @@ impl Models {
                         })
                 })
             });
-            if hands && !is_bookkeeping(&name) {
+            if passes_model && !is_bookkeeping(&name) {
                 return true;
             }
-            depth < DEEPEST
+            depth < MAX_DEPTH
                 && body_of(program, module, call)
                     .is_some_and(|(inner, body)| self.used(program, inner, body, depth + 1))
         })
     }
 
-    /// The calls of models in a node, and in functions of the program that it calls: module and call.
+    /// Returns the calls of models in a node and in functions of the program that it calls: module
+    /// and call.
     pub fn calls<'a>(
         &self,
         program: &Program<'a>,
@@ -195,7 +196,7 @@ impl Models {
                     found.push((module, call));
                 }
             } else if let Some((inner, body)) =
-                body_of(program, module, call).filter(|_| depth < DEEPEST)
+                body_of(program, module, call).filter(|_| depth < MAX_DEPTH)
             {
                 self.collect(program, inner, body, depth + 1, found);
             }
@@ -203,7 +204,7 @@ impl Models {
     }
 }
 
-/// The body of the function of the program that a call calls; not that of a model's `forward`.
+/// Returns the body of the program's function that a call calls, except a model's `forward`.
 pub fn body_of<'a>(
     program: &Program<'a>,
     module: usize,
@@ -220,7 +221,7 @@ pub fn body_of<'a>(
     }
 }
 
-/// The function of the program that a call runs; of a class its constructor.
+/// Returns the program's function that a call runs. For a class it is the constructor.
 fn function_called(program: &Program<'_>, place: &Place, callee: &str) -> Option<(usize, usize)> {
     match callable(&program.tracer, place, callee)? {
         Callable::Function(module, at) => Some((module, at)),
@@ -230,7 +231,7 @@ fn function_called(program: &Program<'_>, place: &Place, callee: &str) -> Option
     }
 }
 
-/// The innermost call of a chain: `Net()` of `Net().to(device).train()`, and of
+/// Returns the innermost call of a chain: `Net()` for `Net().to(device).train()` and for
 /// `torch.compile(Net())`.
 fn first_call<'a>(program: &Program<'a>, module: usize, node: Node<'a>) -> Option<Node<'a>> {
     let mut call = Some(node).filter(|node| node.is(Kind::Call))?;
@@ -250,24 +251,24 @@ fn first_call<'a>(program: &Program<'a>, module: usize, node: Node<'a>) -> Optio
     None
 }
 
-/// Whether a call makes a module: of torch's, of a model library, or of a class of the program.
-fn makes_module(program: &Program<'_>, module: usize, call: &Node<'_>) -> bool {
+/// Whether a call creates a module: of PyTorch, of a model library, or of a class of the program.
+fn creates_module(program: &Program<'_>, module: usize, call: &Node<'_>) -> bool {
     let name = callee(program.module(module), *call);
-    let whole = program.absolute(module, &name);
-    let last = last_name(&whole);
+    let qualified = program.absolute(module, &name);
+    let last = last_name(&qualified);
     let is_upper = last.starts_with(|c: char| c.is_ascii_uppercase());
-    let of_torch = whole.starts_with("torch.nn.")
+    let is_torch_module = qualified.starts_with("torch.nn.")
         && is_upper
         && !["functional", "utils", "init", "Parameter", "ParameterList", "Buffer"]
             .iter()
-            .any(|part| whole.contains(part))
+            .any(|part| qualified.contains(part))
         && !is_criterion(last);
-    if of_torch
-        || whole.starts_with("torchvision.models.")
-        || whole == "timm.create_model"
-        || (whole.starts_with("transformers.")
-            && whole.ends_with("from_pretrained")
-            && whole.contains("Model"))
+    if is_torch_module
+        || qualified.starts_with("torchvision.models.")
+        || qualified == "timm.create_model"
+        || (qualified.starts_with("transformers.")
+            && qualified.ends_with("from_pretrained")
+            && qualified.contains("Model"))
     {
         return true;
     }
@@ -293,17 +294,17 @@ fn makes_module(program: &Program<'_>, module: usize, call: &Node<'_>) -> bool {
     }
 }
 
-/// Whether a class is a module of torch's, by its bases.
+/// Whether a class is a PyTorch module, by its bases.
 pub fn is_module_class(program: &Program<'_>, module: usize, class: usize, depth: u32) -> bool {
     let text = program.module(module);
     text.classes[class].bases.iter().any(|base| {
         let written: String = text.text(base).chars().filter(|c| !c.is_whitespace()).collect();
-        let whole = program.absolute(module, &written);
-        if whole.starts_with("torch.nn.") {
-            return !is_criterion(last_name(&whole));
+        let qualified = program.absolute(module, &written);
+        if qualified.starts_with("torch.nn.") {
+            return !is_criterion(last_name(&qualified));
         }
         if matches!(
-            last_name(&whole),
+            last_name(&qualified),
             "LightningModule" | "PreTrainedModel" | "PyTorchModelHubMixin"
         ) {
             return true;
@@ -318,20 +319,20 @@ pub fn is_module_class(program: &Program<'_>, module: usize, class: usize, depth
     })
 }
 
-/// Whether a name is that of a loss, which is a module without a model in it.
+/// Whether a name is that of a loss, which is a module but not a model.
 fn is_criterion(name: &str) -> bool {
     let name = last_name(name).to_lowercase();
     name.ends_with("loss") || name.starts_with("criterion") || name.starts_with("loss_f")
 }
 
-/// Calls that get a model and do not run it.
+/// Whether a call takes a model but does not run it.
 fn is_bookkeeping(name: &str) -> bool {
     let name = last_name(name);
     let known = ["save", "print", "clip_grad_norm_", "clip_grad_value_", "watch", "len", "append"];
     known.contains(&name) || name.starts_with("save_") || name.starts_with("update_")
 }
 
-/// Whether the program saves or loads what a model learned, so that names of its parameters matter.
+/// Whether the program saves or loads model state, so that parameter names matter.
 pub fn keeps_states(program: &Program<'_>) -> bool {
     program.modules().iter().any(|text| {
         ["state_dict", "load_state_dict", "save_pretrained"]

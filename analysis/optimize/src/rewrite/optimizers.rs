@@ -1,4 +1,4 @@
-//! Arguments of optimizers: one kernel, or few, for all parameters.
+//! Optimizer arguments: `fused` and `foreach`.
 
 use ridgeline_python::syntax::kind::{Kind, TypedNode as _};
 use std::collections::BTreeSet;
@@ -11,9 +11,9 @@ use super::program::Program;
 use super::syntax::written;
 use ridgeline_python::semantics::module::last_name;
 
-/// Optimizers of `torch.optim` that take `fused`.
+/// Optimizers of `torch.optim` that support `fused`.
 const FUSED: [&str; 4] = ["Adagrad", "Adam", "AdamW", "SGD"];
-/// Those that take `foreach`.
+/// Optimizers of `torch.optim` that support `foreach`.
 const FOREACH: [&str; 12] = [
     "ASGD",
     "Adadelta",
@@ -29,34 +29,34 @@ const FOREACH: [&str; 12] = [
     "SGD",
 ];
 
-/// Whether a type of optimizer takes `foreach`. One of a project's own may or may not.
+/// Whether an optimizer class supports `foreach`. This is unknown for a project's own classes.
 pub fn takes_foreach(type_name: &str) -> bool {
     FOREACH.contains(&type_name)
 }
 
-/// `fused=True`.
+/// Sets `fused=True`.
 pub fn fused(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refusal> {
     set(program, edits, "fused", "foreach", &FUSED)?;
     Ok(())
 }
 
-/// `foreach=True`.
+/// Sets `foreach=True`.
 pub fn foreach(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refusal> {
     set(program, edits, "foreach", "fused", &FOREACH)?;
     Ok(())
 }
 
-/// Whether a callee makes an optimizer of PyTorch's.
+/// Whether a callee creates an optimizer of PyTorch.
 pub fn makes_optimizer(program: &Program<'_>, module: usize, callee: &str) -> bool {
-    let whole = program.absolute(module, callee);
-    let is_class = last_name(&whole).starts_with(|c: char| c.is_ascii_uppercase());
-    whole.starts_with("torch.optim.")
+    let qualified = program.absolute(module, callee);
+    let is_class = last_name(&qualified).starts_with(|c: char| c.is_ascii_uppercase());
+    qualified.starts_with("torch.optim.")
         && is_class
-        && !whole.contains("lr_scheduler")
-        && !whole.contains("swa_utils")
+        && !qualified.contains("lr_scheduler")
+        && !qualified.contains("swa_utils")
 }
 
-/// Whether a variable is an optimizer: by how it is made, or by its name.
+/// Whether a variable is an optimizer, judged by its creation or its name.
 pub fn is_optimizer(program: &Program<'_>, variable: &str) -> bool {
     let last = last_name(variable);
     let lower = last.to_lowercase();
@@ -111,10 +111,10 @@ fn set(
     if let Some(why) = unable.into_iter().next() {
         return Err(Refusal::NotUnderstood(why));
     }
-    Err(factory(program))
+    Err(no_optimizer(program))
 }
 
-/// Sets one optimizer's argument; false where it has it.
+/// Sets the argument of one optimizer. Returns false if it is already set.
 fn argument(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
@@ -161,17 +161,17 @@ fn argument(
         if !is_literal(&value) {
             return refuse(format!("takes {other} from `{value}`: set it there"));
         }
-        // Both cannot be.
-        let whole = given.parent().unwrap_or(given);
-        edits.replace(module, whole.byte_range(), format!("{wanted}=True"));
+        // The two arguments exclude each other.
+        let argument = given.parent().unwrap_or(given);
+        edits.replace(module, argument.byte_range(), format!("{wanted}=True"));
         return Ok(true);
     }
     edits.add_arguments(program, module, call, &[&format!("{wanted}=True")])?;
     Ok(true)
 }
 
-/// Why no optimizer was found.
-fn factory(program: &Program<'_>) -> Refusal {
+/// Returns the reason why no optimizer was found.
+fn no_optimizer(program: &Program<'_>) -> Refusal {
     for (module, text) in program.modules().iter().enumerate() {
         for one in &text.assignments {
             let is_call = text.node(&one.value).is_some_and(|node| node.is(Kind::Call));

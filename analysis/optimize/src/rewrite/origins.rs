@@ -1,4 +1,5 @@
-//! Where a model is made: from its call in the training step back through parameters and attributes.
+//! Finds where a model is created, by following its call in the training step back through
+//! parameters and attributes.
 
 use ridgeline_python::syntax::kind::{Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -9,23 +10,23 @@ use super::syntax::{statement_of, written};
 use ridgeline_python::semantics::call_sites::calls_of;
 use ridgeline_python::semantics::module::Assignment;
 
-/// Functions that are followed from a call to where a model is made, one into another.
-const DEEPEST: u32 = 4;
+/// The maximum depth of function calls followed back to the creation of a model.
+const MAX_DEPTH: u32 = 4;
 
-/// Where a model comes from.
+/// The origin of a model.
 #[derive(Clone, Debug)]
 pub(super) enum Origin<'a> {
-    /// The last statement of its scope that gives the variable its value, the variable, and the value.
+    /// The last assignment of the variable in its scope, with the variable and the value.
     Assigned { module: usize, statement: Node<'a>, variable: String, value: Node<'a> },
-    /// An expression that is handed on without a name.
+    /// An expression that is passed on without a name.
     Expression { module: usize, value: Node<'a> },
 }
 
-/// Where the model that a variable holds at a place is made: its last assignment, in this function
-/// or in those that call it.
+/// Finds where the model in a variable is created: its last assignment, in this function or in its
+/// callers.
 ///
 /// # Errors
-/// Where that is not to be found, or in several places.
+/// Fails if the origin cannot be found or is not visible.
 pub(super) fn origins<'a>(
     program: &Program<'a>,
     scope: Scope,
@@ -52,7 +53,7 @@ fn collect_origins<'a>(
 ) -> Result<(), Refusal> {
     let (module, function) = scope;
     let text = program.module(module);
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Err(program.refuse(
             module,
             until,
@@ -83,7 +84,7 @@ fn collect_origins<'a>(
         let one = &text.functions[index];
         let parameter = one.parameters.iter().position(|parameter| parameter.name == variable);
         if let Some(position) = parameter {
-            return handed(program, module, index, position, depth, found);
+            return argument_origins(program, module, index, position, depth, found);
         }
         at = one.outer;
     }
@@ -91,7 +92,7 @@ fn collect_origins<'a>(
     Err(program.refuse(module, until, &what))
 }
 
-/// Takes the last of the assignments of one variable.
+/// Adds the last assignment of a variable.
 fn push_last<'a>(
     program: &Program<'a>,
     module: usize,
@@ -108,7 +109,7 @@ fn push_last<'a>(
         let what = format!("assigns `{variable}` together with other variables");
         return Err(program.refuse(module, first.at.start, &what));
     }
-    // Several models, one a branch: each is edited where it is made.
+    // Several models, one per branch: each is edited where it is created.
     let is_base = |branches: &[_]| set.iter().all(|one| one.branches.starts_with(branches));
     let last = set.iter().rfind(|one| is_base(&one.branches));
     let chosen: Vec<_> = match last {
@@ -129,8 +130,8 @@ fn push_last<'a>(
     Ok(())
 }
 
-/// Where the arguments of a function's calls come from.
-fn handed<'a>(
+/// Finds the origins of a function's argument at its calls.
+fn argument_origins<'a>(
     program: &Program<'a>,
     module: usize,
     function: usize,
@@ -183,7 +184,7 @@ fn handed<'a>(
     Ok(())
 }
 
-/// The model of a Skyline or DeepView provider: what its model provider returns.
+/// Returns the model of a Skyline or DeepView provider: the result of its model provider.
 fn provider_model<'a>(program: &Program<'a>, function: &str) -> Option<Vec<Origin<'a>>> {
     if !matches!(function, "skyline_iteration_provider" | "deepview_iteration_provider") {
         return None;

@@ -12,7 +12,7 @@ use super::models::Models;
 use super::program::{Program, Scope};
 use super::syntax::{object_of, written};
 
-/// `pin_memory=True` at the loader, `non_blocking=True` at the copies of its batches.
+/// Adds `pin_memory=True` to the loader and `non_blocking=True` to the copies of its batches.
 pub fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refusal> {
     let loaders = loaders(program)?;
     let copies = copies(program)?;
@@ -31,7 +31,7 @@ pub fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refus
         argument::set(program, edits, (module, call), ("pin_memory", "True"), given)?;
     }
     for (module, call) in copies {
-        copy_without_waiting(program, edits, module, call)?;
+        make_non_blocking(program, edits, module, call)?;
     }
     if edits.is_empty() {
         return Err(Refusal::done("batches are already pinned and copied asynchronously"));
@@ -39,8 +39,8 @@ pub fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refus
     Ok(())
 }
 
-/// `non_blocking=True` at a copy; false where it is told already whether to wait.
-pub fn copy_without_waiting(
+/// Adds `non_blocking=True` to a copy. Returns false if the argument is already given.
+pub fn make_non_blocking(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
     module: usize,
@@ -52,7 +52,7 @@ pub fn copy_without_waiting(
     Ok(became == Argument::Set)
 }
 
-/// The copies of batches: within the loops that train, and in functions that those call.
+/// Returns the copies of batches in training loops and in the functions that these call.
 pub fn copies<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
     let models = Models::of(program);
     let mut scopes: Vec<(Scope, Option<std::ops::Range<usize>>)> = Vec::new();
@@ -68,7 +68,7 @@ pub fn copies<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refus
             continue;
         }
         scopes.push((backward.scope, span.clone()));
-        // What is called from there: `loss = self.loss(batch)`.
+        // Functions called from there: `loss = self.loss(batch)`.
         let calls = text.calls.iter().filter(|call| {
             call.function == function
                 && span.as_ref().is_none_or(|span| span.contains(&call.span.start))
@@ -88,15 +88,15 @@ pub fn copies<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refus
                 && span.as_ref().is_none_or(|span| span.contains(&call.span.start))
         });
         let Some(node) = program.node(module, call).filter(|_| within) else { continue };
-        if moves(program, &models, module, node) && !found.contains(&(module, node)) {
+        if is_device_copy(program, &models, module, node) && !found.contains(&(module, node)) {
             found.push((module, node));
         }
     }
     Ok(found)
 }
 
-/// `x.to(device)` and `x.cuda()` of what is no model.
-fn moves(program: &Program<'_>, models: &Models, module: usize, call: Node<'_>) -> bool {
+/// Whether a call is `x.to(device)` or `x.cuda()` for a value that is not a model.
+fn is_device_copy(program: &Program<'_>, models: &Models, module: usize, call: Node<'_>) -> bool {
     let text = program.module(module);
     let cuda = object_of(text, call, "cuda");
     let Some(object) = cuda.or_else(|| object_of(text, call, "to")) else { return false };

@@ -1,4 +1,4 @@
-//! [`Program`]: the texts of what runs, and which of their code that is.
+//! [`Program`]: the source texts of a program, and the parts of their code that run.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::{HashMap, HashSet};
@@ -13,10 +13,10 @@ use ridgeline_python::semantics::project::Modules;
 use ridgeline_python::semantics::trace::{Place, Tracer};
 use ridgeline_python::semantics::{Entry, Project};
 
-/// A function of a module, or the code outside of functions.
+/// A function of a module, or the module's top level.
 pub type Scope = (usize, Option<usize>);
 
-/// The texts that run, with what leads from one to another.
+/// The source texts of a program and the code reached from its entry.
 pub struct Program<'a> {
     pub tracer: Tracer<'a>,
     reached: HashSet<Scope>,
@@ -29,7 +29,7 @@ impl<'a> Program<'a> {
         Program { tracer, reached }
     }
 
-    /// The texts, the one that is started first.
+    /// Returns the source texts, entry first.
     pub fn modules(&self) -> &'a Arena<Module> {
         self.tracer.modules
     }
@@ -38,38 +38,38 @@ impl<'a> Program<'a> {
         &self.tracer.modules[at]
     }
 
-    /// Whether this code runs, as far as names tell.
+    /// Whether this code runs, judged by names.
     pub fn is_reached(&self, scope: Scope) -> bool {
         self.reached.contains(&scope)
     }
 
-    /// The calls of the code that runs, by module.
+    /// Returns the calls in code that runs, with their modules.
     pub fn calls(&self) -> impl Iterator<Item = (usize, &'a Call)> {
         let modules = self.modules().iter().enumerate();
         let all = modules.flat_map(|(at, text)| text.calls.iter().map(move |call| (at, call)));
         all.filter(|(at, call)| self.is_reached((*at, call.function)))
     }
 
-    /// What a callee is called where it comes from: `torch.optim.Adam` for `optim.Adam` behind
-    /// `from torch import optim`. What is not imported stays as it is written.
+    /// Returns the fully qualified name of a callee: `torch.optim.Adam` for `optim.Adam` after
+    /// `from torch import optim`. Names that are not imported stay as written.
     pub fn absolute(&self, module: usize, callee: &str) -> String {
         let text = self.module(module);
         let (first, rest) = callee.split_once('.').unwrap_or((callee, ""));
         let named = text.names.iter().rev().find(|(here, ..)| here == first);
         let Some((_, from, there)) = named else { return callee.to_owned() };
-        let mut whole = from.clone();
+        let mut qualified = from.clone();
         for part in [there.as_str(), rest] {
             if !part.is_empty() {
-                if !whole.ends_with('.') {
-                    whole.push('.');
+                if !qualified.ends_with('.') {
+                    qualified.push('.');
                 }
-                whole.push_str(part);
+                qualified.push_str(part);
             }
         }
-        whole
+        qualified
     }
 
-    /// What a call calls, with its whole name.
+    /// Returns the fully qualified name of a call's callee.
     pub fn called(&self, module: usize, call: &Call) -> String {
         self.absolute(module, &call.callee)
     }
@@ -82,18 +82,18 @@ impl<'a> Program<'a> {
         Arguments::of(&self.tracer, &Place { module, span: call.byte_range() })
     }
 
-    /// Where something stands, for a person: `train.py:12`.
+    /// Formats a source position: `train.py:12`.
     pub fn at(&self, module: usize, offset: usize) -> String {
         let text = self.module(module);
         format!("{}:{}", text.path, text.line(offset))
     }
 
-    /// A refusal about a place: `train.py:12 is …`.
+    /// Creates a refusal at a source position: `train.py:12 is …`.
     pub fn refuse(&self, module: usize, offset: usize, what: &str) -> Refusal {
         Refusal::NotUnderstood(format!("{} {what}", self.at(module, offset)))
     }
 
-    /// The class of the method that a function is, or is defined in.
+    /// Returns the class of the method that a function is or is defined in.
     pub fn class_of(&self, (module, function): Scope) -> Option<usize> {
         let functions = &self.module(module).functions;
         let mut function = function;
@@ -107,8 +107,8 @@ impl<'a> Program<'a> {
         None
     }
 
-    /// Whether a variable is known in a scope: `device`, `self.device`. Where not by an assignment
-    /// or a parameter, then by an import.
+    /// Whether a variable is visible in a scope: `device`, `self.device`. It may be assigned, a
+    /// parameter, or imported.
     pub fn is_visible(&self, (module, function): Scope, name: &str) -> bool {
         let text = self.module(module);
         let root = name.split(['.', '[']).next().unwrap_or(name);
@@ -135,7 +135,7 @@ impl<'a> Program<'a> {
         global || text.names.iter().any(|(here, ..)| here == root)
     }
 
-    /// Whether the class of a method sets `self.x` somewhere.
+    /// Whether the class of a method assigns `self.x`.
     fn sets_attribute(&self, scope: Scope, name: &str) -> bool {
         let text = self.module(scope.0);
         let Some(class) = self.class_of(scope) else { return false };
@@ -146,8 +146,8 @@ impl<'a> Program<'a> {
     }
 }
 
-/// The code that runs when the entry is started, followed by names from calls to functions. It may
-/// take in too much, where two functions have one name.
+/// Returns the code that runs when the entry is started, by following names from calls to
+/// functions. The result may be too large if two functions share a name.
 fn reached(tracer: &Tracer<'_>) -> HashSet<Scope> {
     let mut by_name: HashMap<&str, Vec<Scope>> = HashMap::new();
     let mut calls: HashMap<Scope, Vec<&Call>> = HashMap::new();
@@ -158,10 +158,10 @@ fn reached(tracer: &Tracer<'_>) -> HashSet<Scope> {
             if function.outer.is_some() {
                 inner.entry((module, function.outer)).or_default().push((module, Some(at)));
             }
-            // What an object of a class runs by itself.
-            let by_itself = ["__init__", "__call__", "__iter__", "__next__", "__getitem__"];
-            let by_itself = by_itself.contains(&function.name.as_str());
-            if let (true, Some(class)) = (by_itself || function.name == "forward", function.class) {
+            // Methods that run implicitly.
+            let implicit = ["__init__", "__call__", "__iter__", "__next__", "__getitem__"];
+            let implicit = implicit.contains(&function.name.as_str());
+            if let (true, Some(class)) = (implicit || function.name == "forward", function.class) {
                 let name = text.classes[class].name.as_str();
                 by_name.entry(name).or_default().push((module, Some(at)));
             }
@@ -173,16 +173,19 @@ fn reached(tracer: &Tracer<'_>) -> HashSet<Scope> {
     let mut waiting: Vec<Scope> = (0..tracer.modules.len()).map(|module| (module, None)).collect();
     if tracer.entry.provider {
         let functions = tracer.modules[0].functions.iter().enumerate();
-        let is_it = |name: &str| name.starts_with("skyline_") || name.starts_with("deepview_");
-        waiting.extend(functions.filter(|(_, one)| is_it(&one.name)).map(|(at, _)| (0, Some(at))));
+        let is_provider =
+            |name: &str| name.starts_with("skyline_") || name.starts_with("deepview_");
+        waiting.extend(
+            functions.filter(|(_, one)| is_provider(&one.name)).map(|(at, _)| (0, Some(at))),
+        );
     }
     let mut found: HashSet<Scope> = waiting.iter().copied().collect();
     let mut seen: HashSet<String> = HashSet::new();
     while let Some(scope) = waiting.pop() {
         let mut next: Vec<Scope> = inner.get(&scope).cloned().unwrap_or_default();
         for call in calls.get(&scope).into_iter().flatten() {
-            let handed = handed_over(&tracer.modules[scope.0], call);
-            for name in std::iter::once(call.name().to_owned()).chain(handed) {
+            let passed = passed_functions(&tracer.modules[scope.0], call);
+            for name in std::iter::once(call.name().to_owned()).chain(passed) {
                 if seen.insert(name.clone()) {
                     next.extend(by_name.get(name.as_str()).into_iter().flatten());
                 }
@@ -193,8 +196,8 @@ fn reached(tracer: &Tracer<'_>) -> HashSet<Scope> {
     found
 }
 
-/// Functions that a call gets as an argument: `spawn(main, …)`, `Thread(target=self.run)`.
-fn handed_over(text: &Module, call: &Call) -> Vec<String> {
+/// Returns functions passed as arguments of a call: `spawn(main, …)`, `Thread(target=self.run)`.
+fn passed_functions(text: &Module, call: &Call) -> Vec<String> {
     let Some(list) = text.node(&call.span).and_then(|node| node.field(Field::Arguments)) else {
         return Vec::new();
     };

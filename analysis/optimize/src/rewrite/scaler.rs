@@ -1,5 +1,5 @@
-//! The gradient scaler that float16 needs: losses are scaled up, and gradients down again before
-//! anything looks at them (PyTorch, "Automatic Mixed Precision examples").
+//! The gradient scaler for float16: losses are scaled up, and gradients are unscaled before they
+//! are used (PyTorch, "Automatic Mixed Precision examples").
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -24,15 +24,15 @@ struct Step<'a> {
     optimizer: String,
 }
 
-/// A scaler that was put in.
+/// An added scaler.
 struct Scaler {
-    /// What it is called where the optimizer steps.
+    /// Its name where the optimizer steps.
     name: String,
-    /// It is made outside of functions.
+    /// Whether it is created at module level.
     is_global: bool,
 }
 
-/// Makes a scaler and uses it; gives what it is called.
+/// Adds a scaler and uses it. Returns its name.
 pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Result<String, Refusal> {
     let backwards = backwards(program)?;
     let steps = steps(program)?;
@@ -47,18 +47,18 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     for backward in &backwards {
         let module = backward.scope.0;
         let text = program.module(module);
-        let of_step = steps.first().map(|step| step.scope);
-        let is_same = of_step == Some(backward.scope);
-        let same_module = of_step.is_some_and(|scope| scope.0 == module);
+        let step_scope = steps.first().map(|step| step.scope);
+        let is_same = step_scope == Some(backward.scope);
+        let same_module = step_scope.is_some_and(|scope| scope.0 == module);
         let same_class = same_module
             && name.starts_with("self.")
-            && program.class_of(backward.scope) == of_step.and_then(|one| program.class_of(one));
+            && program.class_of(backward.scope) == step_scope.and_then(|one| program.class_of(one));
         if !(is_same || same_class || (is_global && same_module)) {
             let why = "calls backward() in a different function than the optimizer step";
             return Err(program.refuse(module, backward.call.start_byte(), why));
         }
         if models.are_used_by(program, module, backward.loss) {
-            continue; // Autocast gives this loss a name, and scales it.
+            continue; // The autocast edit names this loss and scales it.
         }
         let mut loss = backward.loss;
         if loss.is(Kind::ParenthesizedExpression) {
@@ -71,7 +71,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
         let module = step.scope.0;
         edits.replace(module, step.call.byte_range(), format!("{name}.step({})", step.optimizer));
         unscale_for(program, edits, &backwards, step, &name)?;
-        // One update for all the steps of a block.
+        // One update for all steps of a block.
         let block = step.statement.parent().map(|one| one.id());
         let is_last = !steps.iter().skip(at + 1).any(|other| {
             other.scope == step.scope && other.statement.parent().map(|one| one.id()) == block
@@ -83,7 +83,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     Ok(name)
 }
 
-/// The steps of optimizers.
+/// Returns the optimizer steps.
 fn steps<'a>(program: &Program<'a>) -> Result<Vec<Step<'a>>, Refusal> {
     let mut found = Vec::new();
     for (module, call) in program.calls().filter(|(_, call)| call.name() == "step") {
@@ -123,7 +123,7 @@ fn object(text: &ridgeline_python::semantics::module::Module, call: Node<'_>) ->
     super::syntax::object_of(text, call, "step").map(|one| written(text, one)).unwrap_or_default()
 }
 
-/// Clipping and whatever else reads gradients has to see them without the scale.
+/// Unscales gradients before they are clipped. Rejects other reads of gradients.
 fn unscale_for(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
@@ -169,8 +169,7 @@ fn unscale_for(
     }
 }
 
-/// Makes the scaler where the optimizer is made, so that it lives as long; gives what it is called
-/// where the optimizer steps.
+/// Creates the scaler next to the optimizer, so that both have the same lifetime.
 fn place_scaler<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
@@ -178,17 +177,17 @@ fn place_scaler<'a>(
 ) -> Result<Scaler, Refusal> {
     let last = steps.last().ok_or_else(|| Refusal::not_understood("no step was found"))?;
     for text in program.modules() {
-        let taken = text.assignments.iter().find(|one| last_name(&one.target) == "scaler");
-        if let Some(taken) = taken {
-            let at = text.line(taken.at.start);
+        let existing = text.assignments.iter().find(|one| last_name(&one.target) == "scaler");
+        if let Some(existing) = existing {
+            let at = text.line(existing.at.start);
             let why = format!("{}:{at} uses the name `scaler` for something else", text.path);
             return Err(Refusal::NotUnderstood(why));
         }
     }
-    made_near(program, edits, last.scope, &last.optimizer, last.call.start_byte(), 0)
+    create_near(program, edits, last.scope, &last.optimizer, last.call.start_byte(), 0)
 }
 
-fn made_near<'a>(
+fn create_near<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
     scope: Scope,
@@ -211,18 +210,19 @@ fn made_near<'a>(
                 }
         });
         if let Some(set) = set {
-            let made = text.node(&set.value).and_then(statement_of);
-            let Some(made) = made.filter(|made| made.is(Kind::ExpressionStatement)) else {
+            let creation = text.node(&set.value).and_then(statement_of);
+            let Some(creation) = creation.filter(|creation| creation.is(Kind::ExpressionStatement))
+            else {
                 let why = "creates the optimizer inside a larger statement";
                 return Err(program.refuse(module, set.at.start, why));
             };
             let there = (module, set.function);
-            let device = devices::device_type(program, edits, there, made.start_byte())?;
+            let device = devices::device_type(program, edits, there, creation.start_byte())?;
             let torch = imports::torch(edits, module, text);
             let name = if is_attribute { "self.scaler" } else { "scaler" };
             let line = format!("{name} = {torch}.amp.GradScaler({device})");
-            let behind = last_of_optimizers(program, there, made);
-            edits.after(module, behind, &[line]);
+            let last = last_of_optimizers(program, there, creation);
+            edits.after(module, last, &[line]);
             let is_global = set.function.is_none() && !is_attribute;
             return Ok(Scaler { name: name.to_owned(), is_global });
         }
@@ -230,7 +230,7 @@ fn made_near<'a>(
         let one = &text.functions[index];
         let position = one.parameters.iter().position(|parameter| parameter.name == optimizer);
         if let Some(position) = position {
-            return handed_on(program, edits, (module, index), position, depth);
+            return pass_along(program, edits, (module, index), position, depth);
         }
         at = one.outer;
     }
@@ -238,7 +238,7 @@ fn made_near<'a>(
     Err(program.refuse(module, until, &what))
 }
 
-/// Optimizers that follow each other: the scaler is made behind them all.
+/// Returns the last of consecutive optimizer creations. The scaler is created after it.
 fn last_of_optimizers<'a>(program: &Program<'a>, (module, _): Scope, made: Node<'a>) -> Node<'a> {
     let text = program.module(module);
     let mut last = made;
@@ -254,8 +254,9 @@ fn last_of_optimizers<'a>(program: &Program<'a>, (module, _): Scope, made: Node<
     last
 }
 
-/// The optimizer is a parameter: so becomes the scaler, for every call of the function.
-fn handed_on<'a>(
+/// Adds a scaler parameter to a function that takes the optimizer as a parameter, and the argument
+/// at its call.
+fn pass_along<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
     (module, function): (usize, usize),
@@ -302,7 +303,7 @@ fn handed_on<'a>(
     };
     let scope = (there, caller.function_at(call.start_byte()));
     let until = call.start_byte();
-    let outer = made_near(program, edits, scope, &written(caller, given), until, depth + 1)?;
+    let outer = create_near(program, edits, scope, &written(caller, given), until, depth + 1)?;
     let has_default = one.parameters.iter().any(|parameter| parameter.default.is_some());
     let by_name = !arguments.by_name.is_empty() || has_default;
     let argument = if by_name { format!("scaler={}", outer.name) } else { outer.name };

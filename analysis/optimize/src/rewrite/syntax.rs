@@ -1,4 +1,4 @@
-//! Small questions to a syntax tree.
+//! Small queries on a syntax tree.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::BTreeSet;
@@ -8,10 +8,10 @@ use tree_sitter::Node;
 use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::Module;
 
-/// Nodes that one question looks at.
-const MOST_NODES: usize = 50_000;
+/// The maximum number of nodes inspected by one query.
+const MAX_NODES: usize = 50_000;
 
-/// The statement that a node is in: a child of a block or of the file.
+/// Returns the statement that contains a node: a child of a block or of the file.
 pub fn statement_of(node: Node<'_>) -> Option<Node<'_>> {
     let mut node = node;
     while let Some(parent) = node.parent() {
@@ -23,13 +23,13 @@ pub fn statement_of(node: Node<'_>) -> Option<Node<'_>> {
     None
 }
 
-/// The nodes below a node and itself, in the order of the text; those in functions and classes that
-/// are defined there are left out, because they run at another time.
+/// Returns a node and its descendants in text order. Functions and classes defined inside are
+/// skipped, because they run at another time.
 pub fn within(node: Node<'_>) -> Vec<Node<'_>> {
     below(node, false)
 }
 
-/// The same with what functions and classes have in them.
+/// Returns a node and its descendants, including those in functions and classes.
 pub fn everything(node: Node<'_>) -> Vec<Node<'_>> {
     below(node, true)
 }
@@ -50,7 +50,7 @@ fn below(node: Node<'_>, into_definitions: bool) -> Vec<Node<'_>> {
         if at.is_named() && !is_definition {
             found.push(at);
         }
-        if found.len() >= MOST_NODES {
+        if found.len() >= MAX_NODES {
             return found;
         }
         if !is_definition && cursor.goto_first_child() {
@@ -64,22 +64,22 @@ fn below(node: Node<'_>, into_definitions: bool) -> Vec<Node<'_>> {
     }
 }
 
-/// The calls in a node.
+/// Returns the calls in a node.
 pub fn calls_in(node: Node<'_>) -> Vec<Node<'_>> {
     within(node).into_iter().filter(|node| node.is(Kind::Call)).collect()
 }
 
-/// What is called, without whitespace: `self.model`.
+/// Returns the callee without whitespace: `self.model`.
 pub fn callee(module: &Module, call: Node<'_>) -> String {
     call.field(Field::Function).map(|one| written(module, one)).unwrap_or_default()
 }
 
-/// What stands there, without whitespace.
+/// Returns the text of a node without whitespace.
 pub fn written(module: &Module, node: Node<'_>) -> String {
     module.text(&node.byte_range()).chars().filter(|c| !c.is_whitespace()).collect()
 }
 
-/// The object that a method is called on, where a call calls a method of that name.
+/// Returns the object of a method call if the method has this name.
 pub fn object_of<'t>(module: &Module, call: Node<'t>, method: &str) -> Option<Node<'t>> {
     let function = call.field(Field::Function)?;
     let name = function.field(Field::Attribute)?;
@@ -87,7 +87,7 @@ pub fn object_of<'t>(module: &Module, call: Node<'t>, method: &str) -> Option<No
     (module.text(&name.byte_range()) == method).then_some(object)
 }
 
-/// A name, or an attribute of `self`; nothing for what is neither.
+/// Returns a name or an attribute of `self`, or `None` for other nodes.
 fn variable(module: &Module, node: Node<'_>) -> Option<String> {
     match Kind::of(&node) {
         Kind::Identifier => Some(module.text(&node.byte_range()).to_owned()),
@@ -101,7 +101,7 @@ fn variable(module: &Module, node: Node<'_>) -> Option<String> {
     }
 }
 
-/// The variables that an expression or a statement reads: names, and attributes of `self`.
+/// Returns the variables that an expression or a statement reads: names, and attributes of `self`.
 pub fn reads(module: &Module, node: Node<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![node];
@@ -118,7 +118,7 @@ pub fn reads(module: &Module, node: Node<'_>) -> BTreeSet<String> {
             Kind::Attribute => waiting.extend(node.field(Field::Object)),
             Kind::Assignment => {
                 waiting.extend(node.field(Field::Right));
-                // `total[i] = …` reads what it is put in.
+                // `total[i] = …` reads `total`.
                 let left = node.field(Field::Left);
                 waiting.extend(left.filter(|left| left.is(Kind::Subscript)));
             }
@@ -129,7 +129,8 @@ pub fn reads(module: &Module, node: Node<'_>) -> BTreeSet<String> {
     found
 }
 
-/// The variables that a statement gives a value, also in what it encloses. `x.append(…)` changes `x`.
+/// Returns the variables that a statement assigns, including nested statements. `x.append(…)`
+/// changes `x`.
 pub fn writes(module: &Module, statement: Node<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for node in within(statement) {
@@ -152,7 +153,7 @@ pub fn writes(module: &Module, statement: Node<'_>) -> BTreeSet<String> {
     found
 }
 
-/// The variables of a target: `a, (b, self.c)`, `d[0]`, `e.f`.
+/// Returns the variables of a target: `a, (b, self.c)`, `d[0]`, `e.f`.
 pub fn targets(module: &Module, target: Node<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![target];
@@ -170,7 +171,7 @@ pub fn targets(module: &Module, target: Node<'_>) -> BTreeSet<String> {
     found
 }
 
-/// Whether a text has a name as a word of its own.
+/// Whether a text contains a name as a whole word.
 pub fn mentions(text: &str, name: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     !name.is_empty()

@@ -1,4 +1,4 @@
-//! Scripts in the manner of other people's, before and after.
+//! Realistic scripts before and after an edit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub(super) fn asked(kind: EditKind) -> Request<'static> {
     Request { kind, lines: &[], count: None }
 }
 
-/// The texts after an edit. They are Python, and say when the edit is asked for again that it is there.
+/// Returns the texts after an edit. Checks that they are valid Python, and that a repeated request
+/// reports the edit as present.
 #[track_caller]
 pub(super) fn edited(files: &[(&str, &str)], request: Request<'_>) -> HashMap<String, Arc<str>> {
     let (mut texts, entry) = project(files);
@@ -45,7 +46,7 @@ pub(super) fn edited(files: &[(&str, &str)], request: Request<'_>) -> HashMap<St
         assert!(index.tree().is_some_and(|tree| !tree.root_node().has_error()), "{after}");
         texts.insert(file.path.clone(), after.into());
     }
-    // The lines that were named may be others now.
+    // The requested lines may have moved.
     let again = Request { lines: &[], ..request };
     if request.lines.is_empty() {
         let again = super::rewrite(&texts, &entry, &again);
@@ -54,7 +55,7 @@ pub(super) fn edited(files: &[(&str, &str)], request: Request<'_>) -> HashMap<St
     texts
 }
 
-/// The lines that an edit changes, as `-` and `+`, by file where there are several.
+/// Checks the lines changed by an edit, as `-` and `+`, with file names if there are several.
 #[track_caller]
 pub(super) fn check_files(files: &[(&str, &str)], request: Request<'_>, expected: Expect) {
     let after = edited(files, request);
@@ -77,11 +78,11 @@ pub(super) fn check(kind: EditKind, script: &str, expected: Expect) {
     check_files(&[("train.py", script)], asked(kind), expected);
 }
 
-/// The lines that differ, with one line around them. `\r` is shown.
+/// Returns the lines that differ, with one line of context. `\r` is shown.
 pub(super) fn changed_lines(before: &str, after: &str) -> String {
     let before: Vec<&str> = before.split('\n').collect();
     let after: Vec<&str> = after.split('\n').collect();
-    // The longest common lines, by the table that every textbook has: texts of tests are short.
+    // Longest common subsequence by dynamic programming: test texts are short.
     let mut table = vec![vec![0_usize; after.len() + 1]; before.len() + 1];
     for (i, old) in before.iter().enumerate().rev() {
         for (j, new) in after.iter().enumerate().rev() {
@@ -124,7 +125,7 @@ pub(super) fn changed_lines(before: &str, after: &str) -> String {
     shown
 }
 
-/// Is refused, with a reason that says `expected`; `Done` where it begins with `done: `.
+/// Checks the reason of a refusal. `Done` is shown with the prefix `done: `.
 #[track_caller]
 pub(super) fn check_refused_files(files: &[(&str, &str)], request: Request<'_>, expected: Expect) {
     let (texts, entry) = project(files);
@@ -140,7 +141,7 @@ pub(super) fn check_refused(kind: EditKind, script: &str, expected: Expect) {
     check_refused_files(&[("train.py", script)], asked(kind), expected);
 }
 
-/// A script with what most have.
+/// A typical training script.
 pub(super) const PLAIN: &str = "\
 import torch
 from torch import nn
@@ -166,7 +167,7 @@ for epoch in range(3):
 ";
 
 #[test]
-fn every_edit_has_a_name_of_its_own() {
+fn edit_names_and_titles_are_unique() {
     let all: Vec<EditKind> = EditKind::ALL.into_iter().chain(EditKind::FIXES).collect();
     for kind in &all {
         assert_eq!(EditKind::of_name(kind.name()), Some(*kind));
@@ -176,7 +177,7 @@ fn every_edit_has_a_name_of_its_own() {
 }
 
 #[test]
-fn the_documented_edits_are_these() {
+fn the_documentation_lists_all_edits() {
     let page = include_str!("../../../../docs/whatif.md");
     let section = page.split("\n## ").find(|section| section.starts_with("Apply"));
     let rows = section.into_iter().flat_map(str::lines).filter(|line| line.starts_with("| `"));

@@ -1,4 +1,4 @@
-//! Products of float32 numbers on tensor cores (NVIDIA, "TF32").
+//! TF32 matrix multiplications on tensor cores (NVIDIA, "TF32").
 
 use super::Refusal;
 use super::edits::Edits;
@@ -6,7 +6,7 @@ use super::imports::{self, leading_imports};
 use super::layout::Layout;
 use super::program::Program;
 
-/// `torch.set_float32_matmul_precision("high")`, once, where the program begins.
+/// Adds `torch.set_float32_matmul_precision("high")` once, after the imports of the entry.
 pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refusal> {
     for (module, call) in program.calls() {
         if call.name() != "set_float32_matmul_precision" {
@@ -34,7 +34,7 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
             _ => Err(program.refuse(module, call.span.start, "sets the precision from a variable")),
         };
     }
-    if let Some(refusal) = switched(program, edits) {
+    if let Some(refusal) = older_setting(program, edits) {
         return refusal;
     }
     let text = program.module(0);
@@ -43,7 +43,7 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
     let line_end = Layout::of(text).line_end;
     match leading_imports(text).last() {
         Some((last, _)) => {
-            // With an empty line in front.
+            // Preceded by an empty line.
             let end = Layout::of(text).line_end_at(last.end_byte());
             edits.insert(0, end, format!("{line_end}{line_end}{line}"));
         }
@@ -52,8 +52,8 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
     Ok(())
 }
 
-/// `torch.backends.cuda.matmul.allow_tf32 = True`, the older way to say it.
-fn switched(program: &Program<'_>, edits: &mut Edits<'_>) -> Option<Result<(), Refusal>> {
+/// Handles the older setting `torch.backends.cuda.matmul.allow_tf32 = True`.
+fn older_setting(program: &Program<'_>, edits: &mut Edits<'_>) -> Option<Result<(), Refusal>> {
     for (module, text) in program.modules().iter().enumerate() {
         let set = text.assignments.iter().find(|one| {
             one.target.ends_with("cuda.matmul.allow_tf32")

@@ -1,4 +1,4 @@
-//! Gradients to none instead of zero (PyTorch, "Performance Tuning Guide").
+//! Sets gradients to None instead of zero (PyTorch, "Performance Tuning Guide").
 
 use super::Refusal;
 use super::edits::Edits;
@@ -6,9 +6,9 @@ use super::program::Program;
 use super::syntax::{callee, object_of, statement_of, written};
 use ridgeline_python::semantics::module::last_name;
 
-/// `zero_grad(set_to_none=True)`, and `p.grad = None` for `p.grad.zero_()`.
+/// Writes `zero_grad(set_to_none=True)`, and `p.grad = None` for `p.grad.zero_()`.
 pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refusal> {
-    let mut usual = None;
+    let mut already_default = None;
     for (module, call) in program.calls() {
         let Some(node) = program.node(module, call) else { continue };
         let text = program.module(module);
@@ -17,12 +17,12 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
                 let Some(arguments) = program.arguments(module, node) else { continue };
                 let named = arguments.named("set_to_none");
                 let Some(given) = named.or(arguments.positional.first().copied()) else {
-                    usual.get_or_insert(program.at(module, call.span.start));
+                    already_default.get_or_insert(program.at(module, call.span.start));
                     continue;
                 };
                 match written(text, given).as_str() {
                     "True" => {
-                        usual.get_or_insert(program.at(module, call.span.start));
+                        already_default.get_or_insert(program.at(module, call.span.start));
                     }
                     "False" if named.is_some() => edits.replace(module, given.byte_range(), "True"),
                     "False" => {
@@ -52,7 +52,7 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
             _ => {}
         }
     }
-    match usual {
+    match already_default {
         _ if !edits.is_empty() => Ok(()),
         Some(at) => Err(Refusal::done(format!("{at} already sets gradients to None"))),
         None => Err(Refusal::not_understood("no zero_grad() call was found in the program")),

@@ -1,4 +1,4 @@
-//! The operators of a training step with images and weights in channels-last order.
+//! The operators of a training step with images and weights in channels_last.
 
 use ridgeline_operators::op_cost::{self, Family};
 use ridgeline_operators::op_list::OpList;
@@ -9,7 +9,7 @@ use ridgeline_profile::Phase;
 use super::layout;
 use super::parts::{ConvolutionKind, ConvolutionTime, Machine, Part};
 
-/// The parts of a whole step.
+/// Returns the parts of a whole step.
 pub fn step(list: &OpList, machine: &Machine<'_>) -> Vec<Part> {
     let counts = counts(list, &[Phase::Forward, Phase::Backward, Phase::Optimizer]);
     let operators = counts
@@ -22,7 +22,7 @@ pub fn step(list: &OpList, machine: &Machine<'_>) -> Vec<Part> {
         .collect()
 }
 
-/// The parts of one operator; none where it has no cost.
+/// Returns the parts of one operator. Empty if it has no cost.
 pub fn parts(operator: &Operator, machine: &Machine<'_>) -> Vec<Part> {
     if let Some(kind) = ConvolutionKind::of(operator) {
         return convolution(operator, kind, machine);
@@ -47,7 +47,7 @@ pub fn parts(operator: &Operator, machine: &Machine<'_>) -> Vec<Part> {
         (Family::Pooling, false) => "pooling",
         (Family::Pooling, true) => "pooling.backward",
         (Family::Reduction, _) => "reduction",
-        (Family::Copy, _) if turns(operator) => "copy.turns",
+        (Family::Copy, _) if is_transpose(operator) => "copy.turns",
         (Family::Copy, _) => "copy",
         (Family::Elementwise, _) => "elementwise",
         (Family::Gemm, _) => "product",
@@ -60,9 +60,9 @@ pub fn parts(operator: &Operator, machine: &Machine<'_>) -> Vec<Part> {
     vec![Part { kind, before_ns, after_ns }]
 }
 
-/// Whether a copy turns a tensor around, which channels-last order may save: models that norm the
-/// channels of each position do it around their norms.
-fn turns(operator: &Operator) -> bool {
+/// Whether a copy transposes a tensor, which channels_last may avoid: models that normalize the
+/// channels of each position transpose around their norms.
+fn is_transpose(operator: &Operator) -> bool {
     operator.input_tensors().any(|tensor| tensor.strides.is_some())
 }
 
@@ -72,31 +72,31 @@ fn convolution(operator: &Operator, kind: ConvolutionKind, machine: &Machine<'_>
         return vec![Part::same("already_channels_last", time.whole_ns)];
     }
     let backward = operator.base_name() == Some("convolution_backward");
-    let pick = |forward, other| if backward { other } else { forward };
+    let by_pass = |forward, other| if backward { other } else { forward };
     let name = match kind {
-        ConvolutionKind::Pointwise => pick("pointwise", "pointwise.backward"),
-        ConvolutionKind::Window => pick("window", "window.backward"),
-        ConvolutionKind::Stem => pick("stem", "stem.backward"),
-        ConvolutionKind::Groups8 => pick("groups8", "groups8.backward"),
-        ConvolutionKind::Groups32 => pick("groups32", "groups32.backward"),
-        ConvolutionKind::WideGroups => pick("wide_groups", "wide_groups.backward"),
-        ConvolutionKind::Depthwise3 => pick("depthwise3", "depthwise3.backward"),
-        ConvolutionKind::Depthwise5 => pick("depthwise5", "depthwise5.backward"),
-        ConvolutionKind::Depthwise7 => pick("depthwise7", "depthwise7.backward"),
-        ConvolutionKind::DepthwiseLarge => pick("depthwise_large", "depthwise_large.backward"),
+        ConvolutionKind::Pointwise => by_pass("pointwise", "pointwise.backward"),
+        ConvolutionKind::Window => by_pass("window", "window.backward"),
+        ConvolutionKind::Stem => by_pass("stem", "stem.backward"),
+        ConvolutionKind::Groups8 => by_pass("groups8", "groups8.backward"),
+        ConvolutionKind::Groups32 => by_pass("groups32", "groups32.backward"),
+        ConvolutionKind::WideGroups => by_pass("wide_groups", "wide_groups.backward"),
+        ConvolutionKind::Depthwise3 => by_pass("depthwise3", "depthwise3.backward"),
+        ConvolutionKind::Depthwise5 => by_pass("depthwise5", "depthwise5.backward"),
+        ConvolutionKind::Depthwise7 => by_pass("depthwise7", "depthwise7.backward"),
+        ConvolutionKind::DepthwiseLarge => by_pass("depthwise_large", "depthwise_large.backward"),
     };
     if kind.is_depthwise() {
-        // What turns there is another kernel altogether.
+        // Depthwise convolutions do not transpose: they use another kernel.
         let before_ns = time.whole_ns - time.bias_ns;
         return vec![
             Part { kind: name, before_ns, after_ns: time.channels_last_ns },
             Part::same("bias", time.bias_ns),
         ];
     }
-    let turning = pick("turning", "turning.backward");
+    let transpose = by_pass("turning", "turning.backward");
     vec![
         Part { kind: name, before_ns: time.product_ns().max(0.0), after_ns: time.channels_last_ns },
-        Part::same(turning, time.turning_ns),
+        Part::same(transpose, time.turning_ns),
         Part::same("bias", time.bias_ns),
     ]
 }

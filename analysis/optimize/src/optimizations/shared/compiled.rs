@@ -1,5 +1,5 @@
-//! The operators of a forward pass under `torch.compile`: convolutions with channels last where the
-//! compiler chooses that, and what works on each element fused into few kernels.
+//! The operators of a forward pass under `torch.compile`: convolutions in channels_last if the
+//! compiler chooses it, and elementwise operators fused into few kernels.
 
 use ridgeline_operators::op_cost::{self, Family};
 use ridgeline_operators::op_list::OpList;
@@ -10,28 +10,34 @@ use super::fusion::{Fusion, fusions};
 use super::layout;
 use super::parts::{ConvolutionKind, ConvolutionTime, Machine, Part};
 
-/// The parts of a whole forward pass.
+/// Returns the parts of a whole forward pass.
 pub fn step(list: &OpList, machine: &Machine<'_>) -> Vec<Part> {
     let forward = list.ops.iter().filter(|op| op.phase == Phase::Forward);
     let operators: Vec<&Operator> = forward.filter_map(|op| list.operator(op)).collect();
     parts(&operators, machine).into_iter().flatten().collect()
 }
 
-/// The parts of each operator, in the order in which they run. An operator without a cost has none.
+/// Returns the parts of each operator, in order of execution. Empty for an operator without a cost.
 pub fn parts(operators: &[&Operator], machine: &Machine<'_>) -> Vec<Vec<Part>> {
-    let turned = layout::compiler_takes_channels_last(operators);
+    let channels_last = layout::compiler_takes_channels_last(operators);
     let roles = fusions(operators);
     operators
         .iter()
         .zip(roles)
-        .map(|(operator, role)| of(operator, role, turned, machine))
+        .map(|(operator, role)| of(operator, role, channels_last, machine))
         .collect()
 }
 
-/// The parts of one operator. `turned` is whether the compiler turns this model's convolutions around.
-pub fn of(operator: &Operator, role: Fusion, turned: bool, machine: &Machine<'_>) -> Vec<Part> {
+/// Returns the parts of one operator. `channels_last` is whether the compiler converts this model's
+/// convolutions.
+pub fn of(
+    operator: &Operator,
+    role: Fusion,
+    channels_last: bool,
+    machine: &Machine<'_>,
+) -> Vec<Part> {
     if let Some(kind) = ConvolutionKind::of(operator) {
-        return convolution(operator, kind, turned, machine);
+        return convolution(operator, kind, channels_last, machine);
     }
     let family = op_cost::work(operator).map_or(Family::Unknown, |work| work.family);
     let ns = machine.ns(operator);
@@ -39,9 +45,9 @@ pub fn of(operator: &Operator, role: Fusion, turned: bool, machine: &Machine<'_>
         _ if ns <= 0.0 => Vec::new(),
         Fusion::CastsWeight => vec![Part::same("cast_of_weight", ns)],
         Fusion::Opens => vec![Part::same(opening(family, operator), ns)],
-        Fusion::Joins(besides) => vec![
-            Part::same(joining(family, operator), ns * (1.0 - besides)),
-            Part::same("read_besides", ns * besides),
+        Fusion::Joins(extra_reads) => vec![
+            Part::same(joining(family, operator), ns * (1.0 - extra_reads)),
+            Part::same("read_besides", ns * extra_reads),
         ],
         Fusion::Apart => vec![Part::same(apart(family), ns)],
     }
@@ -50,24 +56,24 @@ pub fn of(operator: &Operator, role: Fusion, turned: bool, machine: &Machine<'_>
 fn convolution(
     operator: &Operator,
     kind: ConvolutionKind,
-    turned: bool,
+    channels_last: bool,
     machine: &Machine<'_>,
 ) -> Vec<Part> {
     let time = ConvolutionTime::of(operator, machine);
     let bias = Part::same("bias_of_convolution", time.bias_ns);
-    let product = time.product_ns();
+    let matmul_ns = time.product_ns();
     if time.is_channels_last {
         let name = if kind.is_depthwise() { "depthwise" } else { "already_channels_last" };
         return vec![Part::same(name, time.whole_ns - time.bias_ns), bias];
     }
     if kind.is_depthwise() {
-        // The turning of a depthwise convolution is another kernel altogether.
+        // Depthwise convolutions do not transpose: they use another kernel.
         let before_ns = time.whole_ns - time.bias_ns;
-        let after_ns = if turned { time.channels_last_ns } else { before_ns };
-        let name = if turned { turned_depthwise(kind) } else { "depthwise" };
+        let after_ns = if channels_last { time.channels_last_ns } else { before_ns };
+        let name = if channels_last { depthwise_channels_last(kind) } else { "depthwise" };
         return vec![Part { kind: name, before_ns, after_ns }, bias];
     }
-    let (name, turning) = match (turned, kind) {
+    let (name, turning) = match (channels_last, kind) {
         (true, ConvolutionKind::Pointwise) => ("pointwise.turned", "turning.saved"),
         (true, ConvolutionKind::Window) => ("window.turned", "turning.saved"),
         (true, ConvolutionKind::Stem) => ("stem.turned", "turning.saved_stem"),
@@ -77,10 +83,10 @@ fn convolution(
         (false, ConvolutionKind::Window) => ("window", "turning"),
         (false, _) => ("grouped", "turning"),
     };
-    vec![Part::same(name, product), Part::same(turning, time.turning_ns), bias]
+    vec![Part::same(name, matmul_ns), Part::same(turning, time.turning_ns), bias]
 }
 
-fn turned_depthwise(kind: ConvolutionKind) -> &'static str {
+fn depthwise_channels_last(kind: ConvolutionKind) -> &'static str {
     match kind {
         ConvolutionKind::Depthwise3 => "depthwise3.turned",
         ConvolutionKind::Depthwise5 => "depthwise5.turned",

@@ -1,12 +1,12 @@
-//! Operators exchanged for others that do the same.
+//! Replaces operators by equivalent ones.
 
 use ridgeline_graph::calls::Call;
 use ridgeline_graph::graph::Graph;
 use ridgeline_operators::operator::Operator;
 
-/// Exchanges operators. `change` is asked once for each different one, by the place of the recorded
-/// one in [`Graph::operators`]: what it becomes and what its time is multiplied by, or nothing where it
-/// stays. The calls that changed are returned.
+/// Replaces operators. `change` is called once for each distinct operator with the index of the
+/// recorded one in [`Graph::operators`]. It returns the new operator and a factor on its time, or
+/// `None` to keep the old one. Returns the changed calls.
 pub(crate) fn exchange<'c>(
     graph: &mut Graph,
     calls: &'c [Call],
@@ -18,16 +18,16 @@ pub(crate) fn exchange<'c>(
     for call in calls {
         let Some(slot) = changes.get_mut(call.operator as usize) else { continue };
         let change = match slot {
-            Some(asked) => *asked,
+            Some(result) => *result,
             None => {
                 let operator = graph.operators.get(call.operator as usize);
                 let recorded = graph.recorded_as(call.operator);
-                let then = operator.and_then(|operator| change(recorded, operator));
-                let asked = then.map(|(operator, ratio)| {
+                let replacement = operator.and_then(|operator| change(recorded, operator));
+                let result = replacement.map(|(operator, ratio)| {
                     (graph.exchange_operator(call.operator, operator), ratio)
                 });
-                *slot = Some(asked);
-                asked
+                *slot = Some(result);
+                result
             }
         };
         if let Some((operator, ratio)) = change {

@@ -1,4 +1,4 @@
-//! Fitted factors on the parts of operators, and what a whole step becomes by them.
+//! Fitted factors on the parts of operators, and their effect on a whole step.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,35 +7,35 @@ use serde::Deserialize;
 
 use super::parts::Part;
 
-/// Factors of one optimization, with where they come from.
+/// Factors of one optimization, with their source.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Factors {
-    /// What they were fitted on, and their errors on what the fit had not seen.
+    /// The data they were fitted to, and their held-out errors.
     pub source: String,
-    /// By the kind of part: what its modelled time after the change is multiplied by.
+    /// By kind of part: factor on its modeled time after the change.
     pub factors: BTreeMap<String, f64>,
-    /// What becomes of the measured time that the modelled parts do not explain.
+    /// Factor on the measured time that the modeled parts do not explain.
     pub rest: f64,
-    /// How far the cost model's error before the change is one after it too, where it takes the step
-    /// for longer than it was measured to be: 1 wholly, 0 not at all.
+    /// Share of the cost model's error that carries over if the model overestimates the step, from
+    /// 0 to 1.
     pub carried: f64,
-    /// By which factor a step's prediction may be off, nine times in ten.
+    /// Uncertainty factor of a step's prediction in nine of ten cases.
     pub range: f64,
 }
 
 impl Factors {
-    /// Of one kind; 1 for what was not fitted.
+    /// Returns the factor of a kind, or 1 if it was not fitted.
     pub fn of(&self, kind: &str) -> f64 {
         self.factors.get(kind).copied().unwrap_or(1.0)
     }
 
-    /// What an operator's time is multiplied by. `None` of parts without a time.
+    /// Returns the factor on an operator's time, or `None` if its parts have no time.
     pub fn operator_ratio(&self, parts: &[Part]) -> Option<f64> {
         let (before, after) = self.sums(parts);
         (before > 0.0 && after > 0.0).then(|| after / before)
     }
 
-    /// What becomes of a step that was measured to take so many nanoseconds.
+    /// Predicts the time of a step from its measured time, both in nanoseconds.
     pub fn step_ns(&self, measured_ns: f64, parts: &[Part]) -> Option<f64> {
         let (before, after) = self.sums(parts);
         if !(before > 0.0 && after > 0.0 && measured_ns > 0.0) {
@@ -61,23 +61,23 @@ static CHANNELS_LAST: LazyLock<Factors> =
 static MIXED_PRECISION: LazyLock<Factors> =
     LazyLock::new(|| read(include_str!("mixed_precision.json")));
 
-/// Of mixed precision, from FP32 to FP16.
+/// Factors of mixed precision, from FP32 to FP16.
 pub fn mixed_precision() -> &'static Factors {
     &MIXED_PRECISION
 }
 
-/// Of `torch.compile`.
+/// Factors of `torch.compile`.
 pub fn compiled() -> &'static Factors {
     &COMPILED
 }
 
-/// Of channels-last order.
+/// Factors of channels_last.
 pub fn channels_last() -> &'static Factors {
     &CHANNELS_LAST
 }
 
 fn read(text: &str) -> Factors {
-    // A test holds the files to this.
+    // A test checks that the files are valid.
     serde_json::from_str(text).unwrap_or_default()
 }
 
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_that_are_built_in_are_read_and_say_where_they_come_from() {
+    fn built_in_files_are_valid_and_name_their_source() {
         for factors in [compiled(), channels_last(), mixed_precision()] {
             assert!(factors.source.starts_with("Fitted by"), "{}", factors.source);
             assert!(factors.source.contains("eld out"), "{}", factors.source);
@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_parts_do_not_explain_is_counted_apart() {
+    fn unexplained_time_has_its_own_factor() {
         let parts = [Part::same("half", 40.0), Part::same("other", 20.0)];
         let found = halving().step_ns(100.0, &parts).expect("a time");
         assert!((found - (20.0 + 20.0 + 0.1 * 40.0)).abs() < 1e-9, "{found}");
     }
 
     #[test]
-    fn a_step_shorter_than_its_parts_keeps_their_ratio() {
+    fn steps_shorter_than_their_parts_keep_the_ratio() {
         let found = halving().step_ns(10.0, &[Part::same("half", 40.0)]).expect("a time");
         assert!((found - 5.0).abs() < 1e-9, "{found}");
         assert_eq!(halving().step_ns(10.0, &[]), None);

@@ -1,37 +1,38 @@
-//! Which operators a compiler makes one kernel of, by their order and their shapes.
+//! Determines which operators a compiler fuses into one kernel, from their order and shapes.
 //!
-//! Operators that work on each element by itself, norms and reductions that follow one another on
-//! the same elements become one kernel: what flows from one to the next stays in registers
-//! (Ansel et al., ASPLOS 2024, section 4.3). Operator lists do not say which tensor is which, so that
-//! what follows on a tensor of the same size is taken to follow on it.
+//! Consecutive elementwise operators, norms and reductions on the same elements become one kernel,
+//! and intermediate results stay in registers (Ansel et al., ASPLOS 2024, section 4.3). Operator
+//! lists do not identify tensors, so an operator on a tensor of the same size is assumed to consume
+//! the previous result.
 
 use ridgeline_operators::op_cost::{self, Family};
 use ridgeline_operators::operator::{Operator, Tensor};
 
 use super::once::Once;
 
-/// What becomes of an operator.
+/// The role of an operator in fusion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fusion {
-    /// It runs by itself: a product, a sort.
+    /// Runs separately: a matrix multiplication, a sort.
     Apart,
-    /// It is the first of a kernel, and pays for reading and writing.
+    /// Is the first of a kernel, and pays for reading and writing.
     Opens,
-    /// It joins the kernel before it. This share of its bytes still has to be read: what does not
-    /// come from that kernel.
+    /// Joins the previous operator's kernel. This share of its bytes still has to be read, because
+    /// it does not come from that kernel.
     Joins(f64),
-    /// A weight is cast for the product that follows.
+    /// Casts a weight for the matrix multiplication that follows.
     CastsWeight,
 }
 
-/// By operator, in the order in which they run.
+/// Returns the role of each operator, in order of execution.
 pub fn fusions(operators: &[&Operator]) -> Vec<Fusion> {
-    // Elements of what the open kernel gives; nothing is open after a product.
+    // Output elements of the open kernel. None is open after a matrix multiplication.
     let mut open: Option<f64> = None;
     let mut found = Vec::with_capacity(operators.len());
     let mut once = Once::new();
     for operator in operators.iter().copied() {
-        let (family, elements) = once.of(operator, |operator| (family(operator), given(operator)));
+        let (family, elements) =
+            once.of(operator, |operator| (family(operator), output_elements(operator)));
         if family == Family::View {
             found.push(Fusion::Apart);
             continue;
@@ -41,10 +42,10 @@ pub fn fusions(operators: &[&Operator]) -> Vec<Fusion> {
             found.push(Fusion::Apart);
             continue;
         }
-        let flows = |open: f64| operator.input_tensors().any(|input| input.elements() == open);
+        let consumes = |open: f64| operator.input_tensors().any(|input| input.elements() == open);
         match open {
-            Some(size) if flows(size) && elements <= size => {
-                found.push(Fusion::Joins(read_besides(operator, size)));
+            Some(size) if consumes(size) && elements <= size => {
+                found.push(Fusion::Joins(extra_read_share(operator, size)));
                 open = Some(elements);
             }
             _ if is_cast(operator)
@@ -66,8 +67,8 @@ fn family(operator: &Operator) -> Family {
     op_cost::work(operator).map_or(Family::Unknown, |work| work.family)
 }
 
-/// Elements that an operator gives.
-fn given(operator: &Operator) -> f64 {
+/// Returns the number of output elements.
+fn output_elements(operator: &Operator) -> f64 {
     operator.outputs.first().map_or_else(
         || operator.input_tensors().map(Tensor::elements).fold(0.0, f64::max),
         Tensor::elements,
@@ -85,27 +86,29 @@ fn is_cast(operator: &Operator) -> bool {
     operator.base_name() == Some("_to_copy")
 }
 
-/// Weights have no batch; even the largest layers have fewer elements than this.
+/// Whether the output is small enough to be a weight. Even in the largest layers, weights have
+/// fewer elements than this.
 fn is_small(operator: &Operator) -> bool {
     const MOST_ELEMENTS: f64 = 3e7;
     operator.outputs.first().is_some_and(|output| output.elements() < MOST_ELEMENTS)
 }
 
-/// The share of its bytes that an operator reads from elsewhere than the kernel which it joins.
-fn read_besides(operator: &Operator, flowing: f64) -> f64 {
+/// Returns the share of an operator's bytes that it reads from elsewhere than the kernel that it
+/// joins.
+fn extra_read_share(operator: &Operator, flowing_elements: f64) -> f64 {
     let bytes = |tensor: &Tensor| tensor.bytes().unwrap_or(4.0 * tensor.elements());
     let all: f64 = operator.input_tensors().chain(&operator.outputs).map(bytes).sum();
     let mut flowed = false;
-    let besides: f64 = operator
+    let extra: f64 = operator
         .input_tensors()
         .filter(|input| {
-            let is_flowing = !flowed && input.elements() == flowing;
+            let is_flowing = !flowed && input.elements() == flowing_elements;
             flowed |= is_flowing;
             !is_flowing
         })
         .map(bytes)
         .sum();
-    if all > 0.0 { (besides / all).clamp(0.0, 1.0) } else { 0.0 }
+    if all > 0.0 { (extra / all).clamp(0.0, 1.0) } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -131,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_convolution_is_one_kernel_that_reads_what_comes_from_elsewhere() {
+    fn operators_after_a_convolution_become_one_kernel() {
         check(
             &[
                 operator("aten::convolution", &[MAP, WEIGHT], MAP),
@@ -145,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cast_of_a_weight_leaves_the_kernel_open() {
+    fn weight_casts_keep_the_kernel_open() {
         let small: &[u64] = &[16, 16];
         check(
             &[
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_joins_and_what_it_is_spread_over_is_read_again() {
+    fn a_mean_joins_and_broadcasting_it_opens_a_kernel() {
         let pooled: &[u64] = &[8, 16, 1, 1];
         check(
             &[

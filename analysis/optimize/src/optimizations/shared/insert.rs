@@ -1,33 +1,33 @@
-//! Calls that an optimization adds to an iteration.
+//! Adds calls to an iteration.
 
 use ridgeline_graph::calls::Call;
 use ridgeline_graph::graph::{Graph, Task, TaskId, TaskKind};
 
-/// An operator that an optimization adds: what it is, and what it takes of a device and of the host.
+/// An operator that an optimization adds, with its device and host time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Added {
     /// Index into [`Graph::operators`].
     pub operator: u32,
-    /// Nanoseconds of its work.
+    /// Time of its work in nanoseconds.
     pub work_ns: f64,
-    /// Nanoseconds of the host, where a GPU does the work.
+    /// Host time in nanoseconds, if a GPU does the work.
     pub host_ns: f64,
 }
 
-/// Adds calls, each with a number of its own.
+/// Adds calls with new call numbers.
 #[derive(Debug)]
 pub(crate) struct Inserter {
     next_number: u32,
 }
 
 impl Inserter {
-    /// For a graph to which nobody else adds calls meanwhile.
+    /// Creates an inserter. Nothing else may add calls to the graph while it is in use.
     pub(crate) fn new(graph: &Graph) -> Inserter {
         let highest = graph.tasks.iter().filter_map(|task| task.call).max();
         Inserter { next_number: highest.map_or(0, |number| number.saturating_add(1)) }
     }
 
-    /// Adds a call right before another one, and says which task of the host begins it.
+    /// Adds a call before another one. Returns its first host task.
     pub(crate) fn before(&mut self, graph: &mut Graph, at: &Call, added: Added) -> Option<TaskId> {
         let (first, work) = (*at.host.first()?, at.work.first().copied());
         let (host, kernel) = self.tasks(graph, first, at, added)?;
@@ -41,7 +41,7 @@ impl Inserter {
         Some(launch)
     }
 
-    /// Adds a call right after another one, and says which task of the host begins it.
+    /// Adds a call after another one. Returns its first host task.
     pub(crate) fn after(&mut self, graph: &mut Graph, at: &Call, added: Added) -> Option<TaskId> {
         let (last, work) = (*at.host.last()?, at.work.last().copied());
         let (host, kernel) = self.tasks(graph, last, at, added)?;
@@ -55,7 +55,7 @@ impl Inserter {
         Some(launch)
     }
 
-    /// The host's task and, where a GPU does the work of the call beside it, the kernel.
+    /// Creates the host task and, if the work of the neighboring call runs on a GPU, the kernel.
     fn tasks(
         &mut self,
         graph: &Graph,

@@ -1,30 +1,30 @@
-//! Channels last: the same operators with the channels of an image's tensors next to each other.
+//! channels_last: operators whose image tensors have contiguous channels.
 
 use ridgeline_operators::operator::{Arg, Operator, Tensor};
 
 use super::once::Once;
 use super::parts::ConvolutionKind;
 
-/// The operator with its tensors of four dimensions in channels-last order.
+/// Returns the operator with its four-dimensional tensors in channels_last.
 pub fn channels_last(operator: &Operator) -> Operator {
-    let mut turned = operator.clone();
-    let named = turned.named.iter_mut().map(|(_, arg)| arg);
-    for arg in turned.inputs.iter_mut().chain(named) {
+    let mut converted = operator.clone();
+    let named = converted.named.iter_mut().map(|(_, arg)| arg);
+    for arg in converted.inputs.iter_mut().chain(named) {
         match arg {
-            Arg::Tensor(tensor) => turn(tensor),
+            Arg::Tensor(tensor) => convert(tensor),
             Arg::List(list) => list.iter_mut().for_each(|arg| {
                 if let Arg::Tensor(tensor) = arg {
-                    turn(tensor);
+                    convert(tensor);
                 }
             }),
             _ => {}
         }
     }
-    turned.outputs.iter_mut().for_each(turn);
-    turned
+    converted.outputs.iter_mut().for_each(convert);
+    converted
 }
 
-fn turn(tensor: &mut Tensor) {
+fn convert(tensor: &mut Tensor) {
     let [_, channels, height, width] = *tensor.shape.as_slice() else { return };
     let (Ok(c), Ok(h), Ok(w)) =
         (i64::try_from(channels), i64::try_from(height), i64::try_from(width))
@@ -35,18 +35,18 @@ fn turn(tensor: &mut Tensor) {
     tensor.strides = Some(vec![row.saturating_mul(h), 1, row, c]);
 }
 
-/// Whether the compiler of PyTorch runs a model for inference with channels last: where that is less
-/// work by its own table of what it gains and loses for each sort of convolution
-/// (`torch/_inductor/graph.py`, `decide_layout_opt`).
+/// Whether PyTorch's compiler runs a model for inference in channels_last: if that is less work by
+/// its own table of gains and losses per kind of convolution (`torch/_inductor/graph.py`,
+/// `decide_layout_opt`).
 pub fn compiler_takes_channels_last(operators: &[&Operator]) -> bool {
     const GROUPED: f64 = 1.358;
     const DEFAULT: f64 = 0.823;
     const FEWER_OUT: f64 = 0.725;
     const SMALL: f64 = 0.783;
-    /// More operators than this to each convolution: it does not pay.
-    const MOST_OPERATORS: usize = 300;
-    // Operations of a convolution, as they are and turned.
-    let turned = |operator: &Operator| -> Option<(f64, f64)> {
+    /// The maximum number of operators per convolution at which it pays off.
+    const MAX_OPERATORS_PER_CONVOLUTION: usize = 300;
+    // FLOPs of a convolution, and weighted FLOPs in channels_last.
+    let flops_and_weighted = |operator: &Operator| -> Option<(f64, f64)> {
         ConvolutionKind::of(operator)?;
         let Some([out, of_group, window @ ..]) = operator.shape(1) else { return Some((0.0, 0.0)) };
         let grouped = operator.input(8).number().is_some_and(|groups| groups > 1.0);
@@ -66,13 +66,15 @@ pub fn compiler_takes_channels_last(operators: &[&Operator]) -> bool {
     let mut convolutions = 0;
     let (mut flops, mut weighted) = (0.0, 0.0);
     for operator in operators.iter().copied() {
-        if let Some((now, then)) = once.of(operator, turned) {
+        if let Some((now, then)) = once.of(operator, flops_and_weighted) {
             convolutions += 1;
             flops += now;
             weighted += then;
         }
     }
-    convolutions > 0 && operators.len() < MOST_OPERATORS * convolutions && weighted <= flops
+    convolutions > 0
+        && operators.len() < MAX_OPERATORS_PER_CONVOLUTION * convolutions
+        && weighted <= flops
 }
 
 #[cfg(test)]
@@ -99,23 +101,23 @@ mod tests {
     }
 
     #[test]
-    fn channels_come_to_lie_next_to_each_other() {
-        let turned = channels_last(&convolution(128, 1));
-        let input = turned.tensor(0).expect("a tensor");
+    fn channels_become_contiguous() {
+        let converted = channels_last(&convolution(128, 1));
+        let input = converted.tensor(0).expect("a tensor");
         assert!(input.is_channels_last());
         assert_eq!(input.strides, Some(vec![128 * 14 * 14, 1, 128 * 14, 128]));
-        assert!(turned.outputs[0].is_channels_last());
+        assert!(converted.outputs[0].is_channels_last());
     }
 
     #[test]
-    fn the_compiler_turns_plain_convolutions_and_not_grouped_ones() {
+    fn the_compiler_converts_plain_but_not_grouped_convolutions() {
         assert!(compiler_takes_channels_last(&[&convolution(128, 1)]));
         assert!(!compiler_takes_channels_last(&[&convolution(128, 8)]));
         assert!(!compiler_takes_channels_last(&[]));
     }
 
     #[test]
-    fn absurd_shapes_do_no_harm() {
+    fn absurd_shapes_do_not_panic() {
         let tensor = Tensor::new(ElementType::Float16, &[u64::MAX; 4]);
         let huge = Tensor::new(ElementType::Float16, &[1 << 40; 4]);
         let inputs = vec![Arg::Tensor(tensor), Arg::List(vec![Arg::Tensor(huge)])];

@@ -1,4 +1,4 @@
-//! Which lines an optimization is about.
+//! The lines that an optimization concerns.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use ridgeline_graph::calls::Call;
 use ridgeline_graph::graph::Graph;
 use ridgeline_profile::FileId;
 
-/// So many lines are told; the others matter less.
-const MOST_LINES: usize = 20;
+/// The maximum number of lines reported. The others matter less.
+const MAX_LINES: usize = 20;
 
-/// The lines of calls, the one with the most work first.
+/// Returns the lines of calls, most work first.
 pub(crate) fn of_calls<'a>(
     graph: &Graph,
     calls: impl IntoIterator<Item = &'a Call>,
@@ -22,6 +22,6 @@ pub(crate) fn of_calls<'a>(
     }
     let mut lines: Vec<((FileId, u32), f64)> = times.into_iter().collect();
     lines.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    lines.truncate(MOST_LINES);
+    lines.truncate(MAX_LINES);
     lines.into_iter().map(|(line, _)| line).collect()
 }

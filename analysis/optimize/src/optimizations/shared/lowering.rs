@@ -1,4 +1,5 @@
-//! An iteration under `torch.autocast`: which calls run in the lower type, and the casts between.
+//! Runs an iteration under `torch.autocast`: selects the calls that run in the lower type, and adds
+//! casts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -17,18 +18,18 @@ use ridgeline_profile::Phase;
 
 use ElementType::Float32;
 
-/// What a processor makes of an operator in 16 bits follows no datasheet: one that could not be run by
-/// itself keeps its time, give or take this factor. The backward pass of oneDNN's recurrent layers is
-/// one: that of `demo-projects/seq2seq`, mostly of such layers, took 1.3 times its time in one run on an
-/// EPYC of 2 cores (torch 2.15), an LSTM alone 0.8 to 0.95 times.
-const UNPROBED_OFF: f64 = 1.4;
+/// Uncertainty factor of the time of an operator in 16 bits on a CPU without a probe, which keeps
+/// its time. CPU speed in 16 bits does not follow a datasheet. The backward pass of oneDNN's
+/// recurrent layers has no probe: in `demo-projects/seq2seq`, mostly such layers, it took 1.3 times
+/// its time in one run on an EPYC with 2 cores (torch 2.15), and a single LSTM 0.8 to 0.95 times.
+const UNPROBED_UNCERTAINTY: f64 = 1.4;
 
-/// What became of an iteration.
+/// The changes to an iteration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lowered {
-    /// The calls that run in the lower type now: places in the list of calls.
+    /// Indices of the calls that now run in the lower type.
     pub calls: Vec<usize>,
-    /// Kernels, or on a CPU operators, that cast.
+    /// Number of casts: kernels, or operators on a CPU.
     pub casts: usize,
 }
 
@@ -47,7 +48,7 @@ pub(crate) fn lower(
         on_gpu: has_kernels(graph),
         operators: graph.operators.as_slice().into(),
         host_ns: overhead::small_call_ns(graph, calls),
-        of_machine: overhead::of_machine(graph, facts, calls),
+        machine_factor: overhead::machine_factor(graph, facts, calls),
         inserter: Inserter::new(graph),
         known: vec![None; graph.operators.len()],
         types: Types::default(),
@@ -73,7 +74,7 @@ pub(crate) fn lower(
     lowering.done
 }
 
-/// A tensor's shape, and the types from which and to which it is cast.
+/// A cast: the tensor's shape, and the types before and after.
 type Cast = (Shape, ElementType, ElementType);
 
 struct Lowering<'a, 'g> {
@@ -82,30 +83,30 @@ struct Lowering<'a, 'g> {
     element: ElementType,
     bound: Bound,
     on_gpu: bool,
-    /// As they were before.
+    /// The operators before the change.
     operators: Rc<[Operator]>,
     host_ns: f64,
-    of_machine: f64,
+    machine_factor: f64,
     inserter: Inserter,
-    /// By operator, once one was called: what there is to know of it.
+    /// By operator, computed at the first call.
     known: Vec<Option<Rc<Known>>>,
     types: Types,
-    /// By operator: the same in the lower type, and what its time is multiplied by.
+    /// By operator: the operator in the lower type, and a factor on its time.
     lowered: HashMap<u32, (u32, f64)>,
     added: HashMap<Cast, Added>,
-    /// What was cast this iteration, by module and shape, with the first cast.
+    /// Weights cast so far, by module and shape.
     weights: HashSet<(Option<u32>, Shape)>,
     /// Casts of the backward pass, by module.
     backward: BTreeMap<Option<u32>, Vec<Cast>>,
-    /// Calls whose tensors are of the lower type.
+    /// Calls whose outputs have the lower type.
     halved: HashSet<u32>,
     done: Lowered,
 }
 
-/// An operator as autocast sees it.
+/// An operator as seen by autocast.
 struct Known {
     rule: Rule,
-    /// Whether it takes a tensor of FP32.
+    /// Whether it takes an FP32 tensor.
     takes_full: bool,
     tensors: Tensors,
 }
@@ -149,7 +150,7 @@ impl Lowering<'_, '_> {
         if forward && is_lower {
             self.cast_weights(call, &known.tensors.weights);
         }
-        self.types.make(&known.tensors, is_lower, call.number);
+        self.types.record_outputs(&known.tensors, is_lower, call.number);
         if is_lower {
             self.lower(call);
             self.done.calls.push(place);
@@ -174,7 +175,7 @@ impl Lowering<'_, '_> {
                 let probed = self.facts.probes.ratio(recorded, variant);
                 let modelled = || {
                     if !self.on_gpu {
-                        return self.bound.within_factor(1.0, UNPROBED_OFF);
+                        return self.bound.within_factor(1.0, UNPROBED_UNCERTAINTY);
                     }
                     let ratio = self.facts.modelled_ratio(operator, &changed);
                     self.bound.of(ratio) * self.fitted(operator)
@@ -190,14 +191,14 @@ impl Lowering<'_, '_> {
         self.halved.insert(call.number);
     }
 
-    /// How far the cost model was off for steps on GPUs that were measured in both types.
+    /// Returns the fitted correction of the cost model, from steps on GPUs measured in both types.
     fn fitted(&self, operator: &Operator) -> f64 {
         let has_tf32 = self.facts.device.capability() >= Some((8, 0));
         factors::mixed_precision().of(mixed_precision::kind(operator, has_tf32))
     }
 
-    /// An activation is cast before what takes it; the backward pass casts its gradient back. What is
-    /// kept of it for the backward pass is of the type in which it is taken.
+    /// Casts an activation before an operator. The backward pass casts its gradient back. The saved
+    /// activation has the type in which it is used.
     fn cast_input(&mut self, call: &Call, input: &Input, is_lower: bool) {
         let types = if is_lower { (Float32, self.element) } else { (self.element, Float32) };
         let maker = self.types.of(input).call;
@@ -241,7 +242,7 @@ impl Lowering<'_, '_> {
             return *known;
         }
         let operator = cast(self.types.sizes(shape), from, to);
-        let work_ns = overhead::work_ns(self.facts, &operator, self.of_machine);
+        let work_ns = overhead::work_ns(self.facts, &operator, self.machine_factor);
         self.graph.operators.push(operator);
         let operator = self.graph.operators.len() as u32 - 1;
         let added = Added { operator, work_ns, host_ns: self.host_ns };
@@ -249,7 +250,7 @@ impl Lowering<'_, '_> {
         added
     }
 
-    /// The weights in the lower type live until the backward pass has used them.
+    /// Adds the memory of the cast weights, which live until the end of the backward pass.
     fn keep_weights(&mut self, last: &Call) {
         let elements: u64 = self
             .weights
@@ -272,8 +273,8 @@ impl Lowering<'_, '_> {
     fn shrink_blocks(&mut self) {
         let halved = &self.halved;
         self.graph.change_blocks(|block| {
-            let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
-            if kept && block.call.is_some_and(|call| halved.contains(&call)) {
+            let is_stored = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
+            if is_stored && block.call.is_some_and(|call| halved.contains(&call)) {
                 block.bytes *= 0.5;
             }
         });

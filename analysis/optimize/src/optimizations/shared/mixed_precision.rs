@@ -1,4 +1,4 @@
-//! A training step in FP32 beside the same step in FP16 mixed precision.
+//! A training step in FP32 compared with the same step in FP16 mixed precision.
 
 use ridgeline_operators::op_cost::{self, Family};
 use ridgeline_operators::op_list::OpList;
@@ -8,16 +8,17 @@ use ridgeline_profile::Phase;
 
 use super::parts::{Machine, Part};
 
-/// The parts of both steps. `samples` is as many times as many samples are in the step `after`; what
-/// comes back is for the samples of `before`.
+/// Returns the parts of both steps. `samples` is the factor on the samples of the step `after`; the
+/// result refers to the samples of `before`.
 pub fn parts(before: &OpList, after: &OpList, samples: f64, machine: &Machine<'_>) -> Vec<Part> {
-    let now = steps(before, machine).map(|(kind, ns)| Part { kind, before_ns: ns, after_ns: 0.0 });
-    let then = steps(after, machine).map(|(kind, ns)| Part {
+    let before_parts =
+        steps(before, machine).map(|(kind, ns)| Part { kind, before_ns: ns, after_ns: 0.0 });
+    let after_parts = steps(after, machine).map(|(kind, ns)| Part {
         kind,
         before_ns: 0.0,
         after_ns: ns / samples,
     });
-    now.chain(then).collect()
+    before_parts.chain(after_parts).collect()
 }
 
 fn steps(list: &OpList, machine: &Machine<'_>) -> impl Iterator<Item = (&'static str, f64)> {
@@ -29,7 +30,8 @@ fn steps(list: &OpList, machine: &Machine<'_>) -> impl Iterator<Item = (&'static
     })
 }
 
-/// Products come from FP32, or from TF32 where the GPU has that: how far the cost model is off differs.
+/// Returns the kind of an operator. Matrix multiplications before the change run in FP32, or in
+/// TF32 if the GPU supports it, and the error of the cost model differs.
 pub fn kind(operator: &Operator, has_tf32: bool) -> &'static str {
     let family = op_cost::work(operator).map_or(Family::Unknown, |work| work.family);
     match (family, has_tf32) {

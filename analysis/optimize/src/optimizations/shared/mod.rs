@@ -1,5 +1,5 @@
-//! What several optimizations need, and the questions of `ridgeline evaluate` that judge them: which
-//! operators change under an optimization, and by what factor, as it was fitted on measurements.
+//! Shared by several optimizations and by the questions of `ridgeline evaluate` that judge them:
+//! which operators an optimization changes, and by what factor, fitted to measurements.
 
 pub(super) mod autocast;
 pub mod channels_last;

@@ -1,5 +1,4 @@
-//! What is asked of each operator of an iteration: of the few different ones that it calls again and
-//! again, once.
+//! A cache of values computed once per distinct operator of an iteration.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -7,20 +6,24 @@ use std::ptr::from_ref;
 
 use ridgeline_operators::operator::Operator;
 
-/// Answers by operator, which stay where they are as long as they are asked about.
+/// Values by operator address. The operators are borrowed and cannot move while the cache exists.
 pub(crate) struct Once<'o, T> {
-    answers: HashMap<*const Operator, T>,
+    values: HashMap<*const Operator, T>,
     of: PhantomData<&'o Operator>,
 }
 
 impl<'o, T: Copy> Once<'o, T> {
-    /// Nothing was asked yet.
+    /// Creates an empty cache.
     pub(crate) fn new() -> Once<'o, T> {
-        Once { answers: HashMap::new(), of: PhantomData }
+        Once { values: HashMap::new(), of: PhantomData }
     }
 
-    /// The answer for an operator.
-    pub(crate) fn of(&mut self, operator: &'o Operator, ask: impl FnOnce(&'o Operator) -> T) -> T {
-        *self.answers.entry(from_ref(operator)).or_insert_with(|| ask(operator))
+    /// Returns the value for an operator, computing it at the first call.
+    pub(crate) fn of(
+        &mut self,
+        operator: &'o Operator,
+        compute: impl FnOnce(&'o Operator) -> T,
+    ) -> T {
+        *self.values.entry(from_ref(operator)).or_insert_with(|| compute(operator))
     }
 }

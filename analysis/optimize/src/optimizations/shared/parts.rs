@@ -1,4 +1,4 @@
-//! The time of an operator by what it is spent on, before an optimization and after it.
+//! The time of an operator split into parts, before and after an optimization.
 
 use ridgeline_devices::device_spec::DeviceSpec;
 use ridgeline_operators::op_cost::{self, Family, Options};
@@ -6,24 +6,25 @@ use ridgeline_operators::operator::{Arg, Operator, Tensor};
 
 use super::layout;
 
-/// A piece of an operator's time that an optimization changes in one way.
+/// A part of an operator's time that an optimization changes in one way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Part {
-    /// What is fitted together: the name of a factor in [`Factors`](super::factors::Factors).
+    /// The name of its factor in [`Factors`](super::factors::Factors). Parts of one kind are fitted
+    /// together.
     pub kind: &'static str,
-    /// Nanoseconds now, by the cost model.
+    /// Modeled time before, in nanoseconds.
     pub before_ns: f64,
-    /// Nanoseconds then, before the fitted factor.
+    /// Modeled time after, without the fitted factor, in nanoseconds.
     pub after_ns: f64,
 }
 
 impl Part {
-    /// Takes as long then as now, but for the factor.
+    /// Creates a part whose time changes only by the fitted factor.
     pub fn same(kind: &'static str, ns: f64) -> Part {
         Part { kind, before_ns: ns, after_ns: ns }
     }
 
-    /// So many of it.
+    /// Multiplies the part by a count.
     #[must_use]
     pub fn times(self, count: f64) -> Part {
         let Part { kind, before_ns, after_ns } = self;
@@ -31,40 +32,40 @@ impl Part {
     }
 }
 
-/// A device and how it is used.
+/// A device with its precision settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine<'a> {
-    /// What runs the operators.
+    /// The device that runs the operators.
     pub device: &'a DeviceSpec,
-    /// How.
+    /// Precision settings.
     pub options: Options,
 }
 
 impl Machine<'_> {
-    /// Nanoseconds of an operator.
+    /// Returns the modeled time of an operator in nanoseconds.
     pub fn ns(&self, operator: &Operator) -> f64 {
         op_cost::cost(operator, self.device, &self.options).time_ns.value
     }
 }
 
-/// A convolution's time: its product with channels last, what turning its tensors around takes with
+/// A convolution's time: its matrix multiplication in channels_last, the transposes needed in
 /// channels first, and the pass that adds its bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConvolutionTime {
-    /// All of it, as it is.
+    /// Total time in nanoseconds.
     pub whole_ns: f64,
-    /// Of [`ConvolutionTime::whole_ns`], the turning.
+    /// Part of [`ConvolutionTime::whole_ns`] spent on transposes.
     pub turning_ns: f64,
-    /// Of [`ConvolutionTime::whole_ns`], the bias.
+    /// Part of [`ConvolutionTime::whole_ns`] spent on the bias.
     pub bias_ns: f64,
-    /// The product alone, with channels last.
+    /// Time of only the matrix multiplication in channels_last, in nanoseconds.
     pub channels_last_ns: f64,
-    /// Whether it is run with channels last as it is: some models turn their tensors themselves.
+    /// Whether it already runs in channels_last: some models convert their tensors themselves.
     pub is_channels_last: bool,
 }
 
 impl ConvolutionTime {
-    /// Of a convolution as it was recorded.
+    /// Models the time of a recorded convolution.
     pub fn of(operator: &Operator, machine: &Machine<'_>) -> ConvolutionTime {
         let whole_ns = machine.ns(operator);
         let mut bare = operator.clone();
@@ -85,39 +86,39 @@ impl ConvolutionTime {
         }
     }
 
-    /// Of [`ConvolutionTime::whole_ns`], the product alone.
+    /// Returns the part of [`ConvolutionTime::whole_ns`] spent on the matrix multiplication.
     pub fn product_ns(&self) -> f64 {
         self.whole_ns - self.turning_ns - self.bias_ns
     }
 }
 
-/// Convolutions that libraries treat alike.
+/// A group of convolutions for which libraries use the same kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConvolutionKind {
-    /// A window of one position.
+    /// 1x1 window.
     Pointwise,
-    /// A larger one.
+    /// Larger window.
     Window,
-    /// Of an image's few channels.
+    /// Few input channels, like an image's.
     Stem,
-    /// Several groups with at most eight channels each.
+    /// Several groups with at most 8 channels each.
     Groups8,
-    /// With up to 32.
+    /// Several groups with up to 32 channels each.
     Groups32,
-    /// With more.
+    /// Several groups with more channels.
     WideGroups,
-    /// A window for each channel, up to 3 x 3.
+    /// One window per channel, up to 3 x 3.
     Depthwise3,
-    /// Up to 5 x 5.
+    /// One window per channel, up to 5 x 5.
     Depthwise5,
-    /// Up to 7 x 7.
+    /// One window per channel, up to 7 x 7.
     Depthwise7,
-    /// Larger.
+    /// One window per channel, larger than 7 x 7.
     DepthwiseLarge,
 }
 
 impl ConvolutionKind {
-    /// Whether each channel has a window of its own.
+    /// Whether each channel has its own window.
     pub fn is_depthwise(self) -> bool {
         matches!(
             self,
@@ -128,7 +129,7 @@ impl ConvolutionKind {
         )
     }
 
-    /// `None` of what is no convolution.
+    /// Returns the kind of a convolution, or `None` for other operators.
     pub fn of(operator: &Operator) -> Option<ConvolutionKind> {
         if op_cost::work(operator)?.family != Family::Convolution {
             return None;

@@ -2,7 +2,7 @@
 
 use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
 
-/// The same operator with its tensors of one type in another.
+/// Returns the operator with its tensors of one type converted to another.
 pub fn retyped(operator: &Operator, from: ElementType, to: ElementType) -> Operator {
     each_tensor(operator, &|tensor| {
         if tensor.element == Some(from) {
@@ -11,7 +11,7 @@ pub fn retyped(operator: &Operator, from: ElementType, to: ElementType) -> Opera
     })
 }
 
-/// The same operator with each tensor changed.
+/// Returns the operator with each tensor changed.
 pub fn each_tensor(operator: &Operator, change: &impl Fn(&mut Tensor)) -> Operator {
     let mut changed = operator.clone();
     let named = changed.named.iter_mut().map(|(_, arg)| arg);
@@ -28,13 +28,13 @@ fn each(arg: &mut Arg, change: &impl Fn(&mut Tensor)) {
     }
 }
 
-/// A copy of a tensor into another type.
+/// Creates a cast of a tensor to another type.
 pub fn cast(shape: &[u64], from: ElementType, to: ElementType) -> Operator {
     let tensor = |element| Tensor::new(element, shape);
     Operator::new("aten::_to_copy", vec![Arg::Tensor(tensor(from))], vec![tensor(to)])
 }
 
-/// Whether an operator multiplies matrices, convolutions and attention among them.
+/// Whether an operator multiplies matrices, including convolutions and attention.
 pub fn is_product(operator: &Operator) -> bool {
     use ridgeline_operators::op_cost::{Family, work};
     matches!(
@@ -43,7 +43,7 @@ pub fn is_product(operator: &Operator) -> bool {
     )
 }
 
-/// Whether any tensor that an operator takes is of a type.
+/// Whether any input of an operator has a type.
 pub fn takes(operator: &Operator, element: ElementType) -> bool {
     operator.input_tensors().any(|tensor| tensor.element == Some(element))
 }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_change_everywhere_and_others_stay() {
+    fn only_the_given_type_changes() {
         let tensor = |element| Arg::Tensor(Tensor::new(element, &[2, 3]));
         let list = Arg::List(vec![tensor(ElementType::Float32), tensor(ElementType::Int64)]);
         let output = Tensor::new(ElementType::Float32, &[4]);

@@ -1,10 +1,9 @@
-//! Where the host and a GPU wait for each other.
+//! Synchronization between the host and a GPU.
 
 use ridgeline_graph::calls::Call;
 use ridgeline_graph::graph::{Graph, Task, TaskId, TaskKind};
 
-/// Before a call, a kernel that takes so long and a host that waits for it; on a CPU the host does the
-/// work itself.
+/// Adds a kernel before a call, and a host wait for it. On a CPU the host does the work itself.
 pub(crate) fn device_wait(graph: &mut Graph, at: &Call, work_ns: f64) {
     let Some(first) = at.host.first().copied() else { return };
     let kernel = at.work.first().copied().filter(|id| is_on_device(graph, *id));

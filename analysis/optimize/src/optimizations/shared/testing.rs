@@ -10,7 +10,7 @@ use ridgeline_operators::op_cost::Options;
 use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
 use ridgeline_profile::{Phase, Profile};
 
-/// A GPU of a capability: 100 TFLOPS in 16 bits, 20 in FP32, 1 TB/s.
+/// Creates a GPU with a compute capability: 160 TFLOPS in 16 bits, 20 in FP32, 1 TB/s.
 pub fn gpu(architecture: &str) -> DeviceSpec {
     DeviceSpec {
         kind: DeviceKind::Gpu,
@@ -29,7 +29,7 @@ pub fn gpu(architecture: &str) -> DeviceSpec {
     }
 }
 
-/// A processor of 100 GFLOPS and 10 GB/s.
+/// Creates a CPU with 100 GFLOPS and 10 GB/s.
 pub fn cpu() -> DeviceSpec {
     DeviceSpec {
         name: "tested".to_owned(),
@@ -52,39 +52,39 @@ pub fn cpu() -> DeviceSpec {
     }
 }
 
-/// A tensor in FP32.
+/// Creates an FP32 tensor.
 pub fn float(shape: &[u64]) -> Tensor {
     Tensor::new(ElementType::Float32, shape)
 }
 
-/// An operator on tensors of FP32 by shape, which gives one of the last shape.
+/// Creates an operator on FP32 tensors. The last shape is the output.
 pub fn operator(name: &str, shapes: &[&[u64]]) -> Operator {
     let (output, inputs) = shapes.split_last().expect("an output");
     let inputs = inputs.iter().map(|shape| Arg::Tensor(float(shape))).collect();
     Operator::new(&format!("aten::{name}"), inputs, vec![float(output)])
 }
 
-/// An iteration that is put together call by call.
+/// An iteration that is built call by call.
 pub struct Iteration {
-    /// Its graph.
+    /// The graph of the iteration.
     pub graph: Graph,
     on_gpu: bool,
     calls: u32,
 }
 
 impl Iteration {
-    /// One whose work a GPU does.
+    /// Creates an iteration on a GPU.
     pub fn on_gpu() -> Iteration {
         Iteration { graph: Graph::default(), on_gpu: true, calls: 0 }
     }
 
-    /// One whose work the host does.
+    /// Creates an iteration on the CPU.
     pub fn on_cpu() -> Iteration {
         Iteration { on_gpu: false, ..Iteration::on_gpu() }
     }
 
-    /// A call whose work takes so many microseconds; on a GPU the host takes 10 for it, 5 of them to
-    /// launch.
+    /// Adds a call whose work takes `work_us` microseconds. On a GPU the host takes 10 µs for it, 5
+    /// of them to launch.
     pub fn call(mut self, phase: Phase, operator: Operator, work_us: f64) -> Iteration {
         let graph = &mut self.graph;
         let known = graph.operators.iter().position(|known| *known == operator);
@@ -114,14 +114,14 @@ impl Iteration {
         self
     }
 
-    /// Time of the host between two calls, in microseconds.
+    /// Adds host time between two calls, in microseconds.
     pub fn gap(mut self, phase: Phase, gap_us: f64) -> Iteration {
         let host = self.graph.resource(&Resource::Host);
         self.graph.push(host, Task::new(TaskKind::HostGap, 1e3 * gap_us, phase));
         self
     }
 
-    /// What an optimization brings.
+    /// Predicts the effect of an optimization.
     pub fn predict(
         &self,
         device: &DeviceSpec,
@@ -134,7 +134,7 @@ impl Iteration {
         predict(&self.graph, &now, &facts, &[one])
     }
 
-    /// Why an optimization does not apply.
+    /// Returns the reason why an optimization does not apply.
     #[track_caller]
     pub fn refusal(&self, device: &DeviceSpec, one: &dyn Optimization) -> String {
         match self.predict(device, &Probes::default(), one) {
@@ -143,7 +143,7 @@ impl Iteration {
         }
     }
 
-    /// The graph after an optimization.
+    /// Returns the graph after an optimization.
     pub fn changed(&self, device: &DeviceSpec, one: &dyn Optimization) -> Graph {
         let (profile, probes) = (Profile::default(), Probes::default());
         let mut graph = self.graph.clone();
@@ -153,7 +153,7 @@ impl Iteration {
     }
 }
 
-/// What is known besides the graph.
+/// Returns the inputs of optimizations besides the graph.
 pub fn facts<'a>(profile: &'a Profile, device: &'a DeviceSpec, probes: &'a Probes) -> Facts<'a> {
     let (options, cluster) = (Options::default(), Cluster::default());
     Facts { profile, manifest: None, device, options, probes, cluster }

@@ -1,5 +1,4 @@
-//! The optimizer's update of an iteration: how it runs, over how many parameters, and which algorithm
-//! it is.
+//! The optimizer step of an iteration: its implementation, parameters and algorithm.
 
 use crate::facts::Facts;
 use ridgeline_graph::calls::Call;
@@ -7,19 +6,19 @@ use ridgeline_graph::graph::{Graph, TaskId, TaskKind};
 use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
 use ridgeline_profile::Phase;
 
-/// How an optimizer runs.
+/// The implementation of an optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Parameter by parameter.
+    /// One parameter at a time.
     ForLoop,
-    /// Each step of the update for lists of parameters.
+    /// One operator on lists of parameters for each step of the update.
     Foreach,
-    /// The whole update in one pass over lists of parameters.
+    /// One kernel for the whole update of lists of parameters.
     Fused,
 }
 
 impl Mode {
-    /// As a probe calls it.
+    /// Returns the name in probes.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Mode::ForLoop => "for-loop",
@@ -29,7 +28,7 @@ impl Mode {
     }
 }
 
-/// An algorithm that PyTorch has in one kernel.
+/// An algorithm for which PyTorch has a fused kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithm {
     /// Adam and AdamW: two moments.
@@ -43,7 +42,7 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
-    /// What it keeps of each parameter, in tensors.
+    /// Returns the number of state tensors per parameter.
     pub(crate) fn states(self) -> usize {
         match self {
             Algorithm::Adam => 2,
@@ -60,7 +59,7 @@ impl Algorithm {
         }
     }
 
-    /// The whole update as one operator: it reads parameters, gradients and what is kept of them, and
+    /// Returns the whole update as one operator: it reads parameters, gradients and states, and
     /// writes all but the gradients.
     pub(crate) fn fused(self, parameters: &[Tensor]) -> Operator {
         let list = || Arg::List(parameters.iter().cloned().map(Arg::Tensor).collect());
@@ -70,24 +69,24 @@ impl Algorithm {
     }
 }
 
-/// The update of an iteration.
+/// The optimizer step of an iteration.
 #[derive(Clone, Debug)]
 pub(crate) struct Update<'c> {
-    /// How it runs.
+    /// Implementation.
     pub mode: Mode,
-    /// `None` where PyTorch has no kernel for all of it, or it is not known.
+    /// Algorithm. `None` if PyTorch has no fused kernel for it, or if it is unknown.
     pub algorithm: Option<Algorithm>,
-    /// Its name as a person knows it, where the recording tells.
+    /// Display name, if recorded.
     pub name: Option<String>,
-    /// Its calls; what zeroes gradients is not among them.
+    /// Its calls, without those that zero gradients.
     pub calls: Vec<&'c Call>,
-    /// The parameters, as far as the recording tells of them.
+    /// The parameters, if recorded.
     pub parameters: Vec<Tensor>,
-    /// The host's time between them.
+    /// Gaps between the calls on the host.
     pub gaps: Vec<TaskId>,
 }
 
-/// The update of an iteration; nothing where there is none.
+/// Finds the optimizer step of an iteration. Returns `None` if there is none.
 pub(crate) fn update<'c>(
     graph: &Graph,
     facts: &Facts<'_>,
@@ -109,9 +108,9 @@ pub(crate) fn update<'c>(
     let mut operators: Vec<u32> = calls.iter().map(|call| call.operator).collect();
     operators.sort_unstable();
     operators.dedup();
-    let of_update = operators.iter().filter_map(|it| graph.operators.get(*it as usize));
-    let called: Vec<&str> = of_update.filter_map(Operator::base_name).collect();
-    let any = |prefix: &str| called.iter().any(|name| name.starts_with(prefix));
+    let step_operators = operators.iter().filter_map(|it| graph.operators.get(*it as usize));
+    let operator_names: Vec<&str> = step_operators.filter_map(Operator::base_name).collect();
+    let any = |prefix: &str| operator_names.iter().any(|name| name.starts_with(prefix));
     let mode = match (any("_fused_"), any("_foreach_")) {
         (true, _) => Mode::Fused,
         (false, true) => Mode::Foreach,
@@ -119,7 +118,7 @@ pub(crate) fn update<'c>(
     };
     let names = facts.optimizer_names();
     let name = (!names.is_empty()).then(|| names.join(" and "));
-    let by_operators = algorithm_of(&called);
+    let by_operators = algorithm_of(&operator_names);
     let algorithm = match names.as_slice() {
         [] => by_operators,
         names => by_names(names).map(|algorithm| match (algorithm, by_operators) {
@@ -143,7 +142,7 @@ fn has_momentum(facts: &Facts<'_>) -> bool {
     })
 }
 
-/// Several optimizers of one algorithm are one update.
+/// Returns the common algorithm of the optimizers with these names.
 fn by_names(names: &[&str]) -> Option<Algorithm> {
     let of = |name: &str| match name {
         "Adam" | "AdamW" => Some(Algorithm::Adam),
@@ -155,7 +154,8 @@ fn by_names(names: &[&str]) -> Option<Algorithm> {
     names.iter().all(|name| of(name) == Some(first)).then_some(first)
 }
 
-/// Adam divides by a root of a mean (`lerp`, `addcmul`, `addcdiv`), Adagrad by one of a sum; SGD adds.
+/// Recognizes an algorithm by its operators. Adam divides by the root of a mean (`lerp`, `addcmul`,
+/// `addcdiv`), Adagrad by the root of a sum; SGD adds.
 fn algorithm_of(called: &[&str]) -> Option<Algorithm> {
     let has = |step: &str| called.iter().any(|name| step_of(name) == step);
     if has("adam") || has("adamw") || (has("addcdiv") && (has("lerp") || has("mul"))) {
@@ -169,14 +169,15 @@ fn algorithm_of(called: &[&str]) -> Option<Algorithm> {
     }
 }
 
-/// `addcmul` of `_foreach_addcmul_`, `adam` of `_fused_adam_`.
+/// Returns `addcmul` for `_foreach_addcmul_` and `adam` for `_fused_adam_`.
 fn step_of(name: &str) -> &str {
     let name = name.trim_start_matches("_foreach_").trim_start_matches("_fused_");
     name.trim_end_matches('_')
 }
 
-/// The manifest's parameters; else what the operator goes over that goes over the least, since each
-/// step of an update goes over all of them once or more.
+/// Returns the manifest's parameters. Without a manifest, returns the tensors of the operator that
+/// processes the fewest elements, since each step of an update processes all parameters at least
+/// once.
 fn parameters(graph: &Graph, facts: &Facts<'_>, calls: &[&Call]) -> Vec<Tensor> {
     let modules = facts.manifest.iter().flat_map(|manifest| &manifest.modules);
     let known: Vec<Tensor> = modules
@@ -186,7 +187,7 @@ fn parameters(graph: &Graph, facts: &Facts<'_>, calls: &[&Call]) -> Vec<Tensor> 
     if !known.is_empty() {
         return known;
     }
-    // By name: elements of what its calls go over.
+    // By name: elements that its calls process.
     let mut by_name: Vec<(&str, f64)> = Vec::new();
     for call in calls {
         let Some(operator) = call.operator(graph) else { continue };
@@ -202,8 +203,8 @@ fn parameters(graph: &Graph, facts: &Facts<'_>, calls: &[&Call]) -> Vec<Tensor> 
     }
     let least = by_name.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
     let Some((least, _)) = least else { return Vec::new() };
-    let of_least = calls.iter().filter(|call| call.name(graph) == least);
-    let tensors = of_least.filter_map(|call| call.operator(graph)).flat_map(large);
+    let calls_of_least = calls.iter().filter(|call| call.name(graph) == least);
+    let tensors = calls_of_least.filter_map(|call| call.operator(graph)).flat_map(large);
     tensors
         .map(|tensor| Tensor {
             element: tensor.element.or(Some(ElementType::Float32)),
@@ -212,7 +213,7 @@ fn parameters(graph: &Graph, facts: &Facts<'_>, calls: &[&Call]) -> Vec<Tensor> 
         .collect()
 }
 
-/// What a step goes over, single numbers left out.
+/// Returns the tensors that a step processes, without scalars.
 fn large(step: &Operator) -> impl Iterator<Item = &Tensor> {
     step.input(0).tensors().filter(|tensor| tensor.elements() > 1.0)
 }

@@ -1,4 +1,5 @@
-//! A loss that is added up with its graph, which keeps the activations of every iteration alive.
+//! A loss that is accumulated with its autograd graph, which keeps the activations of every
+//! iteration alive.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -8,15 +9,15 @@ use super::super::edits::Edits;
 use super::super::forward::{Backward, backwards};
 use super::super::program::Program;
 use super::super::syntax::{callee, object_of, within, written};
-use super::Wanted;
+use super::TargetLines;
 use super::sums::{added, metered};
 use ridgeline_python::semantics::module::{Call, Module};
 
-/// Calls after which a value has no graph.
+/// Calls whose result has no autograd graph.
 const WITHOUT_GRAPH: [&str; 5] = ["item", "detach", "tolist", "numpy", "float"];
 
-/// What a tensor has that is no method of it.
-const OF_A_TENSOR: [&str; 15] = [
+/// Attributes of tensors that are not methods.
+const TENSOR_ATTRIBUTES: [&str; 15] = [
     "shape",
     "data",
     "grad",
@@ -35,13 +36,13 @@ const OF_A_TENSOR: [&str; 15] = [
 ];
 
 /// Methods of dictionaries that tensors do not have.
-const OF_A_DICTIONARY: [&str; 5] = ["items", "keys", "get", "update", "pop"];
+const DICTIONARY_METHODS: [&str; 5] = ["items", "keys", "get", "update", "pop"];
 
-/// `total += loss.detach()`, and `losses.append(loss.detach())`.
+/// Writes `total += loss.detach()` and `losses.append(loss.detach())`.
 pub fn rewrite<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
-    at: &Wanted<'_>,
+    at: &TargetLines<'_>,
 ) -> Result<(), Refusal> {
     let mut done = None;
     let backwards = backwards(program)?;
@@ -53,14 +54,14 @@ pub fn rewrite<'a>(
             continue;
         }
         let own = text.assignments.iter().filter(|one| one.function == function);
-        // What goes back itself needs its graph.
-        let kept = own.filter(|one| !goes_back(program, &backwards, &one.target));
-        let values = kept.filter_map(|one| added(text, one));
+        // A variable that a backward pass starts from needs its graph.
+        let accumulated = own.filter(|one| !is_backward_root(program, &backwards, &one.target));
+        let values = accumulated.filter_map(|one| added(text, one));
         let appended = text.calls.iter().filter(|call| call.function == function);
         let appended =
             appended.filter_map(|call| appended_value(program, &backwards, module, call));
         for value in values.chain(appended) {
-            if !at.meets(program, module, value) {
+            if !at.includes(program, module, value) {
                 continue;
             }
             for name in mentions_of(text, value, &loss) {
@@ -72,7 +73,7 @@ pub fn rewrite<'a>(
             }
         }
     }
-    if edits.is_empty() && !at.is_anywhere() {
+    if edits.is_empty() && !at.is_empty() {
         others(program, edits, &backwards, at);
     }
     match done {
@@ -84,22 +85,24 @@ pub fn rewrite<'a>(
     }
 }
 
-/// At the line of a finding other values keep their graphs as well: `total += criterion(out, y)`.
+/// Detaches other values at the line of a finding, which also retain their graphs: `total +=
+/// criterion(out, y)`.
 fn others<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
     backwards: &[Backward<'a>],
-    at: &Wanted<'_>,
+    at: &TargetLines<'_>,
 ) {
     for (module, text) in program.modules().iter().enumerate() {
-        let kept = text.assignments.iter();
-        let kept = kept.filter(|one| !goes_back(program, backwards, &one.target));
-        let values = kept.filter_map(|one| added(text, one));
+        let accumulated = text.assignments.iter();
+        let accumulated =
+            accumulated.filter(|one| !is_backward_root(program, backwards, &one.target));
+        let values = accumulated.filter_map(|one| added(text, one));
         let calls = text.calls.iter();
         let appended = calls.filter_map(|call| appended_value(program, backwards, module, call));
         let metered = text.calls.iter().filter_map(|call| {
             let node = program.node(module, call)?;
-            at.meets(program, module, node).then(|| metered(program, module, node))?
+            at.includes(program, module, node).then(|| metered(program, module, node))?
         });
         for value in values.chain(appended).chain(metered.map(|one| one.value)) {
             let is_plain = matches!(
@@ -109,22 +112,23 @@ fn others<'a>(
             let mut parts = within(value).into_iter();
             let is_known = !parts.any(|part| has_no_graph(text, part, value));
             let is_one = !holds_tensors(text, value);
-            if is_plain && is_known && is_one && at.meets(program, module, value) {
+            if is_plain && is_known && is_one && at.includes(program, module, value) {
                 edits.insert(module, value.end_byte(), ".detach()");
             }
         }
     }
 }
 
-/// Whether a variable is a dictionary or another object that holds tensors, which has no `detach`: its text
-/// reads `out["loss"]`, `out.logits` or `out.items()`, or goes back from `out[0]`.
+/// Whether a variable is a dictionary or another object that contains tensors and has no `detach`:
+/// its function reads `out["loss"]`, `out.logits` or `out.items()`, or runs a backward pass from
+/// `out[0]`.
 pub fn holds_tensors(text: &Module, variable: Node<'_>) -> bool {
     if !variable.is(Kind::Identifier) {
         return false;
     }
     let name = written(text, variable);
     let is_it = |node: Option<Node<'_>>| node.is_some_and(|node| written(text, node) == name);
-    let goes_back = |node: Node<'_>| {
+    let is_backward_root = |node: Node<'_>| {
         std::iter::successors(node.parent(), |node| node.parent())
             .take_while(|around| !around.is(Kind::Block))
             .any(|around| around.is(Kind::Call) && callee(text, around).ends_with("backward"))
@@ -134,15 +138,15 @@ pub fn holds_tensors(text: &Module, variable: Node<'_>) -> bool {
         match Kind::of(&node) {
             Kind::Subscript => {
                 let is_key = || field(Field::Subscript).is_some_and(|key| key.is(Kind::String));
-                is_it(field(Field::Value)) && (is_key() || goes_back(node))
+                is_it(field(Field::Value)) && (is_key() || is_backward_root(node))
             }
             Kind::Attribute => {
                 let read =
                     field(Field::Attribute).map(|read| written(text, read)).unwrap_or_default();
                 let is_method = node.parent().is_some_and(|parent| parent.is(Kind::Call));
                 let is_held = match is_method {
-                    true => OF_A_DICTIONARY.contains(&read.as_str()),
-                    false => !OF_A_TENSOR.contains(&read.as_str()),
+                    true => DICTIONARY_METHODS.contains(&read.as_str()),
+                    false => !TENSOR_ATTRIBUTES.contains(&read.as_str()),
                 };
                 is_held && is_it(field(Field::Object))
             }
@@ -157,15 +161,15 @@ pub fn holds_tensors(text: &Module, variable: Node<'_>) -> bool {
     scope.is_some_and(|scope| within(scope).into_iter().any(holds))
 }
 
-/// Whether a variable is what some backward pass begins from.
-fn goes_back(program: &Program<'_>, backwards: &[Backward<'_>], variable: &str) -> bool {
+/// Whether a backward pass starts from a variable.
+fn is_backward_root(program: &Program<'_>, backwards: &[Backward<'_>], variable: &str) -> bool {
     backwards.iter().any(|one| {
         let text = program.module(one.scope.0);
         mentions_of(text, one.loss, variable).next().is_some()
     })
 }
 
-/// What is put into a list: `losses.append(loss)`.
+/// Returns the value appended to a list: `losses.append(loss)`.
 fn appended_value<'a>(
     program: &Program<'a>,
     backwards: &[Backward<'a>],
@@ -176,13 +180,13 @@ fn appended_value<'a>(
     let text = program.module(module);
     let list = object_of(text, node, "append")?;
     // `sum(losses).backward()`
-    if goes_back(program, backwards, &written(text, list)) {
+    if is_backward_root(program, backwards, &written(text, list)) {
         return None;
     }
     program.arguments(module, node)?.positional.first().copied()
 }
 
-/// Where a variable is read in an expression.
+/// Returns the reads of a variable in an expression.
 fn mentions_of<'t>(
     text: &'t Module,
     value: Node<'t>,
@@ -195,7 +199,7 @@ fn mentions_of<'t>(
     })
 }
 
-/// Whether what is made of a variable within an expression has no graph: `loss.item()`, `float(loss)`.
+/// Whether the use of a variable in an expression has no graph: `loss.item()`, `float(loss)`.
 fn has_no_graph(text: &Module, name: Node<'_>, value: Node<'_>) -> bool {
     let mut node = name;
     while let Some(around) = node.parent().filter(|_| node.id() != value.id()) {

@@ -1,8 +1,8 @@
-//! Activations that can write over their input.
+//! Activations that can overwrite their input.
 //!
-//! In place PyTorch makes the gradients of the activations known here of their output. Of others (ReLU6,
-//! Hardtanh, SiLU, Mish, Hardswish, …) it saves a copy of the input then, so that nothing is gained
-//! (looked at in torch 2.15, by what `torch.autograd.graph.saved_tensors_hooks` is handed).
+//! For the activations listed here, PyTorch computes the gradient of the in-place variant from its
+//! output. For others (ReLU6, Hardtanh, SiLU, Mish, Hardswish, …) it saves a copy of the input, and
+//! nothing is gained (checked in torch 2.15 with `torch.autograd.graph.saved_tensors_hooks`).
 
 use tree_sitter::Node;
 
@@ -10,14 +10,14 @@ use super::super::program::Program;
 use super::super::syntax::callee;
 use super::layers::layer;
 
-/// An activation that can write over its input.
+/// An activation that can overwrite its input.
 pub(super) struct Activation {
     layer: &'static str,
     pub function: &'static str,
-    /// Its first argument: a slope below zero. Where that is negative, the output does not tell the
-    /// gradient, and PyTorch refuses.
+    /// Its first argument: the slope below zero. If it is negative, the gradient does not follow
+    /// from the output, and PyTorch raises an error.
     pub slope: Option<&'static str>,
-    /// The place of `inplace` among the arguments of the layer.
+    /// Position of `inplace` in the arguments of the layer.
     pub place: usize,
 }
 
@@ -38,11 +38,11 @@ const ACTIVATIONS: [Activation; 5] = [
     activation("CELU", "celu", Some("alpha"), 1),
 ];
 
-/// Activations that take `inplace`, and save nothing by it.
+/// Activations that support `inplace` but save no memory with it.
 pub(super) const KEEP_A_COPY: [&str; 7] =
     ["Hardtanh", "ReLU6", "SiLU", "Mish", "Hardswish", "Hardsigmoid", "Threshold"];
 
-/// The activation that a call makes or computes.
+/// Returns the activation that a call creates or computes.
 pub(super) fn kind_of(
     program: &Program<'_>,
     module: usize,
@@ -51,7 +51,7 @@ pub(super) fn kind_of(
     if let Some(layer) = layer(program, module, call) {
         return ACTIVATIONS.iter().find(|one| one.layer == layer);
     }
-    let whole = program.absolute(module, &callee(program.module(module), call));
-    let name = whole.strip_prefix("torch.nn.functional.")?;
+    let qualified = program.absolute(module, &callee(program.module(module), call));
+    let name = qualified.strip_prefix("torch.nn.functional.")?;
     ACTIVATIONS.iter().find(|one| one.function == name)
 }

@@ -1,4 +1,4 @@
-//! Anomaly detection, which checks each gradient and keeps a traceback of each operator (PyTorch,
+//! Anomaly detection, which checks each gradient and stores a traceback of each operator (PyTorch,
 //! "Automatic differentiation package").
 
 use super::super::Refusal;
@@ -6,7 +6,7 @@ use super::super::edits::Edits;
 use super::super::program::Program;
 use super::super::syntax::{callee, written};
 
-/// `set_detect_anomaly(False)`, also in place of `with detect_anomaly():`.
+/// Writes `set_detect_anomaly(False)`, also in place of `with detect_anomaly():`.
 pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refusal> {
     let mut done = None;
     for (module, call) in program.calls() {

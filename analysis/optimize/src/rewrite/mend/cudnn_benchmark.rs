@@ -1,25 +1,25 @@
-//! cuDNN's choice among its algorithms (NVIDIA cuDNN; PyTorch, "Performance Tuning Guide"): worth it
-//! where sizes stay the same, and a loss where they change.
+//! cuDNN autotuning (NVIDIA cuDNN; PyTorch, "Performance Tuning Guide"): faster if sizes stay the
+//! same, slower if they change.
 
 use super::super::edits::Edits;
 use super::super::imports::{self, leading_imports};
 use super::super::layout::Layout;
 use super::super::program::Program;
 use super::super::{Refusal, syntax::mentions};
-use super::Wanted;
+use super::TargetLines;
 
-/// `torch.backends.cudnn.benchmark = True`, once, where the program begins; where a finding is at the
-/// line that switches it on, it is switched off there.
+/// Adds `torch.backends.cudnn.benchmark = True` once, after the imports of the entry. If a finding
+/// is at the line that enables it, it is disabled there.
 pub(super) fn rewrite(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
-    at: &Wanted<'_>,
+    at: &TargetLines<'_>,
 ) -> Result<(), Refusal> {
     for (module, text) in program.modules().iter().enumerate() {
         let set = text.assignments.iter().find(|one| one.target.ends_with("cudnn.benchmark"));
         let Some(set) = set else { continue };
         let Some(value) = text.node(&set.value) else { continue };
-        let is_here = !at.is_anywhere() && at.meets(program, module, value);
+        let is_here = !at.is_empty() && at.includes(program, module, value);
         match text.text(&set.value) {
             "True" if is_here => edits.replace(module, set.value.clone(), "False"),
             "True" => {
@@ -31,29 +31,29 @@ pub(super) fn rewrite(
         }
         return Ok(());
     }
-    repeats_itself(program)?;
+    check_not_deterministic(program)?;
     let text = program.module(0);
     let torch = imports::torch(edits, 0, text);
     let line = format!("{torch}.backends.cudnn.benchmark = True");
     let Some((last, _)) = leading_imports(text).pop() else {
         return Err(Refusal::not_understood(format!("{} has no imports", text.path)));
     };
-    // With an empty line in front.
+    // Preceded by an empty line.
     let layout = Layout::of(text);
     let end = layout.line_end_at(last.end_byte());
     edits.insert(0, end, format!("{0}{0}{line}", layout.line_end));
     Ok(())
 }
 
-/// Who asks for the same numbers in every run does not want algorithms chosen by a race.
-fn repeats_itself(program: &Program<'_>) -> Result<(), Refusal> {
+/// Rejects programs that request deterministic results, which autotuning would change.
+fn check_not_deterministic(program: &Program<'_>) -> Result<(), Refusal> {
     for (module, text) in program.modules().iter().enumerate() {
         for name in ["use_deterministic_algorithms", "deterministic"] {
-            let whole = text.index.text();
-            if !mentions(whole, name) {
+            let source = text.index.text();
+            if !mentions(source, name) {
                 continue;
             }
-            let at = whole.find(name).unwrap_or_default();
+            let at = source.find(name).unwrap_or_default();
             let why = "requests deterministic results";
             return Err(program.refuse(module, at, why));
         }

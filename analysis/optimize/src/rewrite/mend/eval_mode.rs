@@ -1,4 +1,4 @@
-//! Validation in evaluation mode: dropout off, and batch norm by its running statistics.
+//! Validation in evaluation mode: without dropout, and with batch norm's running statistics.
 
 use ridgeline_python::syntax::kind::{Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -9,15 +9,15 @@ use super::super::layout::Layout;
 use super::super::models::Models;
 use super::super::program::Program;
 use super::super::syntax::{mentions, within, writes};
-use super::Wanted;
+use super::TargetLines;
 use super::modes::{evaluated, part_in_evaluation};
 use super::validation::{Validation, validations};
 
-/// `model.eval()` in front of the statements that validate, `model.train()` behind them.
+/// Adds `model.eval()` before the validation statements and `model.train()` after them.
 pub(super) fn rewrite<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
-    at: &Wanted<'_>,
+    at: &TargetLines<'_>,
 ) -> Result<(), Refusal> {
     let mut done = None;
     for validation in validations(program, at)? {
@@ -69,15 +69,16 @@ fn surround<'a>(
     if first.id() == last.id() && !validation.has_own_function && has_jump(first) {
         return refuse("may leave the surrounding loop, so the code after it would not run");
     }
-    let given: Vec<String> =
+    let assigned: Vec<String> =
         validation.statements().flat_map(|statement| writes(text, statement)).collect();
     let root = |model: &str| model.split('.').next().unwrap_or(model).to_owned();
-    if models.iter().any(|model| given.contains(*model) || given.contains(&root(model))) {
+    if models.iter().any(|model| assigned.contains(*model) || assigned.contains(&root(model))) {
         return refuse("assigns its model in between");
     }
     let mut before: Vec<String> = models.iter().map(|model| format!("{model}.eval()")).collect();
     let mut after: Vec<String> = models.iter().map(|model| format!("{model}.train()")).collect();
-    // Elsewhere the program evaluates it, and may call this then: as it was is as it has to be.
+    // The program also evaluates it elsewhere and may call this code then: restore the previous
+    // mode.
     let is_evaluated_elsewhere =
         program.calls().any(|(at, call)| evaluated(program, at, call).is_some());
     if is_evaluated_elsewhere {
@@ -107,14 +108,15 @@ fn surround<'a>(
     Ok(())
 }
 
-/// What a `return` gives.
+/// Returns the value of a `return` statement.
 fn returned(statement: Node<'_>) -> Option<Node<'_>> {
     statement
         .named_child(0)
         .filter(|one| statement.is(Kind::ReturnStatement) && !one.is(Kind::Comment))
 }
 
-/// Whether a statement that is no loop has a `break` or `continue`, which is that of a loop around it.
+/// Whether a statement that is not a loop contains a `break` or `continue`, which belongs to a loop
+/// around it.
 fn has_jump(statement: Node<'_>) -> bool {
     let is_loop = matches!(Kind::of(&statement), Kind::ForStatement | Kind::WhileStatement);
     let is_jump =
@@ -122,17 +124,17 @@ fn has_jump(statement: Node<'_>) -> bool {
     !is_loop && within(statement).iter().any(is_jump)
 }
 
-/// Whether something puts a model into evaluation mode before it validates. Where no line was measured,
-/// that may be anywhere: the function, or who calls it, perhaps by another name.
+/// Whether a model is put into evaluation mode before validation. Without specified lines, this may
+/// happen anywhere: in the function or in a caller, perhaps by another name.
 fn is_evaluated(
     program: &Program<'_>,
-    at: &Wanted<'_>,
+    at: &TargetLines<'_>,
     validation: &Validation<'_>,
     model: &str,
 ) -> bool {
     let (module, function) = validation.scope;
     let last = model.rsplit('.').next().unwrap_or(model);
-    if at.is_anywhere() {
+    if at.is_empty() {
         return program.calls().any(|(at, call)| {
             let owner = evaluated(program, at, call);
             owner.is_some_and(|owner| owner.rsplit('.').next() == Some(last))
@@ -145,7 +147,7 @@ fn is_evaluated(
             && call.span.end <= end
             && [".eval", ".train"].iter().any(|name| call.callee == format!("{model}{name}"))
     });
-    // The last one before it, or within.
+    // The last one before it, or in it.
     let latest = own.max_by_key(|call| call.span.start);
     latest.is_some_and(|call| evaluated(program, module, call).is_some())
 }

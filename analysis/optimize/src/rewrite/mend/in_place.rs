@@ -1,4 +1,4 @@
-//! Activations that write over their input, where nothing else needs it.
+//! Activations that overwrite their input if nothing else needs it.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::HashSet;
@@ -10,44 +10,47 @@ use super::super::edits::Edits;
 use super::super::models::is_module_class;
 use super::super::program::Program;
 use super::super::syntax::{callee, everything, written};
-use super::Wanted;
+use super::TargetLines;
 use super::activations::{KEEP_A_COPY, kind_of};
-use super::attributes::{Held, calls_of, held, is_used_otherwise, layer_before, only_argument};
-use super::layers::{Candidate, change_all, layer, leaves_its_output, refuse_all, switch};
+use super::attributes::{
+    LayerAttribute, calls_of, has_other_uses, layer_attributes, layer_before, only_argument,
+};
+use super::layers::{Candidate, change_all, does_not_save_output, layer, refuse_all, switch};
 use super::sequences::sequences;
 use super::taken_apart::taken_apart;
 use ridgeline_python::semantics::call_sites::Arguments;
 use ridgeline_python::semantics::module::last_name;
 
-/// `inplace=True` of activations behind layers that need their output for nothing.
+/// Adds `inplace=True` to activations after layers that do not need their output for the backward
+/// pass.
 pub fn rewrite<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
-    at: &Wanted<'_>,
+    at: &TargetLines<'_>,
 ) -> Result<(), Refusal> {
     let found = candidates(program);
     let nothing = "no activation here has an input that nothing else uses";
     let change =
         |edits: &mut Edits<'a>, one: &Candidate<'a>| in_place(program, edits, one.module, one.made);
     let made = change_all(program, edits, at, &found, change, ("already works in place", nothing));
-    made.map_err(|refusal| match of_a_copy(program, at) {
+    made.map_err(|refusal| match refusal_for_copies(program, at) {
         Some(copy) if refusal == Refusal::not_understood(nothing) => copy,
         _ => refusal,
     })
 }
 
-/// An activation in a method that could write over what a layer gives it.
+/// An activation in a method that could overwrite a layer's output.
 pub struct Overwriting<'a> {
     pub module: usize,
-    /// The call that makes it, or computes it: `nn.LeakyReLU(0.2)`, `F.leaky_relu(x)`.
+    /// The call that creates or computes it: `nn.LeakyReLU(0.2)`, `F.leaky_relu(x)`.
     pub made: Node<'a>,
-    /// Where it is computed, each with the call of the layer in front.
+    /// The calls that compute it, each with the call of the preceding layer.
     pub calls: Vec<(Node<'a>, Node<'a>)>,
 }
 
-/// The activations in methods for which the edit is safe, and not made yet.
+/// Returns the activations in methods for which the edit is safe and not yet applied.
 pub fn overwriting<'a>(program: &Program<'a>) -> Vec<Overwriting<'a>> {
-    let all = held(program);
+    let all = layer_attributes(program);
     let found = candidates(program).into_iter().filter(|one| one.refusal.is_none());
     let found = found.filter_map(|Candidate { module, made, uses, .. }| {
         let class =
@@ -65,13 +68,13 @@ pub fn overwriting<'a>(program: &Program<'a>) -> Vec<Overwriting<'a>> {
     found.collect()
 }
 
-/// The activations that are given what nothing else needs.
+/// Returns the activations whose input nothing else needs.
 fn candidates<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
-    let all = held(program);
-    let side_by_side = in_sequences(program);
+    let all = layer_attributes(program);
+    let sequential = in_sequences(program);
     let read: HashSet<usize> =
-        side_by_side.iter().filter(|(_, is_read)| *is_read).map(|(one, _)| one.made.id()).collect();
-    let mut found: Vec<Candidate<'a>> = side_by_side.into_iter().map(|(one, _)| one).collect();
+        sequential.iter().filter(|(_, is_read)| *is_read).map(|(one, _)| one.made.id()).collect();
+    let mut found: Vec<Candidate<'a>> = sequential.into_iter().map(|(one, _)| one).collect();
     found.extend(in_methods(program, &all));
     found.extend(functions(program, &all));
     if found.is_empty() {
@@ -83,7 +86,7 @@ fn candidates<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
             its gradient";
         let refusal = program.refuse(module, offset, why);
         for one in &mut found {
-            // ReLU keeps its output in any case: who writes over that fails already.
+            // ReLU saves its output in any case: code that overwrites it already fails.
             let kind = kind_of(program, one.module, one.made);
             let is_relu = kind.is_some_and(|kind| kind.function == "relu");
             if !is_relu && !read.contains(&one.made.id()) {
@@ -99,27 +102,28 @@ fn candidates<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
     found
 }
 
-/// The activations in an `nn.Sequential` behind a layer that leaves its output alone; and whether only
-/// a layer behind them sees what they give, and reads it.
+/// Returns the activations in an `nn.Sequential` after a layer that does not need its output, and
+/// whether only a layer after them sees and reads their output.
 fn in_sequences<'a>(program: &Program<'a>) -> Vec<(Candidate<'a>, bool)> {
     let mut found = Vec::new();
     for (module, layers) in sequences(program) {
         for (at, pair) in layers.windows(2).enumerate() {
             let [one, next] = pair else { continue };
-            if !leaves_its_output(&one.layer) || kind_of(program, module, next.made).is_none() {
+            if !does_not_save_output(&one.layer) || kind_of(program, module, next.made).is_none() {
                 continue;
             }
             let candidate = Candidate::new(module, next.made, Vec::new());
-            let behind = layers.get(at + 2).map(|one| one.layer.as_str()).unwrap_or_default();
-            let is_only_read = leaves_its_output(behind) || behind.contains("Pool");
+            let next_layer = layers.get(at + 2).map(|one| one.layer.as_str()).unwrap_or_default();
+            let is_only_read = does_not_save_output(next_layer) || next_layer.contains("Pool");
             found.push((candidate, is_only_read));
         }
     }
     found
 }
 
-/// Activations that a class holds, each call of which is given what a layer in front gives.
-fn in_methods<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> {
+/// Returns the activations held by a class for which each call takes the output of a preceding
+/// layer.
+fn in_methods<'a>(program: &Program<'a>, all: &[LayerAttribute<'a>]) -> Vec<Candidate<'a>> {
     let mut found = Vec::new();
     for one in all.iter().filter(|one| kind_of(program, one.module, one.made).is_some()) {
         let calls = calls_of(program, one);
@@ -127,15 +131,15 @@ fn in_methods<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>>
             let given = only_argument(*call);
             given.is_some_and(|given| is_free(program, all, (one.module, one.class), given))
         };
-        if !calls.is_empty() && calls.iter().all(is_safe) && !is_used_otherwise(program, one) {
+        if !calls.is_empty() && calls.iter().all(is_safe) && !has_other_uses(program, one) {
             found.push(Candidate::new(one.module, one.made, calls));
         }
     }
     found
 }
 
-/// `F.relu(self.bn(x))`
-fn functions<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> {
+/// Returns activations computed by functions: `F.relu(self.bn(x))`.
+fn functions<'a>(program: &Program<'a>, all: &[LayerAttribute<'a>]) -> Vec<Candidate<'a>> {
     let mut found = Vec::new();
     for (module, call) in program.calls() {
         let Some(node) = program.node(module, call) else { continue };
@@ -152,17 +156,17 @@ fn functions<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> 
     found
 }
 
-/// Whether a value may be written over: it is what a layer gives that does not need it.
+/// Whether a value may be overwritten: it is the output of a layer that does not need it.
 fn is_free<'a>(
     program: &Program<'a>,
-    all: &[Held<'a>],
+    all: &[LayerAttribute<'a>],
     class: (usize, usize),
     given: Node<'a>,
 ) -> bool {
-    layer_before(program, all, class, given).is_some_and(|(by, _)| leaves_its_output(&by.layer))
+    layer_before(program, all, class, given).is_some_and(|(by, _)| does_not_save_output(&by.layer))
 }
 
-/// Lets one activation work in place; false where it does.
+/// Makes one activation in-place. Returns false if it already is.
 fn in_place(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
@@ -179,7 +183,7 @@ fn in_place(
         let why = "passes starred arguments to the activation, which may already set inplace";
         return Err(program.refuse(module, start, why));
     }
-    // A function is given what it activates first.
+    // The first argument of a function is its input.
     let first = usize::from(layer(program, module, made).is_none());
     let positional = |at: usize| arguments.positional.get(first + at).copied();
     if let Some(slope) = kind.slope
@@ -196,13 +200,13 @@ fn in_place(
     switch(program, edits, (module, made), ("inplace", "True"), given)
 }
 
-/// Says of an activation at a wanted line that it keeps a copy of its input, in place or not.
-fn of_a_copy(program: &Program<'_>, at: &Wanted<'_>) -> Option<Refusal> {
-    if at.is_anywhere() {
+/// Returns a refusal for an activation at a requested line that copies its input even in place.
+fn refusal_for_copies(program: &Program<'_>, at: &TargetLines<'_>) -> Option<Refusal> {
+    if at.is_empty() {
         return None;
     }
     program.calls().find_map(|(module, call)| {
-        let node = program.node(module, call).filter(|node| at.meets(program, module, *node))?;
+        let node = program.node(module, call).filter(|node| at.includes(program, module, *node))?;
         let name = layer(program, module, node)?;
         let what = format!("has {name}, which copies its input even in place: nothing is saved");
         KEEP_A_COPY
@@ -211,8 +215,8 @@ fn of_a_copy(program: &Program<'_>, at: &Wanted<'_>) -> Option<Refusal> {
     })
 }
 
-/// Where the code of a model changes a tensor in place that may be an activation's output: text and
-/// offset. What `is_safe` says is behind a layer that leaves its output alone is none.
+/// Returns where a model's code changes a tensor in place that may be an activation's output:
+/// module and offset. Nodes for which `is_safe` holds are skipped.
 fn changed_in_place<'a>(
     program: &Program<'a>,
     is_safe: impl Fn(Node<'a>) -> bool,
@@ -222,10 +226,10 @@ fn changed_in_place<'a>(
         for (module, text) in program.modules().iter().enumerate() {
             for (at, function) in text.functions.iter().enumerate() {
                 let class = program.class_of((module, Some(at)));
-                let of_a_model = class.is_some_and(|at| is_module_class(program, module, at, 0));
-                // What models call, too.
+                let is_in_model = class.is_some_and(|at| is_module_class(program, module, at, 0));
+                // Functions that models call are included.
                 if function.name == "__init__"
-                    || of_a_model != is_model
+                    || is_in_model != is_model
                     || !(is_model || called.contains(&function.name))
                 {
                     continue;
@@ -250,7 +254,7 @@ fn changed_in_place<'a>(
     })
 }
 
-/// `x += y`, `x.mul_(2)`, `F.relu(x, inplace=True)`.
+/// Whether a node changes a tensor in place: `x += y`, `x.mul_(2)`, `F.relu(x, inplace=True)`.
 fn changes(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
     let text = program.module(module);
     match Kind::of(&node) {
@@ -279,7 +283,7 @@ fn changes(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
     }
 }
 
-/// Whether a call of `torch.nn` makes what works in place.
+/// Whether a call of `torch.nn` creates or runs an in-place operation.
 fn works_in_place(program: &Program<'_>, module: usize, call: Node<'_>) -> bool {
     let text = program.module(module);
     let kind = kind_of(program, module, call);

@@ -1,4 +1,4 @@
-//! What the losses of a program come from, as far as names tell.
+//! Finds the code that the losses of a program depend on, judged by names.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -12,22 +12,22 @@ use super::super::program::{Program, Scope};
 use super::super::syntax::{callee, calls_in, reads, targets, writes};
 use ridgeline_python::semantics::module::last_name;
 
-/// What asks for gradients without a backward pass.
-const ASK: [&str; 6] = ["grad", "enable_grad", "jacobian", "hessian", "jvp", "vjp"];
+/// Calls that request gradients without a backward pass.
+const GRADIENT_REQUESTS: [&str; 6] = ["grad", "enable_grad", "jacobian", "hessian", "jvp", "vjp"];
 
-/// What the losses come from.
+/// The code that the losses depend on.
 pub struct Losses<'a> {
-    /// Each backward pass, with the statements that lead to it.
+    /// Each backward pass with the statements that lead to it.
     passes: Vec<(Backward<'a>, Vec<Node<'a>>)>,
-    /// Functions that are called on the way there.
+    /// Functions called on the way to a loss.
     functions: HashSet<String>,
 }
 
 impl<'a> Losses<'a> {
-    /// None where the program has no training loop of its own.
+    /// Collects the losses of a program. They are empty if it has no training loop of its own.
     ///
     /// # Errors
-    /// Where it goes back in a form that is not followed.
+    /// Fails if it runs a backward pass in an unsupported form.
     pub fn of(program: &Program<'a>, models: &Models) -> Result<Losses<'a>, Refusal> {
         let backwards = match backwards(program) {
             Err(refusal) if program.calls().any(|(_, call)| call.name() == "backward") => {
@@ -50,16 +50,16 @@ impl<'a> Losses<'a> {
         self.functions.contains(function)
     }
 
-    /// Whether a loss, or another gradient, comes from what a statement gives, in this iteration or the
-    /// next.
+    /// Whether a loss or another gradient depends on the result of a statement, in this iteration
+    /// or the next.
     pub fn are_made_of(&self, program: &Program<'a>, scope: Scope, statement: Node<'a>) -> bool {
         let text = program.module(scope.0);
         let root = match scope.1.and_then(|at| text.functions.lookup(at)) {
             Some(function) => text.node(&function.body),
             None => text.index.tree().map(|tree| tree.root_node()),
         };
-        // `torch.autograd.grad(…)` of what is not followed.
-        let asks = |call: Node<'_>| ASK.contains(&last_name(&callee(text, call)));
+        // `torch.autograd.grad(…)` of values that are not tracked.
+        let asks = |call: Node<'_>| GRADIENT_REQUESTS.contains(&last_name(&callee(text, call)));
         if root.is_none_or(|root| calls_in(root).into_iter().any(asks)) {
             return true;
         }
@@ -74,38 +74,38 @@ impl<'a> Losses<'a> {
             let mut shared = gives.intersection(&read).peekable();
             meets(one)
                 || (shared.peek().is_some() && {
-                    let renewed = renewed(program, scope, statement, *one);
-                    shared.any(|name| !renewed.contains(name))
+                    let reassigned = reassigned(program, scope, statement, *one);
+                    shared.any(|name| !reassigned.contains(name))
                 })
         })
     }
 }
 
-/// The names that have another value by the time that a statement reads them than one statement gave
-/// them: set by what always runs between, or by the loops around it.
-fn renewed<'a>(
+/// Returns the names that are reassigned between a statement that assigns them and one that reads
+/// them: by statements in between that always run, or by the loops around it.
+fn reassigned<'a>(
     program: &Program<'a>,
     scope: Scope,
-    gives: Node<'a>,
-    reads: Node<'a>,
+    writer: Node<'a>,
+    reader: Node<'a>,
 ) -> BTreeSet<String> {
     let text = program.module(scope.0);
     let mut found = BTreeSet::new();
-    let is_before = gives.end_byte() <= reads.start_byte();
-    let mut at = reads;
+    let is_before = writer.end_byte() <= reader.start_byte();
+    let mut at = reader;
     while let Some(parent) = at.parent().filter(|one| !one.is(Kind::FunctionDefinition)) {
         let before = std::iter::successors(at.prev_named_sibling(), |one| one.prev_named_sibling());
         if matches!(Kind::of(&parent), Kind::Block | Kind::Module) {
             for one in before.take(4096) {
-                let is_between = !is_before || one.start_byte() >= gives.end_byte();
+                let is_between = !is_before || one.start_byte() >= writer.end_byte();
                 if one.is(Kind::ExpressionStatement) && is_between {
                     found.extend(writes(text, one));
                 }
             }
         }
         let left = parent.field(Field::Left).filter(|_| parent.is(Kind::ForStatement));
-        let is_within = parent.byte_range().contains(&gives.start_byte());
-        // The loop gives its names anew in each round, not between two statements of one.
+        let is_within = parent.byte_range().contains(&writer.start_byte());
+        // A loop reassigns its names in each round, not between two statements of one round.
         if let Some(left) = left.filter(|_| !is_before || !is_within) {
             found.extend(targets(text, left));
         }
@@ -114,8 +114,8 @@ fn renewed<'a>(
     found
 }
 
-/// The functions that are called on the way to a loss, one from another by their names; also from the
-/// `forward` of any model.
+/// Returns the functions called on the way to a loss, following names, including those called from
+/// the `forward` of any model.
 fn functions(program: &Program<'_>, passes: &[(Backward<'_>, Vec<Node<'_>>)]) -> HashSet<String> {
     let names = |module: usize, node: Node<'_>| -> Vec<String> {
         let text = program.module(module);

@@ -1,5 +1,5 @@
-//! Edits that mend a finding and make no optimization that a what-if predicts. Each is asked for at
-//! the lines of a finding; without lines it is made wherever the program has what it mends.
+//! Edits that fix a finding and have no what-if. Each is requested at the lines of a finding.
+//! Without lines it applies everywhere in the program.
 
 pub mod accumulated_loss;
 mod activations;
@@ -27,14 +27,14 @@ use super::edits::Edits;
 use super::program::Program;
 use super::{EditKind, Refusal};
 
-/// Makes the edit of a kind; nothing where the kind is none of these.
+/// Creates the edit of a kind.
 pub fn rewrite<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
     kind: EditKind,
     lines: &[(&str, u32)],
 ) -> Result<(), Refusal> {
-    let at = &Wanted(lines);
+    let at = &TargetLines(lines);
     match kind {
         EditKind::DetachAccumulated => accumulated_loss::rewrite(program, edits, at),
         EditKind::NoGradInValidation => no_grad::rewrite(program, edits, at),
@@ -50,20 +50,20 @@ pub fn rewrite<'a>(
     }
 }
 
-/// The lines that an edit is about; all where none is named.
-pub struct Wanted<'a>(&'a [(&'a str, u32)]);
+/// The lines to edit. Empty means all.
+pub struct TargetLines<'a>(&'a [(&'a str, u32)]);
 
-impl Wanted<'_> {
-    /// No line is named.
-    fn is_anywhere(&self) -> bool {
+impl TargetLines<'_> {
+    /// Whether no lines are specified.
+    fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a node has one of the lines.
-    fn meets(&self, program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+    /// Whether a node overlaps one of the lines.
+    fn includes(&self, program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
         let text = program.module(module);
         let lines = text.line(node.start_byte())..=text.line(node.end_byte().saturating_sub(1));
-        self.is_anywhere()
+        self.is_empty()
             || self.0.iter().any(|(path, line)| *path == text.path && lines.contains(line))
     }
 }

@@ -5,23 +5,23 @@ use super::super::layout::Layout;
 use super::super::program::Program;
 use super::super::syntax::within;
 use super::super::{Refusal, imports};
-use super::Wanted;
+use super::TargetLines;
 use super::validation::{Validation, forward_that_goes_back, validations};
 use ridgeline_python::semantics::module::{Function, Module};
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 
-/// `@torch.no_grad()` at the function that validates, or `with torch.no_grad():` around the loop or the
-/// statement.
+/// Adds `@torch.no_grad()` to the validation function, or `with torch.no_grad():` around the loop
+/// or the statement.
 pub(super) fn rewrite<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
-    at: &Wanted<'_>,
+    at: &TargetLines<'_>,
 ) -> Result<(), Refusal> {
     let mut done = None;
     for validation in validations(program, at)? {
         let (module, function) = validation.scope;
         let text = program.module(module);
-        if is_without(program, &validation) {
+        if is_already_disabled(program, &validation) {
             done.get_or_insert(program.at(module, validation.first.start_byte()));
             continue;
         }
@@ -60,7 +60,7 @@ fn is_asynchronous(text: &Module, function: &Function) -> bool {
     text.text(&function.span).starts_with("async")
 }
 
-/// Puts a decorator above a function, below those that it has.
+/// Adds a decorator to a function, below existing ones.
 fn decorate<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
@@ -88,7 +88,7 @@ fn decorate<'a>(
     });
     let definition =
         definition.ok_or_else(|| program.refuse(module, start, "is not a function"))?;
-    // Directly at the function: a decorator above may need the plain one.
+    // Directly above the function: an outer decorator may need the undecorated one.
     if Layout::of(text).indentation(definition.start_byte()).is_none() {
         return Err(program.refuse(module, start, "follows another statement on its line"));
     }
@@ -97,9 +97,9 @@ fn decorate<'a>(
     Ok(())
 }
 
-/// Whether gradients are off: by a decorator, by a `with` around the statements or within them around
-/// all calls, or for good before them.
-fn is_without(program: &Program<'_>, validation: &Validation<'_>) -> bool {
+/// Whether gradients are already disabled: by a decorator, by a `with` around the statements or
+/// inside them around all calls, or permanently before them.
+fn is_already_disabled(program: &Program<'_>, validation: &Validation<'_>) -> bool {
     let (module, function) = validation.scope;
     let text = program.module(module);
     let function = function.and_then(|at| text.functions.lookup(at));
@@ -114,6 +114,7 @@ fn is_without(program: &Program<'_>, validation: &Validation<'_>) -> bool {
         body.is_some_and(|body| is_off(text.text(&(node.start_byte()..body.start_byte()))))
     });
     let before = function.map(|one| one.body.start..validation.first.start_byte());
-    let for_good = before.is_some_and(|span| text.text(&span).contains("set_grad_enabled(False)"));
-    is_decorated || within_with || for_good || is_off(text.text(&validation.bytes()))
+    let permanently =
+        before.is_some_and(|span| text.text(&span).contains("set_grad_enabled(False)"));
+    is_decorated || within_with || permanently || is_off(text.text(&validation.bytes()))
 }

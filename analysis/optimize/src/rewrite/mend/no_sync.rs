@@ -1,4 +1,4 @@
-//! Gradients exchanged once a step where several batches are added up (PyTorch
+//! Gradient synchronization once per step with gradient accumulation (PyTorch
 //! `DistributedDataParallel.no_sync`).
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
@@ -13,8 +13,8 @@ use super::super::syntax::{callee, calls_in, reads, statement_of, writes};
 use super::super::{Refusal, imports};
 use ridgeline_python::semantics::module::last_name;
 
-/// `with nullcontext() if … else model.no_sync():` around forward and backward pass, with the
-/// condition under which the optimizer steps.
+/// Adds `with nullcontext() if … else model.no_sync():` around the forward and backward pass, with
+/// the condition under which the optimizer steps.
 pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Result<(), Refusal> {
     let present = program.calls().find(|(_, call)| call.name() == "no_sync");
     if let Some((module, call)) = present {
@@ -28,10 +28,10 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     };
     let (module, _) = backward.scope;
     let text = program.module(module);
-    let model = exchanged(program, &models, backward)?;
+    let model = ddp_model(program, &models, backward)?;
     let condition = condition(program, backward)?;
     let Forward { runs, inline } = forward(program, &models, &backwards)?;
-    // What is on one line with its `backward()` begins there.
+    // A loss computed in the same expression starts at its `backward()`.
     let first = match runs.first() {
         Some(run) => run.first,
         None if !inline.is_empty() => backward.statement,
@@ -53,11 +53,11 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
         let why = "steps under a condition that is always true";
         return Err(program.refuse(module, condition.start_byte(), why));
     }
-    // Where it is asked before, it has to say what it will say then.
-    let asked = reads(text, condition);
+    // The condition is evaluated earlier now, so it must not change in between.
+    let condition_names = reads(text, condition);
     let mut between = Some(first);
     while let Some(one) = between.filter(|one| one.end_byte() <= condition.start_byte()) {
-        if let Some(name) = writes(text, one).intersection(&asked).next() {
+        if let Some(name) = writes(text, one).intersection(&condition_names).next() {
             let what = format!("reassigns `{name}` before the optimizer's condition uses it");
             return Err(program.refuse(module, one.start_byte(), &what));
         }
@@ -83,13 +83,13 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     edits.wrap(program, module, statements, &header)
 }
 
-/// `len(loader)`, which may be asked twice.
+/// Whether a call can be evaluated twice, such as `len(loader)`.
 fn is_plain(program: &Program<'_>, module: usize, call: Node<'_>) -> bool {
     matches!(callee(program.module(module), call).as_str(), "len" | "int" | "min" | "max")
 }
 
-/// The variable of the model that exchanges its gradients: the one that `DistributedDataParallel` made.
-fn exchanged(
+/// Returns the variable of the model wrapped in `DistributedDataParallel`.
+fn ddp_model(
     program: &Program<'_>,
     models: &Models,
     backward: &Backward<'_>,
@@ -98,8 +98,8 @@ fn exchanged(
     let made = program.modules().iter().enumerate().flat_map(|(at, text)| {
         let made = text.assignments.iter().filter(move |one| {
             text.node(&one.value).filter(|node| node.is(Kind::Call)).is_some_and(|call| {
-                let whole = program.absolute(at, &callee(text, call));
-                matches!(last_name(&whole), "DistributedDataParallel" | "DDP")
+                let qualified = program.absolute(at, &callee(text, call));
+                matches!(last_name(&qualified), "DistributedDataParallel" | "DDP")
             })
         });
         made.map(move |one| (at, one))
@@ -115,7 +115,7 @@ fn exchanged(
     }
 }
 
-/// The condition of the `if` that the optimizer steps in.
+/// Returns the condition of the `if` in which the optimizer steps.
 fn condition<'a>(program: &Program<'a>, backward: &Backward<'a>) -> Result<Node<'a>, Refusal> {
     let scope: Scope = backward.scope;
     let (module, function) = scope;

@@ -1,23 +1,23 @@
-//! Copies to the GPU that the program does not wait for (PyTorch, "CUDA semantics").
+//! Non-blocking copies to the GPU (PyTorch, "CUDA semantics").
 
 use super::super::Refusal;
 use super::super::edits::Edits;
-use super::super::pinned_memory::{copies, copy_without_waiting};
+use super::super::pinned_memory::{copies, make_non_blocking};
 use super::super::program::Program;
-use super::Wanted;
+use super::TargetLines;
 
-/// `non_blocking=True` at the copies of batches.
+/// Adds `non_blocking=True` to the copies of batches.
 pub(super) fn rewrite<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
-    at: &Wanted<'_>,
+    at: &TargetLines<'_>,
 ) -> Result<(), Refusal> {
     let mut done = None;
     for (module, call) in copies(program)? {
-        if !at.meets(program, module, call) {
+        if !at.includes(program, module, call) {
             continue;
         }
-        if !copy_without_waiting(program, edits, module, call)? {
+        if !make_non_blocking(program, edits, module, call)? {
             done.get_or_insert(program.at(module, call.start_byte()));
         }
     }

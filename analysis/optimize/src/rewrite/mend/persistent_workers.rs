@@ -1,4 +1,4 @@
-//! Workers of a loader that stay from one epoch to the next (PyTorch `DataLoader`).
+//! DataLoader workers that are kept between epochs (PyTorch `DataLoader`).
 
 use super::super::Refusal;
 use super::super::argument::{self, Argument};
@@ -6,18 +6,18 @@ use super::super::edits::Edits;
 use super::super::loader::loaders;
 use super::super::program::Program;
 use super::super::syntax::written;
-use super::Wanted;
+use super::TargetLines;
 
-/// `persistent_workers=True`.
+/// Adds `persistent_workers=True`.
 pub(super) fn rewrite(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
-    at: &Wanted<'_>,
+    at: &TargetLines<'_>,
 ) -> Result<(), Refusal> {
     let mut done = None;
     for loader in loaders(program)? {
         let (module, call) = (loader.module, loader.call);
-        if !at.meets(program, module, call) {
+        if !at.includes(program, module, call) {
             continue;
         }
         let text = program.module(module);
@@ -32,7 +32,7 @@ pub(super) fn rewrite(
         let Some(workers) = workers.filter(|workers| workers != "0") else {
             return Err(program.refuse(module, start, "has no workers to keep"));
         };
-        // Without workers the loader would refuse.
+        // Without workers, the loader would raise an error.
         let value = match workers.parse::<u32>() {
             Ok(_) => "True".to_owned(),
             Err(_) => format!("{workers} > 0"),

@@ -1,4 +1,4 @@
-//! Layers that follow each other in an `nn.Sequential`.
+//! Consecutive layers in an `nn.Sequential`.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -12,13 +12,13 @@ use ridgeline_python::semantics::module::{Call, Module, last_name};
 /// A layer in a sequence.
 #[derive(Clone)]
 pub(super) struct Element<'a> {
-    /// `Conv2d`; empty where it is none of torch's.
+    /// Class of the layer, such as `Conv2d`. Empty if it is not one of PyTorch's.
     pub layer: String,
-    /// What makes it.
+    /// The expression that creates it.
     pub made: Node<'a>,
 }
 
-/// The layers that follow each other, by text: each is given what the one before gives.
+/// Returns runs of consecutive layers by module. Each layer takes the output of the previous one.
 pub(super) fn sequences<'a>(program: &Program<'a>) -> Vec<(usize, Vec<Element<'a>>)> {
     let mut found = Vec::new();
     for (module, text) in program.modules().iter().enumerate() {
@@ -26,13 +26,15 @@ pub(super) fn sequences<'a>(program: &Program<'a>) -> Vec<(usize, Vec<Element<'a
             let list = text.node(&call.span).and_then(|it| it.field(Field::Arguments));
             let Some(list) = list else { continue };
             let given = named_children(list);
-            let given = in_order(text, &given).unwrap_or(given);
+            let given = ordered_dict_layers(text, &given).unwrap_or(given);
             let mut runs: Vec<Vec<Node<'a>>> =
                 given.split(|one| one.is(Kind::ListSplat)).map(<[_]>::to_vec).collect();
             for splat in given.iter().filter(|one| one.is(Kind::ListSplat)) {
                 let name = splat.named_child(0).filter(|one| one.is(Kind::Identifier));
                 let name = name.map(|name| written(text, name)).unwrap_or_default();
-                runs.extend(grown(program, module, call.function, &name).unwrap_or_default());
+                runs.extend(
+                    runs_of_list(program, module, call.function, &name).unwrap_or_default(),
+                );
             }
             let elements = |run: Vec<Node<'a>>| {
                 run.into_iter().map(|one| element(program, module, call.function, one)).collect()
@@ -43,7 +45,8 @@ pub(super) fn sequences<'a>(program: &Program<'a>) -> Vec<(usize, Vec<Element<'a
     found
 }
 
-/// `nn.Sequential(…)`, and `super().__init__(…)` of a class that is one and runs as one.
+/// Whether a call is `nn.Sequential(…)`, or `super().__init__(…)` of a subclass without its own
+/// `forward`.
 fn is_sequential(program: &Program<'_>, module: usize, call: &Call) -> bool {
     if call.name() == "Sequential" {
         return program.called(module, call) == "torch.nn.Sequential";
@@ -53,7 +56,7 @@ fn is_sequential(program: &Program<'_>, module: usize, call: &Call) -> bool {
     class.is_some_and(|class| is_a_sequence(program, module, class))
 }
 
-/// Whether a class is an `nn.Sequential` that has no `forward` of its own.
+/// Whether a class is an `nn.Sequential` without its own `forward`.
 pub(super) fn is_a_sequence(program: &Program<'_>, module: usize, class: usize) -> bool {
     let text = program.module(module);
     let base = |base: &std::ops::Range<usize>| program.absolute(module, text.text(base));
@@ -62,8 +65,8 @@ pub(super) fn is_a_sequence(program: &Program<'_>, module: usize, class: usize) 
         && text.function("forward", Some(class)).is_none()
 }
 
-/// The layers of `nn.Sequential(OrderedDict([("conv", nn.Conv2d(…)), …]))`.
-fn in_order<'a>(text: &Module, given: &[Node<'a>]) -> Option<Vec<Node<'a>>> {
+/// Returns the layers of `nn.Sequential(OrderedDict([("conv", nn.Conv2d(…)), …]))`.
+fn ordered_dict_layers<'a>(text: &Module, given: &[Node<'a>]) -> Option<Vec<Node<'a>>> {
     let [one] = given else { return None };
     let is_one = one.is(Kind::Call) && last_name(&callee(text, *one)) == "OrderedDict";
     let list = Some(one).filter(|_| is_one)?.field(Field::Arguments)?;
@@ -75,7 +78,7 @@ fn in_order<'a>(text: &Module, given: &[Node<'a>]) -> Option<Vec<Node<'a>>> {
     layers.collect()
 }
 
-/// What a layer of a list is; a name stands for the layer that it holds, where it does nothing else.
+/// Returns an element of a list. A name stands for the layer that it holds if it has no other use.
 fn element<'a>(
     program: &Program<'a>,
     module: usize,
@@ -87,7 +90,8 @@ fn element<'a>(
     Element { layer: layer(program, module, made).unwrap_or_default(), made }
 }
 
-/// `conv = nn.Conv2d(…)`, where the name is mentioned once besides.
+/// Returns the value of a name assigned once, such as `conv = nn.Conv2d(…)`, if it has exactly one
+/// other use.
 fn held_by<'a>(
     program: &Program<'a>,
     module: usize,
@@ -101,13 +105,13 @@ fn held_by<'a>(
         .iter()
         .filter(|one| one.function == function && one.target == written && one.element.is_none());
     let (only, None) = (set.next()?, set.next()) else { return None };
-    let uses = variables(text, function, &written)?.len();
+    let uses = uses_of(text, function, &written)?.len();
     text.node(&only.value).filter(|value| value.is(Kind::Call) && uses == 2)
 }
 
-/// Where a function, or the code outside of functions, uses a variable; nothing where a function in it
-/// does.
-fn variables<'a>(text: &'a Module, function: Option<usize>, name: &str) -> Option<Vec<Node<'a>>> {
+/// Returns the uses of a variable in a function, or at module level. Returns `None` if a nested
+/// function uses it.
+fn uses_of<'a>(text: &'a Module, function: Option<usize>, name: &str) -> Option<Vec<Node<'a>>> {
     let root = match function {
         Some(at) => text.node(&text.functions.lookup(at)?.body)?,
         None => text.index.tree()?.root_node(),
@@ -132,7 +136,7 @@ fn variables<'a>(text: &'a Module, function: Option<usize>, name: &str) -> Optio
     Some(within(root).into_iter().filter(is_it).collect())
 }
 
-/// What one mention of a list does.
+/// The effect of one use of a list.
 enum Use<'a> {
     /// `layers = […]`
     Begins(Vec<Node<'a>>),
@@ -142,9 +146,9 @@ enum Use<'a> {
     Reads,
 }
 
-/// The layers that stand beside each other in a list that only grows: those of one list, and of
-/// statements that follow one another.
-fn grown<'a>(
+/// Returns runs of adjacent layers in a list that only grows: those of one list literal, and of
+/// consecutive statements.
+fn runs_of_list<'a>(
     program: &Program<'a>,
     module: usize,
     function: Option<usize>,
@@ -153,7 +157,7 @@ fn grown<'a>(
     let text = program.module(module);
     let mut runs: Vec<Vec<Node<'a>>> = Vec::new();
     let mut last: Option<Node<'a>> = None;
-    for mention in variables(text, function, name)? {
+    for mention in uses_of(text, function, name)? {
         let statement = statement_of(mention)?;
         let (elements, follows) = match use_of(program, module, mention)? {
             Use::Reads => continue,
@@ -169,7 +173,7 @@ fn grown<'a>(
     Some(runs)
 }
 
-/// Whether one statement of a block always runs behind another, with nothing but expressions between.
+/// Whether a statement of a block always runs after another one, with only expressions in between.
 fn leads_to(first: Node<'_>, second: Node<'_>) -> bool {
     let behind =
         std::iter::successors(first.next_named_sibling(), |one| one.next_named_sibling()).take(64);
@@ -212,9 +216,9 @@ fn use_of<'a>(program: &Program<'a>, module: usize, mention: Node<'a>) -> Option
         Kind::ListSplat | Kind::ArgumentList => {
             let call = if parent.is(Kind::ListSplat) { around.parent()? } else { around };
             let name = callee(text, call);
-            let makes = parent.is(Kind::ListSplat)
+            let creates_sequence = parent.is(Kind::ListSplat)
                 && (last_name(&name) == "Sequential" || name.ends_with(".__init__"));
-            (makes || name == "len").then_some(Use::Reads)
+            (creates_sequence || name == "len").then_some(Use::Reads)
         }
         _ => None,
     }

@@ -1,5 +1,5 @@
-//! What a program adds up over iterations: in a variable, or in an object of a class of its own
-//! (`losses.update(loss, n)` of an `AverageMeter`).
+//! Values that a program accumulates over iterations: in a variable, or in an object of its own
+//! class (`losses.update(loss, n)` of an `AverageMeter`).
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -11,8 +11,8 @@ use ridgeline_python::semantics::gather::named_children;
 use ridgeline_python::semantics::module::{Assignment, Module};
 use ridgeline_python::semantics::trace::Place;
 
-/// What is added by an assignment: `value` of `total += value`, `total = total + value` and
-/// `mean = 0.9 * mean + value`.
+/// Returns the value added by an assignment: `value` in `total += value`, `total = total + value`
+/// and `mean = 0.9 * mean + value`.
 pub fn added<'a>(text: &'a Module, one: &Assignment) -> Option<Node<'a>> {
     let value = text.node(&one.value)?;
     let operator = |node: Node<'a>| node.field(Field::Operator).map(|it| it.kind());
@@ -36,17 +36,17 @@ pub fn added<'a>(text: &'a Module, one: &Assignment) -> Option<Node<'a>> {
     }
 }
 
-/// What a call adds to what an object of the program keeps.
+/// A value that a call adds to an object of the program.
 pub struct Metered<'a> {
-    /// As the call names it: `losses`.
+    /// Name of the object in the call: `losses`.
     pub object: String,
-    /// What the call hands over.
+    /// The argument of the call.
     pub value: Node<'a>,
-    /// Where a method adds it: the text, and what is added there.
+    /// Where the method adds it: the module and the added expression.
     pub sum: (usize, Node<'a>),
 }
 
-/// What `losses.update(loss, n)` adds, as it is handed over, to a number or a list of `losses`, which is
+/// Returns the value that `losses.update(loss, n)` adds to a number or list of `losses`, which is
 /// an object of a class of the program.
 pub fn metered<'a>(program: &Program<'a>, module: usize, call: Node<'a>) -> Option<Metered<'a>> {
     let text = program.module(module);
@@ -68,7 +68,7 @@ pub fn metered<'a>(program: &Program<'a>, module: usize, call: Node<'a>) -> Opti
     })
 }
 
-/// Whether a variable is made by calls of one name, wherever it is given a value.
+/// Whether all assignments of a variable call the same function or class.
 fn is_always_one(text: &Module, variable: &str) -> bool {
     let made = text.assignments.iter().filter(|one| one.target == variable);
     let mut makers = made.map(|one| {
@@ -79,11 +79,11 @@ fn is_always_one(text: &Module, variable: &str) -> bool {
     first.is_some() && makers.all(|other| other == first)
 }
 
-/// Where a method adds a parameter, with its graph, to an attribute that begins as a number or an empty
-/// list, and that the method does not shorten.
+/// Returns where a method adds a parameter with its graph to an attribute that starts as a number
+/// or an empty list and that the method does not shorten.
 fn sum_of<'a>(text: &'a Module, method: usize, parameter: &str) -> Option<Node<'a>> {
-    // What may take the graph off, or be another way around it.
-    const WITHOUT: [&str; 9] = [
+    // Text that may remove the graph or otherwise avoid retaining it.
+    const GRAPH_REMOVERS: [&str; 9] = [
         "no_grad",
         "inference_mode",
         "item(",
@@ -95,18 +95,18 @@ fn sum_of<'a>(text: &'a Module, method: usize, parameter: &str) -> Option<Node<'
         "[-",
     ];
     let function = text.functions.lookup(method)?;
-    let whole = text.text(&function.span);
+    let source = text.text(&function.span);
     let own = || text.assignments.iter().filter(|one| one.function == Some(method));
-    let is_renewed = own().any(|one| one.target == parameter);
-    if is_renewed || WITHOUT.iter().any(|word| whole.contains(word)) {
+    let is_reassigned = own().any(|one| one.target == parameter);
+    if is_reassigned || GRAPH_REMOVERS.iter().any(|word| source.contains(word)) {
         return None;
     }
-    let begins = |attribute: &str, is_list: bool| {
-        let of_class = |one: &&Assignment| {
+    let starts_empty = |attribute: &str, is_list: bool| {
+        let is_in_class = |one: &&Assignment| {
             let class = one.function.and_then(|at| text.functions.lookup(at)?.class);
             one.target == attribute && class == function.class
         };
-        let others = text.assignments.iter().filter(of_class);
+        let others = text.assignments.iter().filter(is_in_class);
         let mut others = others.filter(|one| added(text, one).is_none()).peekable();
         let is_empty = |one: &Assignment| {
             let value = text.text(&one.value);
@@ -116,19 +116,19 @@ fn sum_of<'a>(text: &'a Module, method: usize, parameter: &str) -> Option<Node<'
         };
         attribute.starts_with("self.") && others.peek().is_some() && others.all(is_empty)
     };
-    let sums = own().filter(|one| begins(&one.target, false));
+    let sums = own().filter(|one| starts_empty(&one.target, false));
     let sums = sums.filter_map(|one| added(text, one));
     let calls = text.calls.iter().filter(|call| call.function == Some(method));
     let lists = calls.filter_map(|call| {
-        call.callee.strip_suffix(".append").filter(|list| begins(list, true))?;
+        call.callee.strip_suffix(".append").filter(|list| starts_empty(list, true))?;
         let node = text.node(&call.span).filter(|node| node.is(Kind::Call))?;
         named_children(node.field(Field::Arguments)?).first().copied()
     });
-    sums.chain(lists).find(|value| carries(text, *value, parameter))
+    sums.chain(lists).find(|value| retains_graph(text, *value, parameter))
 }
 
-/// `value`, `value * n`
-fn carries(text: &Module, node: Node<'_>, parameter: &str) -> bool {
+/// Whether an expression retains the graph of a parameter: `value`, `value * n`.
+fn retains_graph(text: &Module, node: Node<'_>, parameter: &str) -> bool {
     let nodes = within(node);
     let is_plain = |one: &Node<'_>| {
         let kinds = ["identifier", "binary_operator", "integer", "float", "attribute"];
@@ -136,8 +136,8 @@ fn carries(text: &Module, node: Node<'_>, parameter: &str) -> bool {
     };
     let is_it = |one: &Node<'_>| {
         // `value.data` has no graph.
-        let is_looked_into = one.parent().is_some_and(|parent| parent.is(Kind::Attribute));
-        one.is(Kind::Identifier) && written(text, *one) == parameter && !is_looked_into
+        let is_attribute_access = one.parent().is_some_and(|parent| parent.is(Kind::Attribute));
+        one.is(Kind::Identifier) && written(text, *one) == parameter && !is_attribute_access
     };
     nodes.iter().all(is_plain) && nodes.iter().any(is_it)
 }

@@ -1,4 +1,4 @@
-//! Whether something looks between the layers of a sequence.
+//! Detects access to single layers of a sequence.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::HashSet;
@@ -13,10 +13,10 @@ use super::super::syntax::{
 use super::sequences::is_a_sequence;
 use ridgeline_python::semantics::module::{Module, last_name};
 
-/// Where a program takes layers out of a sequence one by one, or lets somebody look in between, so
-/// that not only the next layer sees what one gives: text and offset.
+/// Returns where a program accesses the layers of a sequence one by one, or registers hooks, so
+/// that not only the next layer sees a layer's output: module and offset.
 pub fn taken_apart(program: &Program<'_>) -> Option<(usize, usize)> {
-    const LOOKS: [&str; 4] = [
+    const HOOKS: [&str; 4] = [
         "register_forward_hook",
         "register_module_forward_hook",
         "create_feature_extractor",
@@ -24,7 +24,7 @@ pub fn taken_apart(program: &Program<'_>) -> Option<(usize, usize)> {
     ];
     let holders = Holders::of(program);
     for (module, text) in program.modules().iter().enumerate() {
-        let hook = text.calls.iter().find(|call| LOOKS.contains(&call.name()));
+        let hook = text.calls.iter().find(|call| HOOKS.contains(&call.name()));
         if let Some(call) = hook {
             return Some((module, call.span.start));
         }
@@ -42,7 +42,8 @@ pub fn taken_apart(program: &Program<'_>) -> Option<(usize, usize)> {
     None
 }
 
-/// `for layer in self.layers: x = layer(x)`, where that may be a sequence.
+/// Whether a loop calls each layer: `for layer in self.layers: x = layer(x)`, where that may be a
+/// sequence.
 fn calls_each(program: &Program<'_>, holders: &Holders<'_>, module: usize, node: Node<'_>) -> bool {
     let text = program.module(module);
     let (Some(left), Some(right)) = (node.field(Field::Left), node.field(Field::Right)) else {
@@ -71,7 +72,8 @@ fn calls_each(program: &Program<'_>, holders: &Holders<'_>, module: usize, node:
     })
 }
 
-/// `self.layers[0](x)`, `model[:3]`, and `model[1] = nn.Identity()`.
+/// Whether a subscript accesses part of a sequence: `self.layers[0](x)`, `model[:3]`, or `model[1]
+/// = nn.Identity()`.
 fn is_part(holders: &Holders<'_>, text: &Module, node: Node<'_>) -> bool {
     let Some(value) = node.field(Field::Value) else { return false };
     let name = written(text, value);
@@ -88,7 +90,7 @@ fn is_part(holders: &Holders<'_>, text: &Module, node: Node<'_>) -> bool {
     (is_called || is_slice || is_replaced) && holders.sequences.contains(name)
 }
 
-/// Whether a call is what a loop goes over.
+/// Whether a call is the iterable of a loop.
 fn is_looped(call: Node<'_>) -> bool {
     let is_it = |parent: Node<'_>| {
         matches!(Kind::of(&parent), Kind::ForStatement | Kind::ForInClause)
@@ -97,12 +99,12 @@ fn is_looped(call: Node<'_>) -> bool {
     call.parent().is_some_and(is_it)
 }
 
-/// What variables and attributes hold, by the last parts of their names.
+/// The contents of variables and attributes, by the last parts of their names.
 struct Holders<'a> {
-    /// Those that are given a sequence somewhere: by its constructor, or by a function or class of the
-    /// program that makes one.
+    /// Names that are assigned a sequence somewhere: by its constructor, or by a function or class
+    /// of the program that creates one.
     sequences: HashSet<&'a str>,
-    /// Those that are given lists of layers alone, which run nothing by themselves.
+    /// Names that are assigned only lists of layers, which run nothing themselves.
     lists: HashSet<&'a str>,
 }
 
@@ -145,7 +147,7 @@ impl<'a> Holders<'a> {
     }
 }
 
-/// Whether an expression makes a list of layers.
+/// Whether an expression creates a list of layers.
 fn is_list(text: &Module, value: Node<'_>) -> bool {
     matches!(
         Kind::of(&value),

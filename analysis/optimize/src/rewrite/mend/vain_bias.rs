@@ -1,4 +1,4 @@
-//! A layer's bias that the batch norm behind it takes out again (PyTorch, "Performance Tuning Guide").
+//! A layer's bias that the following batch norm cancels (PyTorch, "Performance Tuning Guide").
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use tree_sitter::Node;
@@ -8,9 +8,10 @@ use super::super::edits::Edits;
 use super::super::models::{Models, keeps_states};
 use super::super::program::Program;
 use super::super::syntax::{everything, written};
-use super::Wanted;
+use super::TargetLines;
 use super::attributes::{
-    Held, calls_of, held, is_replaced, is_used_otherwise, layer_before, only_argument,
+    LayerAttribute, calls_of, has_other_uses, is_replaced, layer_attributes, layer_before,
+    only_argument,
 };
 use super::layers::{Candidate, change_all, is_batch_norm, layer, plain_name, refuse_all, switch};
 use super::modes::{left_in_evaluation, part_in_evaluation};
@@ -19,13 +20,13 @@ use super::taken_apart::taken_apart;
 use ridgeline_python::semantics::call_sites::Arguments;
 use ridgeline_python::semantics::module::{Module, last_name};
 
-/// `bias=False` of layers that only a batch norm follows.
+/// Adds `bias=False` to layers that are followed only by a batch norm.
 pub fn rewrite<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
-    at: &Wanted<'_>,
+    at: &TargetLines<'_>,
 ) -> Result<(), Refusal> {
-    let all = held(program);
+    let all = layer_attributes(program);
     let found = candidates(program, &all);
     let change = |edits: &mut Edits<'a>, one: &Candidate<'a>| {
         let (name, given) = bias_of(program, one)?;
@@ -46,9 +47,10 @@ pub fn rewrite<'a>(
     Ok(())
 }
 
-/// The layers with a bias that a batch norm takes away for certain: text and the calls that make them.
+/// Returns the layers with a bias that a batch norm certainly cancels: module and the call that
+/// creates the layer.
 pub fn vain_biases<'a>(program: &Program<'a>) -> Vec<(usize, Node<'a>)> {
-    let found = candidates(program, &held(program)).into_iter();
+    let found = candidates(program, &layer_attributes(program)).into_iter();
     let is_on = |one: &Candidate<'a>| {
         let given = bias_of(program, one).map(|(_, given)| given);
         let text = program.module(one.module);
@@ -58,8 +60,8 @@ pub fn vain_biases<'a>(program: &Program<'a>) -> Vec<(usize, Node<'a>)> {
     found.filter(is_on).map(|one| (one.module, one.made)).collect()
 }
 
-/// The layers that only a batch norm follows.
-fn candidates<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> {
+/// Returns the layers that are followed only by a batch norm.
+fn candidates<'a>(program: &Program<'a>, all: &[LayerAttribute<'a>]) -> Vec<Candidate<'a>> {
     let mut found = in_sequences(program);
     if !found.is_empty()
         && let Some((module, offset)) = taken_apart(program)
@@ -80,13 +82,13 @@ fn candidates<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>>
     found
 }
 
-/// Layers in front of a batch norm in an `nn.Sequential`.
+/// Returns the layers before a batch norm in an `nn.Sequential`.
 fn in_sequences<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
     let mut found = Vec::new();
     for (module, layers) in sequences(program) {
         for pair in layers.windows(2) {
             if let [one, norm] = pair
-                && is_vain(program, module, (&one.layer, one.made), (&norm.layer, norm.made))
+                && is_redundant(program, module, (&one.layer, one.made), (&norm.layer, norm.made))
             {
                 found.push(Candidate::new(module, one.made, vec![norm.made]));
             }
@@ -95,8 +97,8 @@ fn in_sequences<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
     found
 }
 
-/// Layers that a method calls for a batch norm alone.
-fn in_methods<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> {
+/// Returns the layers that a method calls only for a batch norm.
+fn in_methods<'a>(program: &Program<'a>, all: &[LayerAttribute<'a>]) -> Vec<Candidate<'a>> {
     let mut found = Vec::new();
     for norm in all.iter().filter(|one| is_batch_norm(&one.layer)) {
         let module = norm.module;
@@ -105,12 +107,12 @@ fn in_methods<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>>
                 .and_then(|given| layer_before(program, all, (module, norm.class), given));
             let Some((one, by)) = before else { continue };
             let pair = ((one.layer.as_str(), one.made), (norm.layer.as_str(), norm.made));
-            // Elsewhere its bias may be needed.
-            let is_alone = calls_of(program, one).len() == 1
-                && !is_used_otherwise(program, one)
+            // Other uses may need its bias.
+            let is_only_use = calls_of(program, one).len() == 1
+                && !has_other_uses(program, one)
                 && !is_replaced(program, one)
                 && !is_replaced(program, norm);
-            if is_alone && is_vain(program, module, pair.0, pair.1) {
+            if is_only_use && is_redundant(program, module, pair.0, pair.1) {
                 found.push(Candidate::new(module, one.made, vec![by, norm.made]));
             }
         }
@@ -118,26 +120,26 @@ fn in_methods<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>>
     found
 }
 
-/// The place of `bias` among the arguments of a layer.
-fn place_of_bias(layer: &str) -> Option<usize> {
+/// Returns the position of `bias` in the arguments of a layer.
+fn bias_position(layer: &str) -> Option<usize> {
     let place = match plain_name(layer) {
         "Linear" => 2,
         "Conv1d" | "Conv2d" | "Conv3d" => 7,
         "ConvTranspose1d" | "ConvTranspose2d" | "ConvTranspose3d" => 7,
         _ => return None,
     };
-    // One that learns the size of its input is not given it.
+    // Lazy layers have no input size argument.
     Some(if layer.starts_with("Lazy") { place - 1 } else { place })
 }
 
-/// Whether a batch norm takes a layer's bias away: it has the mean of each channel that the layer gives.
-fn is_vain<'a>(
+/// Whether a batch norm cancels a layer's bias: it normalizes the channels of the layer's output.
+fn is_redundant<'a>(
     program: &Program<'a>,
     module: usize,
     (one, made): (&str, Node<'a>),
     (norm, norm_made): (&str, Node<'a>),
 ) -> bool {
-    if place_of_bias(one).is_none() || !is_batch_norm(norm) {
+    if bias_position(one).is_none() || !is_batch_norm(norm) {
         return false;
     }
     let text = program.module(module);
@@ -148,21 +150,21 @@ fn is_vain<'a>(
     };
     let place = usize::from(!one.starts_with("Lazy"));
     if plain_name(one) == "Linear" {
-        // Over rows of several positions, `BatchNorm1d` norms the positions, and `BatchNorm2d` what
-        // is in front of them.
+        // For inputs with several positions, `BatchNorm1d` normalizes the positions, and
+        // `BatchNorm2d` the dimension before them.
         let channels = given(made, place, "out_features");
         return plain_name(norm) == "BatchNorm1d"
             && channels.is_some()
             && channels == given(norm_made, 0, "num_features");
     }
-    // Of one picture without a batch, a norm takes another dimension.
+    // For a single image without a batch dimension, a norm uses another dimension.
     let number = |value: Option<String>| value.and_then(|value| value.parse::<u64>().ok());
     let channels = number(given(made, place, "out_channels"));
     let normed = number(given(norm_made, 0, "num_features"));
     channels.zip(normed).is_none_or(|(one, other)| one == other)
 }
 
-/// What a layer is, and what it is given as its bias.
+/// Returns the class of a layer and its `bias` argument.
 fn bias_of<'a>(
     program: &Program<'a>,
     one: &Candidate<'a>,
@@ -171,7 +173,7 @@ fn bias_of<'a>(
     let start = made.start_byte();
     let name = layer(program, module, made).unwrap_or_default();
     let arguments = program.arguments(module, made);
-    let (Some(arguments), Some(place)) = (arguments, place_of_bias(&name)) else {
+    let (Some(arguments), Some(place)) = (arguments, bias_position(&name)) else {
         return Err(program.refuse(module, start, "creates the layer in an unsupported form"));
     };
     if arguments.has_star || !arguments.splats.is_empty() {
@@ -181,11 +183,11 @@ fn bias_of<'a>(
     Ok((name, arguments.named("bias").or(arguments.positional.get(place).copied())))
 }
 
-/// Where the program uses the bias of what may be this layer without asking whether there is one:
-/// `nn.init.zeros_(m.bias)`.
+/// Returns where the program uses the bias of what may be this layer without checking that it
+/// exists: `nn.init.zeros_(m.bias)`.
 fn used_bias(
     program: &Program<'_>,
-    all: &[Held<'_>],
+    all: &[LayerAttribute<'_>],
     layer: &str,
     made: Node<'_>,
 ) -> Option<(usize, usize)> {
@@ -200,7 +202,7 @@ fn used_bias(
             let object = node.field(Field::Object).filter(|_| is_bias);
             let Some(owner) = object.map(|object| written(text, object)) else { return false };
             let last = last_name(&owner).to_lowercase();
-            // The norm's own, and that of a layer written by hand.
+            // The bias of the norm itself, or of a custom layer.
             if last.contains("norm") || last.starts_with("bn") || last == "self" {
                 return false;
             }
@@ -210,7 +212,7 @@ fn used_bias(
                 .find(|one| one.module == module && Some(one.class) == class && one.name == owner);
             match known {
                 Some(known) => known.made.id() == made.id(),
-                None => !is_asked_for(*node) && !is_of_others(text, *node, layer),
+                None => !is_compared(*node) && !is_guarded(text, *node, layer),
             }
         });
         if let Some(node) = used {
@@ -220,16 +222,16 @@ fn used_bias(
     None
 }
 
-/// `m.bias is not None`
-fn is_asked_for(bias: Node<'_>) -> bool {
+/// Whether a bias is compared: `m.bias is not None`.
+fn is_compared(bias: Node<'_>) -> bool {
     bias.parent().is_some_and(|parent| parent.is(Kind::ComparisonOperator))
 }
 
-/// Whether it stands under a condition that there is a bias, or that the layer is of another type.
-fn is_of_others(text: &Module, bias: Node<'_>, layer: &str) -> bool {
+/// Whether the use is inside a condition that the bias exists, or that the layer has another type.
+fn is_guarded(text: &Module, bias: Node<'_>, layer: &str) -> bool {
     let own = if layer.contains("Conv") { "Conv" } else { "Linear" };
     let types = ["Conv", "Linear", "Norm", "Embedding", "LSTM", "GRU", "RNN", "Attention"];
-    holding(bias).into_iter().any(|condition| {
+    enclosing_conditions(bias).into_iter().any(|condition| {
         let condition = written(text, condition);
         let is_guard = condition.contains(".bias")
             || (condition.contains("bias") && condition.contains("None"));
@@ -238,8 +240,8 @@ fn is_of_others(text: &Module, bias: Node<'_>, layer: &str) -> bool {
     })
 }
 
-/// The conditions of the `if`s whose own branch a node is in.
-fn holding(node: Node<'_>) -> Vec<Node<'_>> {
+/// Returns the conditions of the `if`s whose branch contains a node.
+fn enclosing_conditions(node: Node<'_>) -> Vec<Node<'_>> {
     let mut found = Vec::new();
     let mut at = node;
     while let Some(parent) = at.parent() {

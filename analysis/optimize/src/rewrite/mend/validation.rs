@@ -1,4 +1,4 @@
-//! Where a program validates: what calls a model and never goes back.
+//! Finds validation code: code that calls a model and runs no backward pass.
 
 use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
 use std::collections::{BTreeMap, HashSet};
@@ -9,26 +9,26 @@ use super::super::Refusal;
 use super::super::models::{Models, body_of};
 use super::super::program::{Program, Scope};
 use super::super::syntax::{callee, calls_in, mentions, within, written};
-use super::Wanted;
+use super::TargetLines;
 use super::losses::Losses;
 use ridgeline_python::semantics::batch_names::is_for_validation;
 use ridgeline_python::semantics::module::{Function, last_name};
 
-/// Statements that validate.
+/// Validation statements.
 pub struct Validation<'a> {
     pub scope: Scope,
-    /// The first and the last of the statements, which follow one another in a block.
+    /// The first and last of the statements, which are consecutive in a block.
     pub first: Node<'a>,
     pub last: Node<'a>,
-    /// The models that are called there, as they are written; None for one that a function calls by a name
-    /// that is another one here, or none.
+    /// The names of the models called there. `None` for one that a called function knows by another
+    /// name, or by none here.
     pub models: Vec<Option<String>>,
-    /// Nothing of the function around it goes back or steps.
+    /// Whether the function around it runs no backward pass and no optimizer step.
     pub has_own_function: bool,
 }
 
 impl<'a> Validation<'a> {
-    /// The statements.
+    /// Returns the statements.
     pub fn statements(&self) -> impl Iterator<Item = Node<'a>> {
         let end = self.last.end_byte();
         let all = std::iter::successors(Some(self.first), |one| one.next_named_sibling());
@@ -40,35 +40,36 @@ impl<'a> Validation<'a> {
     }
 }
 
-/// A call of a model, or of a function that calls one, and the blocks around it in its function, the
-/// outermost first: the statement of each that the call is in. What a loop runs again and again is not
-/// gone into.
+/// A call of a model or of a function that calls one. `statements` has the enclosing statements,
+/// one per block, outermost first. Blocks inside a loop are not included.
 struct Run<'a> {
     model: Option<String>,
     statements: Vec<Node<'a>>,
-    /// The loops around it in its function, and its own statement, the outermost first.
+    /// The loops around it in its function, outermost first.
     loops: Vec<Node<'a>>,
+    /// The innermost statement that contains the call.
     own: Node<'a>,
 }
 
-/// What validates, of what is wanted: at one of the lines, or by its name.
+/// Finds the requested validation code: at one of the lines, or by its name.
 ///
 /// # Errors
-/// Where what is wanted is part of a training step.
+/// Fails if the requested code is part of a training step.
 pub fn validations<'a>(
     program: &Program<'a>,
-    at: &Wanted<'_>,
+    at: &TargetLines<'_>,
 ) -> Result<Vec<Validation<'a>>, Refusal> {
     let models = Models::of(program);
     let losses = Losses::of(program, &models)?;
     let mut by_scope: BTreeMap<Scope, Vec<Run<'a>>> = BTreeMap::new();
     for (module, call) in program.calls() {
         let Some(node) = program.node(module, call) else { continue };
-        // That a function validates which trains as well is told of the lines that call it alone.
-        let is_asked = !at.is_anywhere() && at.meets(program, module, node);
+        // A function that is also used for training counts as validation only at requested lines
+        // that call it.
+        let is_requested = !at.is_empty() && at.includes(program, module, node);
         let called = match models.is_one(&call.callee) {
             true => vec![Some(call.callee.clone())],
-            false if is_asked => called_by(program, &models, module, node, &mut HashSet::new()),
+            false if is_requested => called_by(program, &models, module, node, &mut HashSet::new()),
             false => Vec::new(),
         };
         let runs = called.into_iter().filter_map(|model| run(node, model));
@@ -82,28 +83,28 @@ pub fn validations<'a>(
         let function = function.and_then(|at| text.functions.lookup(at));
         let body = function.and_then(|function| text.node(&function.body));
         let has_own_function = body.is_some_and(|body| !trains(program, module, body));
-        let is_named = function.is_some_and(|one| speaks_of_it(&one.name));
+        let has_validation_name = function.is_some_and(|one| is_validation_name(&one.name));
         let is_over = |one: &&Node<'a>| goes_over_validation(program, module, **one);
-        let is_wanted = |run: &Run<'a>| {
-            if at.is_anywhere() {
-                return is_named || run.loops.iter().any(|one| is_over(&one));
+        let is_target = |run: &Run<'a>| {
+            if at.is_empty() {
+                return has_validation_name || run.loops.iter().any(|one| is_over(&one));
             }
-            // A loop that trains is none that a line of it could mean.
+            // A requested line inside a training loop does not mean the whole loop.
             let loops = run.loops.iter().filter(|one| has_own_function || is_over(one));
-            loops.chain([&run.own]).any(|one| at.meets(program, module, *one))
+            loops.chain([&run.own]).any(|one| at.includes(program, module, *one))
                 || touches_def(program, at, scope)
         };
-        let mut wanted = runs.iter().filter(|run| is_wanted(run)).peekable();
-        if wanted.peek().is_none() {
+        let mut targets = runs.iter().filter(|run| is_target(run)).peekable();
+        if targets.peek().is_none() {
             continue;
         }
-        let made = if has_own_function {
-            together(scope, &runs).into_iter().collect()
+        let results = if has_own_function {
+            combined(scope, &runs).into_iter().collect()
         } else {
-            apart(program, scope, wanted)
+            separate(program, scope, targets)
         };
         let name = function.map(|function| function.name.as_str());
-        for one in made {
+        for one in results {
             if one.statements().any(|one| losses.are_made_of(program, scope, one))
                 || name.is_some_and(|name| losses.come_from(name))
             {
@@ -120,8 +121,8 @@ pub fn validations<'a>(
     }
 }
 
-/// The models that a function of the program calls, itself or through others, as they are written where
-/// `call` calls it. Functions in `seen` are not gone into again.
+/// Returns the models that a function of the program calls, directly or through others, by their
+/// names at `call`. Functions in `seen` are skipped.
 fn called_by<'a>(
     program: &Program<'a>,
     models: &Models,
@@ -136,11 +137,11 @@ fn called_by<'a>(
     let mut found = Vec::new();
     for one in calls_in(body) {
         let name = callee(program.module(inner), one);
-        let called = match models.is_one(&name) {
+        let model_names = match models.is_one(&name) {
             true => vec![Some(name)],
             false => called_by(program, models, inner, one, seen),
         };
-        for model in called {
+        for model in model_names {
             let model =
                 model.and_then(|model| outside(program, (module, call), (inner, body), &model));
             if !found.contains(&model) {
@@ -151,8 +152,8 @@ fn called_by<'a>(
     found
 }
 
-/// What a variable of a function is called where `call` calls this function: what it was given, or one of
-/// what is around both.
+/// Returns the name at `call` of a variable of the called function: its argument, or a variable
+/// visible to both.
 fn outside(
     program: &Program<'_>,
     (module, call): (usize, Node<'_>),
@@ -164,7 +165,7 @@ fn outside(
     let (root, rest) = name.split_at(name.find('.').unwrap_or(name.len()));
     let place = |one: &Function| one.parameters.iter().position(|one| one.name == root);
     let Some(at) = place(function) else {
-        // Nothing else may go by that name.
+        // The name has to be unique.
         let mut set = text.assignments.iter().filter(|one| one.target == root);
         let is_one = set.all(|one| one.function == function.outer)
             && text.functions.iter().all(|one| place(one).is_none());
@@ -180,7 +181,8 @@ fn outside(
     };
     let given = match (function.class, owner) {
         (None, None) => given(at),
-        // A decorator may say that a method is none, and `Trainer.step(trainer, x)` gives all of them.
+        // A decorator may change the method's arguments, and `Trainer.step(trainer, x)` passes
+        // `self` explicitly.
         (Some(_), Some(owner))
             if function.decorators.is_empty() && !owner.starts_with(char::is_uppercase) =>
         {
@@ -216,8 +218,9 @@ fn run(call: Node<'_>, model: Option<String>) -> Option<Run<'_>> {
     Some(Run { model, statements, loops, own: own? })
 }
 
-/// The calls of a function that only validates: the statements of the innermost block that all are in.
-fn together<'a>(scope: Scope, runs: &[Run<'a>]) -> Option<Validation<'a>> {
+/// Combines the calls of a function that only validates: the statements of the innermost block that
+/// contains all of them.
+fn combined<'a>(scope: Scope, runs: &[Run<'a>]) -> Option<Validation<'a>> {
     let mut depth = 0;
     let block = |run: &Run<'a>, depth: usize| {
         let statement = run.statements.get(depth)?;
@@ -245,9 +248,9 @@ fn together<'a>(scope: Scope, runs: &[Run<'a>]) -> Option<Validation<'a>> {
     })
 }
 
-/// The calls in code that trains as well, each by itself: the loop over data of validation, or the
+/// Returns the calls in code that also trains, separately: the loop over validation data, or the
 /// call's own statement.
-fn apart<'a, 'r>(
+fn separate<'a, 'r>(
     program: &Program<'a>,
     scope: Scope,
     runs: impl Iterator<Item = &'r Run<'a>>,
@@ -278,28 +281,28 @@ where
     found
 }
 
-/// `for x, y in val_loader:`
+/// Whether a statement is a loop over validation data: `for x, y in val_loader:`.
 fn goes_over_validation(program: &Program<'_>, module: usize, statement: Node<'_>) -> bool {
     let over = statement.field(Field::Right);
-    over.is_some_and(|over| speaks_of_it(&written(program.module(module), over)))
+    over.is_some_and(|over| is_validation_name(&written(program.module(module), over)))
 }
 
-/// `validate`, `evaluate_model`, `val_loader`.
-fn speaks_of_it(name: &str) -> bool {
+/// Whether a name indicates validation: `validate`, `evaluate_model`, `val_loader`.
+fn is_validation_name(name: &str) -> bool {
     let lower = name.to_lowercase();
     is_for_validation(name) || ["validat", "evaluat"].iter().any(|part| lower.contains(part))
 }
 
-/// Whether the line of a function's `def` is one of those that are wanted.
-fn touches_def(program: &Program<'_>, at: &Wanted<'_>, (module, function): Scope) -> bool {
+/// Whether the line of a function's `def` is requested.
+fn touches_def(program: &Program<'_>, at: &TargetLines<'_>, (module, function): Scope) -> bool {
     let text = program.module(module);
     let function = function.and_then(|at| text.functions.lookup(at));
     let node = function.and_then(|function| text.node(&function.span));
     let name = node.and_then(|node| node.field(Field::Name));
-    name.is_some_and(|name| at.meets(program, module, name))
+    name.is_some_and(|name| at.includes(program, module, name))
 }
 
-/// What needs gradients, or steps by them.
+/// Calls that need gradients or step with them.
 const NEEDS_GRADIENTS: [&str; 13] = [
     "backward",
     "manual_backward",
@@ -316,8 +319,8 @@ const NEEDS_GRADIENTS: [&str; 13] = [
     "fit",
 ];
 
-/// The `forward` of a model that asks for gradients itself, as where forces are those of an energy: its
-/// module and place. It needs them in validation, too.
+/// Returns the `forward` of a model that requests gradients itself, for example for forces from an
+/// energy: module and offset. It also needs them during validation.
 pub fn forward_that_goes_back(program: &Program<'_>) -> Option<(usize, usize)> {
     let asks = ["backward", "grad", "enable_grad", "requires_grad_", "jacobian", "hessian", "vjp"];
     program.modules().iter().enumerate().find_map(|(module, text)| {
@@ -330,7 +333,8 @@ pub fn forward_that_goes_back(program: &Program<'_>) -> Option<(usize, usize)> {
     })
 }
 
-/// Whether something in a node goes back or steps; also in functions of the program that it calls.
+/// Whether a node runs a backward pass or an optimizer step, directly or in functions of the
+/// program that it calls.
 pub fn trains<'a>(program: &Program<'a>, module: usize, node: Node<'a>) -> bool {
     let mut seen = HashSet::new();
     let mut waiting = vec![(module, node)];
@@ -350,7 +354,7 @@ pub fn trains<'a>(program: &Program<'a>, module: usize, node: Node<'a>) -> bool 
             let name = callee(text, call);
             let last = last_name(&name);
             let body = body_of(program, module, call);
-            // A `step` of the program's own may be that of a batch: the loss of it, and no more.
+            // A `step` function of the program may only compute the loss of a batch.
             let is_followed = last == "step"
                 && body.is_some_and(|(inner, body)| {
                     !mentions(program.module(inner).text(&body.byte_range()), "grad")

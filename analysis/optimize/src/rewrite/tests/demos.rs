@@ -1,4 +1,5 @@
-//! Every edit of every demo project, or why it is refused.
+//! The edits of every demo project, or why they are refused. It is one table of snapshots by edit,
+//! so the file is not split.
 
 use expect_test::{Expect, expect};
 
@@ -10,7 +11,7 @@ macro_rules! demo {
     };
 }
 
-/// The projects, each with what it starts first.
+/// The projects. The first file of each is the entry.
 pub(in super::super) const ALL: [&[(&str, &str)]; 7] = [
     demo!("bert": "train.py", "model.py", "data.py"),
     demo!("dcgan": "train.py", "model.py"),

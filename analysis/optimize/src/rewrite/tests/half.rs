@@ -49,7 +49,7 @@ fn a_plain_script() {
     );
 }
 
-/// Clipping sees gradients without the scale, and accumulation steps now and then.
+/// Clipping needs unscaled gradients, and accumulation steps only sometimes.
 #[test]
 fn clipping_and_accumulation() {
     let script = "\
@@ -105,7 +105,7 @@ main()
 }
 
 #[test]
-fn a_function_that_gets_its_optimizer() {
+fn a_function_that_takes_the_optimizer_as_a_parameter() {
     let files = [
         (
             "train.py",
@@ -275,7 +275,7 @@ for real in loader:
     );
 }
 
-/// What is in a block around the backward pass, tabs, Windows' line ends, other scripts' letters.
+/// Blocks around the backward pass, tabs, Windows line endings, and non-Latin characters.
 #[test]
 fn blocks_tabs_and_line_ends() {
     let script = "import torch\r\nmodel = torch.nn.Linear(1, 1)\r\nopt = torch.optim.SGD(model.parameters(), 1)\r\nfor x in données:\r\n\twith torch.set_grad_enabled(train):\r\n\t\tausgabe = model(\r\n\t\t\tx, # größe\r\n\t\t)\r\n\t\ttext = '''a\r\nb'''\r\n\t\tloss = ausgabe.sum()\r\n\t\tif train:\r\n\t\t\tloss.backward()\r\n\t\t\topt.step()\r\n";

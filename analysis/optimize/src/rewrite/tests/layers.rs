@@ -1,16 +1,18 @@
-//! Edits of layers: biases that a batch norm takes away, activations in place.
+//! Edits of layers: biases that a batch norm cancels.
 
 use expect_test::{Expect, expect};
 
 use super::*;
+
+mod in_place;
 
 const BIAS: EditKind = EditKind::WithoutBias;
 const IN_PLACE: EditKind = EditKind::InPlaceActivation;
 
 const HEAD: &str = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n";
 
-/// The lines that an edit makes of a script, one behind the other, or why it is refused.
-fn made_of(kind: EditKind, script: &str) -> String {
+/// Returns the changed lines of a script, joined, or the reason of the refusal.
+fn result_of(kind: EditKind, script: &str) -> String {
     let (texts, entry) = project(&[("train.py", script)]);
     match rewrite(&texts, &entry, &asked(kind)) {
         Err(refusal) => format!("refused: {refusal}\n"),
@@ -23,14 +25,14 @@ fn made_of(kind: EditKind, script: &str) -> String {
     }
 }
 
-/// What becomes of each script behind the imports.
+/// Checks the result of each script, which follows the imports.
 #[track_caller]
 fn check_each(kind: EditKind, scripts: &[&str], expected: Expect) {
-    let all = scripts.iter().map(|script| made_of(kind, &format!("{HEAD}{script}\n")));
+    let all = scripts.iter().map(|script| result_of(kind, &format!("{HEAD}{script}\n")));
     expected.assert_eq(&all.collect::<String>());
 }
 
-/// A class with some layers, and what its `forward` does.
+/// Returns a class with layers and a `forward`.
 fn class(layers: &str, forward: &str) -> String {
     let indented =
         |text: &str| -> String { text.lines().map(|line| format!("        {line}\n")).collect() };
@@ -43,7 +45,7 @@ fn class(layers: &str, forward: &str) -> String {
 }
 
 #[test]
-fn biases_of_all_layers_that_have_one() {
+fn redundant_biases_are_removed() {
     check_each(
         BIAS,
         &[
@@ -76,16 +78,16 @@ fn biases_of_all_layers_that_have_one() {
 }
 
 #[test]
-fn biases_that_are_needed() {
+fn needed_biases_stay() {
     check_each(
         BIAS,
         &[
-            // Another dimension is normed.
+            // Another dimension is normalized.
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(16))",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm2d(4))",
             "m = nn.Sequential(nn.Linear(8, 4), nn.LazyBatchNorm1d())",
             "m = nn.Sequential(nn.Conv1d(8, 4, 3), nn.BatchNorm1d(16))",
-            // Something is in between, or not seen.
+            // Something is in between, or not visible.
             "m = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.BatchNorm1d(4))",
             "m = nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(4))",
             "m = nn.Sequential(layer(8, 4), nn.BatchNorm1d(4))",
@@ -94,13 +96,13 @@ fn biases_that_are_needed() {
             "m = nn.Sequential(nn.Conv2d(8, 4, 3, bias=bias), nn.BatchNorm2d(4))",
             "m = nn.ModuleList([nn.Linear(8, 4), nn.BatchNorm1d(4)])",
             "m = nn.Sequential(nn.Linear(8, 4, False), nn.BatchNorm1d(4))",
-            // One of two looks at what the other does not.
+            // Single layers are accessed.
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\ny = m[0](x)",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nhead = m[:1]",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nfor one in m:\n    x = one(x)",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nhead = list(m.children())[0]",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm[0].register_forward_hook(show)",
-            // A norm that does not take the mean of the batch.
+            // A norm that does not subtract the mean of the batch.
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nfor one in m.modules():\n    one.eval()",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm.norm.eval()\nm(x)\nm.train()",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm.eval()\nfor x in data:\n    m(x).sum().backward()",
@@ -133,9 +135,9 @@ fn biases_that_are_needed() {
 }
 
 #[test]
-fn a_model_that_is_put_back_before_it_trains_is_evaluated_and_no_more() {
+fn a_model_that_is_reset_before_training_counts_as_training() {
     let model = "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\n";
-    let told = |rest: &str| made_of(BIAS, &format!("{HEAD}{model}{rest}\n"));
+    let told = |rest: &str| result_of(BIAS, &format!("{HEAD}{model}{rest}\n"));
     let step = "    m(x).sum().backward()";
     for fine in [
         format!("for x in data:\n{step}\nm.eval()\nm(x)"),
@@ -162,7 +164,7 @@ fn a_model_that_is_put_back_before_it_trains_is_evaluated_and_no_more() {
 }
 
 #[test]
-fn a_norm_that_is_replaced_or_left_out_by_an_heir_takes_no_bias_away() {
+fn norms_replaced_or_skipped_by_a_subclass_do_not_cancel_a_bias() {
     let text = |rest: &str| {
         let net = class(
             "self.fc = nn.Linear(8, n)\nself.bn = nn.BatchNorm1d(n)",
@@ -170,21 +172,21 @@ fn a_norm_that_is_replaced_or_left_out_by_an_heir_takes_no_bias_away() {
         );
         format!("{net}{rest}\n")
     };
-    assert!(made_of(BIAS, &text("model.head = nn.Identity()")).contains("bias=False"));
+    assert!(result_of(BIAS, &text("model.head = nn.Identity()")).contains("bias=False"));
     for rest in [
         "model.bn = nn.Identity()",
         "setattr(model, 'bn', nn.Identity())",
         "class Plain(Net):\n    def forward(self, x):\n        return self.fc(x)",
         "class Plain(Net):\n    def __init__(self):\n        super().__init__(4)\n        self.bn = nn.Identity()",
     ] {
-        assert!(made_of(BIAS, &text(rest)).contains("refused"), "{rest}");
+        assert!(result_of(BIAS, &text(rest)).contains("refused"), "{rest}");
     }
     let other = "class Other(nn.Module):\n    def forward(self, x):\n        return self.fc(x)";
-    assert!(made_of(BIAS, &text(other)).contains("bias=False"));
+    assert!(result_of(BIAS, &text(other)).contains("bias=False"));
 }
 
 #[test]
-fn what_uses_a_bias_would_fail_without() {
+fn biases_in_use_stay() {
     let with = |use_of: &str| {
         format!(
             "m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))\n\
@@ -199,7 +201,7 @@ fn what_uses_a_bias_would_fail_without() {
         "if hasattr(one, 'bias'):\n    nn.init.zeros_(one.bias)",
         "if one.__class__.__name__.find('Conv') != -1:\n    one.bias.data.fill_(0)",
         "if isinstance(one, nn.Conv2d):\n    pass\nelse:\n    nn.init.zeros_(one.bias)",
-        // These ask, or are about others.
+        // These check for a bias, or concern other layers.
         "if isinstance(one, nn.Conv2d) and one.bias is not None:\n    nn.init.zeros_(one.bias)",
         "if isinstance(one, nn.Conv2d):\n    if one.bias is not None:\n        one.bias.data.zero_()",
         "if getattr(one, 'bias', None) is not None:\n    nn.init.zeros_(one.bias)",
@@ -260,7 +262,7 @@ fn what_uses_a_bias_would_fail_without() {
 }
 
 #[test]
-fn layers_that_are_put_into_a_list() {
+fn biases_of_layers_in_a_list() {
     check_each(
         BIAS,
         &[
@@ -304,20 +306,20 @@ fn layers_that_are_put_into_a_list() {
 }
 
 #[test]
-fn layers_that_a_method_calls() {
+fn biases_of_layers_called_by_a_method() {
     let layers = "self.linear = nn.Linear(n, 4)\nself.norm = nn.BatchNorm1d(4)";
     let all = [
         "return self.norm(self.linear(x))",
         "x = self.linear(x)\nx = self.norm(x)\nreturn F.relu(x)",
         "return self.norm(self.linear(x)) + x",
-        // What the layer gave is seen elsewhere.
+        // The layer's output is used elsewhere.
         "x = self.linear(x)\nreturn self.norm(x) + x",
         "x = self.linear(x)\nx = self.norm(x) * x.sigmoid()\nreturn x",
         "y = self.linear(x)\nreturn self.norm(y) + y",
         "return self.norm(self.linear(x)) + self.linear(x)",
         "return self.norm(F.linear(x, self.linear.weight, self.linear.bias))",
     ];
-    let shown = all.map(|forward| made_of(BIAS, &class(layers, forward)));
+    let shown = all.map(|forward| result_of(BIAS, &class(layers, forward)));
     expect![[r#"
         self.linear = nn.Linear(n, 4, bias=False)
         self.linear = nn.Linear(n, 4, bias=False)
@@ -333,22 +335,22 @@ fn layers_that_a_method_calls() {
     expect![[r#"
         refused: no layer here is followed only by batch norm
     "#]]
-    .assert_eq(&made_of(BIAS, &outside));
+    .assert_eq(&result_of(BIAS, &outside));
     let own = class(&format!("{layers}\nnn.init.zeros_(self.linear.bias)"), all[0]);
     expect![[r#"
         refused: no layer here is followed only by batch norm
     "#]]
-    .assert_eq(&made_of(BIAS, &own));
+    .assert_eq(&result_of(BIAS, &own));
     let others = format!("{layers}\nself.head = nn.Linear(4, 2)\nnn.init.zeros_(self.head.bias)");
     let others = class(&others, "return self.head(self.norm(self.linear(x)))");
     expect![[r#"
         self.linear = nn.Linear(n, 4, bias=False)
     "#]]
-    .assert_eq(&made_of(BIAS, &others));
+    .assert_eq(&result_of(BIAS, &others));
 }
 
 #[test]
-fn the_layout_of_a_text_is_kept() {
+fn the_layout_is_preserved() {
     let script = format!(
         "{HEAD}# Größe: 4 → 8\nm = nn.Sequential(\n\tnn.Conv2d(\n\t\t3,\n\t\t8,\n\t\tkernel_size=3,  # größer\n\t),\n\t\
          nn.BatchNorm2d(8),\n\tnn.LeakyReLU(  # schräg\n\t\t0.1\n\t),\n\tnn.Conv2d(8, 8, 3),\n)\n"
@@ -377,164 +379,11 @@ fn the_layout_of_a_text_is_kept() {
 }
 
 #[test]
-fn a_note_where_states_are_kept() {
+fn programs_that_save_states_get_a_note() {
     let script = format!(
         "{HEAD}m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\ntorch.save(m.state_dict(), 'm.pt')\n"
     );
     let (texts, entry) = project(&[("train.py", &script)]);
-    let made = rewrite(&texts, &entry, &asked(BIAS)).expect("made");
-    expect!["existing checkpoints contain these biases: load them with `strict=False`, and subtract each from the running mean of its batch norm"].assert_eq(&made.notes.join("\n"));
-}
-
-#[test]
-fn activations_that_can_work_in_place() {
-    check_each(
-        IN_PLACE,
-        &[
-            "m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(0.2), nn.Conv2d(8, 1, 3))",
-            "m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(negative_slope=0.2), nn.MaxPool2d(2))",
-            "m = nn.Sequential(nn.Linear(8, 8), nn.ELU(), nn.Linear(8, 8))",
-            "m = nn.Sequential(nn.Linear(8, 8), nn.ELU(1.0, False), nn.Linear(8, 8))",
-            "m = nn.Sequential(nn.GroupNorm(2, 8), nn.SELU())",
-            "m = nn.Sequential(nn.LayerNorm(8), nn.CELU(alpha=2))",
-            "m = nn.Sequential(nn.ConvTranspose2d(8, 8, 3), nn.ReLU())",
-            "m = nn.Sequential(nn.InstanceNorm2d(8), nn.ReLU())",
-        ],
-        expect![[r#"
-            m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(0.2, inplace=True), nn.Conv2d(8, 1, 3))
-            m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(negative_slope=0.2, inplace=True), nn.MaxPool2d(2))
-            m = nn.Sequential(nn.Linear(8, 8), nn.ELU(inplace=True), nn.Linear(8, 8))
-            m = nn.Sequential(nn.Linear(8, 8), nn.ELU(1.0, True), nn.Linear(8, 8))
-            m = nn.Sequential(nn.GroupNorm(2, 8), nn.SELU(inplace=True))
-            m = nn.Sequential(nn.LayerNorm(8), nn.CELU(alpha=2, inplace=True))
-            m = nn.Sequential(nn.ConvTranspose2d(8, 8, 3), nn.ReLU(inplace=True))
-            m = nn.Sequential(nn.InstanceNorm2d(8), nn.ReLU(inplace=True))
-        "#]],
-    );
-}
-
-#[test]
-fn activations_whose_input_or_output_is_needed() {
-    check_each(
-        IN_PLACE,
-        &[
-            // The input is somebody else's, or is given on as it is.
-            "m = nn.Sequential(nn.LeakyReLU(0.2), nn.Linear(8, 8))",
-            "m = nn.Sequential(nn.Dropout(0.5), nn.ReLU())",
-            "m = nn.Sequential(nn.Flatten(), nn.ReLU())",
-            "m = nn.Sequential(nn.Sigmoid(), nn.ReLU())",
-            "m = nn.Sequential(block(8), nn.ReLU())",
-            // Without a gradient from the output.
-            "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(-0.2))",
-            "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(slope))",
-            "m = nn.Sequential(nn.Linear(8, 8), nn.ELU(*options))",
-            "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(0.2, inplace=fast))",
-            "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(0.2, True))",
-            "m = nn.Sequential(nn.Linear(8, 8), nn.SiLU())",
-            // What it gives is written over.
-            "m = nn.Sequential(nn.Linear(8, 8), nn.ELU(), nn.Dropout(0.5, inplace=True))",
-            "m = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Dropout(0.5, inplace=True))",
-            "m = nn.Sequential(nn.Linear(8, 8), nn.ReLU())\nm[0].register_forward_hook(show)",
-        ],
-        expect![[r#"
-            refused: no activation here has an input that nothing else uses
-            refused: no activation here has an input that nothing else uses
-            refused: no activation here has an input that nothing else uses
-            refused: no activation here has an input that nothing else uses
-            refused: no activation here has an input that nothing else uses
-            refused: train.py:5 takes negative_slope from `-0.2`; a negative slope has no gradient in place
-            refused: train.py:5 takes negative_slope from `slope`; a negative slope has no gradient in place
-            refused: train.py:5 passes starred arguments to the activation, which may already set inplace
-            refused: train.py:5 takes inplace from `fast`: set it there
-            refused: train.py:5 already works in place
-            refused: no activation here has an input that nothing else uses
-            refused: train.py:5 modifies a tensor in place, possibly the output that this activation needs for its gradient
-            m = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True))
-            refused: train.py:6 accesses single layers of the model, possibly the output that this one would overwrite
-        "#]],
-    );
-}
-
-#[test]
-fn a_sum_in_place_may_be_of_what_an_activation_gives() {
-    let layers = "self.body = nn.Sequential(nn.Linear(n, n), nn.LeakyReLU(0.2))\n\
-                  self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU())\n\
-                  self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(), nn.Linear(n, n))";
-    let of = |forward: &str| made_of(IN_PLACE, &class(layers, forward));
-    expect![[r#"
-        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
-        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
-    "#]]
-    .assert_eq(&of("y = self.body(x)\ny += x\nreturn y"));
-    expect![[r#"
-        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
-        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
-    "#]]
-    .assert_eq(&of("return self.body(x).mul_(2)"));
-    expect![[r#"
-        self.body = nn.Sequential(nn.Linear(n, n), nn.LeakyReLU(0.2, inplace=True))
-        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
-        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
-    "#]]
-    .assert_eq(&of("n = 0\nn += 1\nreturn self.body(x) + n"));
-    // A function that it calls does it.
-    let calls = class(layers, "return double(self.body(x))")
-        .replace("class Net", "def double(y):\n    y *= y\n    return y\n\n\nclass Net");
-    expect![[r#"
-        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
-        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
-    "#]]
-    .assert_eq(&made_of(IN_PLACE, &calls));
-}
-
-#[test]
-fn activations_that_a_method_calls() {
-    let layers = "self.conv = nn.Conv2d(n, 8, 3)\nself.norm = nn.BatchNorm2d(8)\nself.act = nn.LeakyReLU(0.2)";
-    let all = [
-        "return self.act(self.norm(self.conv(x)))",
-        "x = self.conv(x)\nx = self.act(x)\nreturn self.norm(x)",
-        "return F.leaky_relu(self.norm(self.conv(x)), 0.2)",
-        "x = self.norm(self.conv(x))\nx = F.relu(x)\nreturn x",
-        // Not these.
-        "x = self.conv(x)\nreturn self.act(x) + x",
-        "x = self.conv(x)\nx = self.act(x) * x\nreturn x",
-        "y = self.conv(x)\nreturn self.act(y) + y",
-        "return self.act(x)",
-        "return F.relu(x)",
-        "return F.leaky_relu(self.conv(x), self.slope)",
-        "return torch.relu(self.conv(x))",
-    ];
-    let shown = all.map(|forward| made_of(IN_PLACE, &class(layers, forward)));
-    expect![[r#"
-        self.act = nn.LeakyReLU(0.2, inplace=True)
-        self.act = nn.LeakyReLU(0.2, inplace=True)
-        return F.leaky_relu(self.norm(self.conv(x)), 0.2, inplace=True)
-        x = F.relu(x, inplace=True)
-        refused: no activation here has an input that nothing else uses
-        refused: no activation here has an input that nothing else uses
-        refused: no activation here has an input that nothing else uses
-        refused: no activation here has an input that nothing else uses
-        refused: no activation here has an input that nothing else uses
-        refused: train.py:13 takes negative_slope from `self.slope`; a negative slope has no gradient in place
-        refused: no activation here has an input that nothing else uses
-    "#]].assert_eq(&shown.concat());
-}
-
-#[test]
-fn a_loop_over_a_list_of_blocks_looks_at_none_of_their_layers() {
-    let layers = "self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(n, n), nn.ReLU()) for _ in range(3)])";
-    let of = |layers: &str| {
-        made_of(IN_PLACE, &class(layers, "for one in self.blocks:\n    x = one(x)\nreturn x"))
-    };
-    expect![[r#"
-        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True)) for _ in range(3)])
-    "#]].assert_eq(&of(layers));
-    expect![[r#"
-        refused: train.py:11 accesses single layers of the model, possibly the output that this one would overwrite
-    "#]].assert_eq(&of("self.blocks = nn.Sequential(nn.Linear(n, n), nn.ReLU())"));
-    expect![[r#"
-        refused: train.py:12 accesses single layers of the model, possibly the output that this one would overwrite
-    "#]].assert_eq(&of(
-        "self.other = nn.Sequential(nn.Linear(n, n), nn.ReLU())\nself.blocks = blocks(n)",
-    ));
+    let result = rewrite(&texts, &entry, &asked(BIAS)).expect("made");
+    expect!["existing checkpoints contain these biases: load them with `strict=False`, and subtract each from the running mean of its batch norm"].assert_eq(&result.notes.join("\n"));
 }

@@ -1,155 +1,14 @@
-//! Edits that mend a finding.
+//! Edits that fix a finding.
 
 use expect_test::expect;
 
 use super::*;
 
-/// Asks for an edit at one line of `train.py`.
+mod accumulated_loss;
+
+/// Requests an edit at lines of `train.py`.
 fn at(kind: EditKind, lines: &'static [(&'static str, u32)]) -> Request<'static> {
     Request { kind, lines, count: None }
-}
-
-const DETACH: EditKind = EditKind::DetachAccumulated;
-
-/// A loop with some lines behind the step.
-fn loop_with(body: &str) -> String {
-    let lines: String = body.lines().map(|line| format!("    {line}\n")).collect();
-    format!(
-        "import torch\nmodel = torch.nn.Linear(4, 4)\nopt = torch.optim.SGD(model.parameters())\n\
-         total = 0\nlosses = []\nfor x, y in loader:\n    loss = model(x).sum()\n    \
-         opt.zero_grad()\n    loss.backward()\n    opt.step()\n{lines}"
-    )
-}
-
-#[test]
-fn a_loss_that_is_added_up() {
-    let layouts = [
-        "total += loss",
-        "total = total + loss",
-        "total += loss * x.size(0)",
-        "total += (loss / 4)",
-        "losses.append(loss)",
-        "stats['loss'] += loss",
-        "mean = 0.9 * mean + 0.1 * loss",
-    ];
-    let shown: String = layouts
-        .iter()
-        .map(|layout| {
-            let after = edited(&[("train.py", &loop_with(layout))], asked(DETACH));
-            format!("{}\n", after["train.py"].lines().last().unwrap_or_default().trim())
-        })
-        .collect();
-    expect![[r#"
-        total += loss.detach()
-        total = total + loss.detach()
-        total += loss.detach() * x.size(0)
-        total += (loss.detach() / 4)
-        losses.append(loss.detach())
-        stats['loss'] += loss.detach()
-        mean = 0.9 * mean + 0.1 * loss.detach()
-    "#]]
-    .assert_eq(&shown);
-}
-
-#[test]
-fn a_loss_without_a_graph_is_left_alone() {
-    for (body, expected) in [
-        (
-            "total += loss.item()",
-            expect!["done: train.py:11 already accumulates it without its graph"],
-        ),
-        (
-            "total += float(loss)",
-            expect!["done: train.py:11 already accumulates it without its graph"],
-        ),
-        (
-            "total += loss.data * 2",
-            expect!["done: train.py:11 already accumulates it without its graph"],
-        ),
-        ("print(loss)", expect!["no loss that requires a gradient is accumulated here"]),
-    ] {
-        check_refused(DETACH, &loop_with(body), expected);
-    }
-}
-
-#[test]
-fn what_goes_back_keeps_its_graph() {
-    let script = "\
-import torch
-model = torch.nn.Linear(4, 4)
-loss = 0
-for x in loader:
-    part = model(x).sum()
-    loss += part
-    loss = loss + part
-loss.backward()
-";
-    check_refused(DETACH, script, expect!["no loss that requires a gradient is accumulated here"]);
-    let summed = loop_with("losses.append(loss)\nsum(losses).backward()");
-    let (texts, entry) = project(&[("train.py", &summed)]);
-    let made = rewrite(&texts, &entry, &asked(DETACH));
-    assert!(matches!(made, Err(Refusal::NotUnderstood(_))), "{made:?}");
-}
-
-#[test]
-fn only_the_line_that_was_asked_for() {
-    let script = loop_with("total += loss\nlosses.append(loss)");
-    let request = at(DETACH, &[("train.py", 12)]);
-    let (texts, entry) = project(&[("train.py", &script)]);
-    let made = rewrite(&texts, &entry, &request).expect("made");
-    assert_eq!(made.files[0].lines(&script), [12]);
-    check_refused_files(
-        &[("train.py", &script)],
-        at(DETACH, &[("train.py", 7)]),
-        expect!["no loss that requires a gradient is accumulated here"],
-    );
-}
-
-#[test]
-fn at_the_line_of_a_finding_every_value_counts() {
-    let script = loop_with("total += criterion(model(x), y)\ntotal += (x * 2)");
-    let of = |line: u32| {
-        let lines: &'static [(&str, u32)] =
-            if line == 11 { &[("train.py", 11)] } else { &[("train.py", 12)] };
-        let (texts, entry) = project(&[("train.py", &script)]);
-        rewrite(&texts, &entry, &at(DETACH, lines))
-    };
-    let made = of(11).expect("made");
-    assert!(made.files[0].applied(&script).contains("total += criterion(model(x), y).detach()\n"));
-    assert!(matches!(of(12), Err(Refusal::NotUnderstood(_))));
-}
-
-#[test]
-fn a_dictionary_of_tensors_is_not_detached() {
-    let made = |loss: &str, added: &str| {
-        let script = loop_with(&format!("out = model(x)\n({loss} / 2).backward()\n{added}"));
-        let (texts, entry) = project(&[("train.py", &script)]);
-        rewrite(&texts, &entry, &at(DETACH, &[("train.py", 13)]))
-    };
-    for loss in ["out[\"loss\"]", "out.loss", "out[0]", "sum(out.items())"] {
-        let refused = made(loss, "losses.append(out)");
-        assert!(matches!(refused, Err(Refusal::NotUnderstood(_))), "{loss}: {refused:?}");
-    }
-    assert!(made("out.mean()", "losses.append(out)").is_ok());
-    assert!(made("out.data.T.mean()", "losses.append(out)").is_ok());
-}
-
-#[test]
-fn a_value_that_a_meter_adds_up() {
-    let meter = "class Meter:\n    def __init__(self):\n        self.sum = 0\n    \
-                 def update(self, value):\n        self.sum += value\n";
-    let made = |call: &str| {
-        let script =
-            format!("{}{meter}", loop_with(call)).replace("losses = []", "meter = Meter()");
-        let (texts, entry) = project(&[("train.py", &script)]);
-        let made = rewrite(&texts, &entry, &at(DETACH, &[("train.py", 11)]));
-        made.map(|made| {
-            made.files[0].applied(&script).lines().nth(10).unwrap_or_default().to_owned()
-        })
-    };
-    assert_eq!(made("meter.update(loss)").expect("made"), "    meter.update(loss.detach())");
-    assert!(made("meter.update(loss.item())").is_err());
-    assert!(made("other.update(loss)").is_err());
 }
 
 const VALIDATES: &str = "\
@@ -248,7 +107,7 @@ fn validation_without_gradients() {
 }
 
 #[test]
-fn validation_without_a_telling_name_is_found_by_its_line() {
+fn validation_without_a_typical_name_is_found_by_its_line() {
     let script = VALIDATES.replace("validate", "look").replace("val_loader", "other");
     let request = at(EditKind::NoGradInValidation, &[("train.py", 11)]);
     check_files(
@@ -260,7 +119,7 @@ fn validation_without_a_telling_name_is_found_by_its_line() {
          def look(model, loader):
     "#]],
     );
-    // The loop that trains is none, whatever line is named.
+    // The training loop is never validation, whatever line is requested.
     check_refused_files(
         &[("train.py", &script)],
         at(EditKind::NoGradInValidation, &[("train.py", 17)]),
@@ -297,7 +156,7 @@ fn validation_in_evaluation_mode() {
 }
 
 #[test]
-fn anomaly_detection_is_switched_off() {
+fn anomaly_detection_is_disabled() {
     let switch = PLAIN.replace("device =", "torch.autograd.set_detect_anomaly(True)\ndevice =");
     check(
         EditKind::RemoveAnomalyDetection,
@@ -336,7 +195,7 @@ fn anomaly_detection_is_switched_off() {
 }
 
 #[test]
-fn workers_that_stay() {
+fn persistent_workers() {
     let kind = EditKind::PersistentWorkers;
     let with = |arguments: &str| PLAIN.replace("shuffle=True", arguments);
     let shown: String =
@@ -369,7 +228,7 @@ fn workers_that_stay() {
 }
 
 #[test]
-fn copies_that_do_not_block() {
+fn non_blocking_copies() {
     check(
         EditKind::NonBlockingCopy,
         PLAIN,
@@ -405,7 +264,7 @@ for i, (x, y) in enumerate(loader):
 ";
 
 #[test]
-fn gradients_exchanged_once_a_step() {
+fn gradients_are_synchronized_once_per_step() {
     let kind = EditKind::NoSyncInAccumulation;
     check(
         kind,
@@ -450,7 +309,7 @@ fn gradients_exchanged_once_a_step() {
 }
 
 #[test]
-fn algorithms_of_cudnn() {
+fn cudnn_autotuning() {
     let kind = EditKind::CudnnBenchmark;
     check(
         kind,
@@ -555,8 +414,8 @@ fn convolutions_without_bias() {
             _ => &[("train.py", 20)],
         };
         let (texts, entry) = project(&[("train.py", BLOCK)]);
-        let made = rewrite(&texts, &entry, &at(EditKind::WithoutBias, lines)).expect("made");
-        assert_eq!(made.files[0].lines(BLOCK), [8], "asked for at line {line}");
+        let edit = rewrite(&texts, &entry, &at(EditKind::WithoutBias, lines)).expect("made");
+        assert_eq!(edit.files[0].lines(BLOCK), [8], "asked for at line {line}");
     }
     check_refused(
         EditKind::WithoutBias,
@@ -565,13 +424,14 @@ fn convolutions_without_bias() {
     );
     let twice = BLOCK.replace("y = out\n", "y = self.conv1(x)\n");
     let (texts, entry) = project(&[("train.py", &twice)]);
-    let made = rewrite(&texts, &entry, &asked(EditKind::WithoutBias)).expect("made");
-    assert!(!made.files[0].lines(&twice).contains(&8), "its bias is needed elsewhere");
+    let edit = rewrite(&texts, &entry, &asked(EditKind::WithoutBias)).expect("made");
+    assert!(!edit.files[0].lines(&twice).contains(&8), "its bias is needed elsewhere");
 }
 
 #[test]
 fn activations_in_place() {
-    // `y` is `out` still where it is activated, so that is left alone; a sigmoid needs its output.
+    // `y` is still the same tensor as `out` when it is activated, so it is not changed. A sigmoid
+    // needs its output.
     check(
         EditKind::InPlaceActivation,
         BLOCK,
@@ -595,6 +455,6 @@ fn activations_in_place() {
     );
     let shared = BLOCK.replace("y = self.relu3(y)", "y = self.relu2(y)");
     let (texts, entry) = project(&[("train.py", &shared)]);
-    let made = rewrite(&texts, &entry, &asked(EditKind::InPlaceActivation)).expect("made");
-    assert!(!made.files[0].lines(&shared).contains(&13), "it activates what is needed, too");
+    let edit = rewrite(&texts, &entry, &asked(EditKind::InPlaceActivation)).expect("made");
+    assert!(!edit.files[0].lines(&shared).contains(&13), "it activates what is needed, too");
 }

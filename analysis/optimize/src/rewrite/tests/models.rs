@@ -1,4 +1,4 @@
-//! What is done to a model: compiled, in channels-last order, with checkpoints.
+//! Edits of models: compilation, channels_last, checkpoints.
 
 use expect_test::expect;
 
@@ -36,7 +36,7 @@ fn a_plain_script() {
 }
 
 #[test]
-fn a_model_that_is_handed_over() {
+fn a_model_passed_as_an_argument() {
     let files = [
         (
             "main.py",
@@ -114,7 +114,7 @@ train(Net(3).to('cpu'))
     );
 }
 
-/// Noise is no picture, and accelerate gets the loss as an argument.
+/// Noise is not an image, and accelerate takes the loss as an argument.
 #[test]
 fn noise_and_accelerate() {
     let script = "\
@@ -153,7 +153,7 @@ for x in data:
     );
 }
 
-/// What was saved knows its parameters by their names, which `torch.compile` changes.
+/// Saved models depend on parameter names, which `torch.compile` changes.
 #[test]
 fn a_model_that_is_saved() {
     let script = "import torch\nmodel = torch.nn.Linear(1, 1)\nopt = torch.optim.SGD(model.parameters(), 1)\nfor x in data:\n    loss = model(x)\n    loss.backward()\n    opt.step()\ntorch.save(model.state_dict(), 'm.pt')\n";
@@ -231,7 +231,7 @@ fn checkpoints_at_lines() {
                      x = self.layer3(x)
         "#]],
     );
-    // A chain is computed again from what goes into it; a line that calls nothing is passed over.
+    // A chain is recomputed from its inputs. A line without a call is skipped.
     let nested = [("model.py", line - 4), ("model.py", 1)];
     let request = Request { kind: EditKind::Checkpoint, lines: &nested, count: None };
     check_files(

@@ -1,4 +1,4 @@
-//! What is not edited, and what is said then; and texts that are no programs.
+//! Refused edits with their reasons, and texts that are not valid programs.
 
 use expect_test::expect;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ const BF16: EditKind = EditKind::AutocastBFloat16;
 const FP16: EditKind = EditKind::AutocastFloat16;
 
 #[test]
-fn libraries_do_it_themselves() {
+fn libraries_with_their_own_setting() {
     let lightning =
         "import lightning as L\ntrainer = L.Trainer(max_epochs=1)\ntrainer.fit(model)\n";
     check_refused(
@@ -55,7 +55,7 @@ fn libraries_do_it_themselves() {
 }
 
 #[test]
-fn what_leads_to_the_loss_is_elsewhere() {
+fn the_loss_depends_on_another_function() {
     check_refused(
         BF16,
         "import torch\nprint(1)\n",
@@ -79,7 +79,7 @@ fn what_leads_to_the_loss_is_elsewhere() {
 }
 
 #[test]
-fn lower_precision_is_there_already() {
+fn the_program_already_uses_lower_precision() {
     let script = |dtype: &str| {
         format!(
             "import torch\nfor x in d:\n    with torch.autocast('cuda', dtype=torch.{dtype}):\n        loss = model(x)\n    loss.backward()\n"
@@ -117,7 +117,7 @@ fn lower_precision_is_there_already() {
 }
 
 #[test]
-fn scalers_are_not_put_where_they_would_be_wrong() {
+fn scalers_that_would_be_wrong_are_refused() {
     let script = |body: &str| {
         format!(
             "import torch\nmodel = torch.nn.Linear(1, 1)\nopt = torch.optim.SGD(model.parameters(), 1)\nfor i, x in enumerate(d):\n    loss = model(x).sum()\n    loss.backward()\n{body}"
@@ -145,7 +145,7 @@ fn scalers_are_not_put_where_they_would_be_wrong() {
 }
 
 #[test]
-fn steps_of_another_function() {
+fn a_step_in_another_function() {
     check_refused(
         FP16,
         "import torch\ndef back(x):\n    loss = model(x).sum()\n    loss.backward()\ndef main():\n    model = torch.nn.Linear(1, 1)\n    opt = torch.optim.SGD(model.parameters(), 1)\n    for x in d:\n        back(x)\n        opt.step()\nmain()\n",
@@ -154,7 +154,7 @@ fn steps_of_another_function() {
 }
 
 #[test]
-fn models_that_cannot_be_found() {
+fn models_without_a_visible_origin() {
     check_refused(
         EditKind::Compile,
         "import torch\nmodel, opt = setup()\nfor x in d:\n    model.train()\n    loss = model(x)\n    loss.backward()\n",
@@ -188,9 +188,9 @@ fn a_syntax_error() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is cut off, nothing panics; and what is edited once is not edited twice.
+    /// Truncated texts do not cause a panic, and an edit is not applied twice.
     #[test]
-    fn texts_that_are_cut_off(which in 0..demos::ALL.len(), from in 0.0..1.0, to in 0.0..1.0, kind in 0..11_usize) {
+    fn truncated_texts(which in 0..demos::ALL.len(), from in 0.0..1.0, to in 0.0..1.0, kind in 0..11_usize) {
         let files = demos::ALL[which];
         let text = files[0].1;
         let at = |share: f64| ridgeline_python::character_at(text, (text.len() as f64 * share) as usize);
@@ -210,9 +210,10 @@ proptest! {
     }
 }
 
-/// Wherever an expression is nested 20,000 deep, every edit is made or refused, and nothing overflows.
+/// With expressions nested 20,000 deep, every edit is created or refused, and the stack does not
+/// overflow.
 #[test]
-fn expressions_nested_without_end() {
+fn deeply_nested_expressions() {
     let deep = |inner: &str| format!("{}{inner}{}", "(".repeat(20_000), ")".repeat(20_000));
     let calls = |inner: &str| format!("{}{inner}{}", "f(".repeat(20_000), ")".repeat(20_000));
     let chain = |inner: &str| format!("{inner}{}", ".f()".repeat(20_000));
@@ -233,7 +234,7 @@ fn expressions_nested_without_end() {
             let text = script(model, loader, optimizer, loss);
             let (texts, entry) = project(&[("train.py", text.as_str())]);
             for kind in EditKind::ALL {
-                // Made or refused: both are fine.
+                // Created or refused: both are fine.
                 let _ = rewrite(&texts, &entry, &asked(kind));
             }
         }

@@ -78,7 +78,7 @@ fn a_plain_script() {
 }
 
 #[test]
-fn arguments_in_the_layout_of_the_call() {
+fn arguments_follow_the_layout_of_the_call() {
     let layouts = [
         "torch.optim.SGD(p)",
         "torch.optim.SGD(p, lr=1,)",
@@ -124,7 +124,7 @@ fn arguments_in_the_layout_of_the_call() {
 }
 
 #[test]
-fn optimizers_by_their_imports() {
+fn optimizers_are_recognized_by_their_imports() {
     check(
         FUSED,
         "from torch.optim import AdamW as A\nimport torch.optim as o\nx = A(p)\ny = o.SGD(p) if sgd else o.RMSprop(p)\n",
@@ -295,7 +295,7 @@ fn workers() {
             "train.py:5 is a random generator in the dataset: every worker would draw the same numbers"
         ],
     );
-    // It makes the samples once, before there are workers.
+    // It generates the samples once, before workers start.
     let once = draws.replace("return self.rng.normal()", "return i");
     let made = edited(&[("train.py", &once)], asked(WORKERS));
     assert!(made["train.py"].contains("num_workers=4"));

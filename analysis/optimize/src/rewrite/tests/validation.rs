@@ -1,13 +1,17 @@
-//! Edits of what validates: without gradients, and in evaluation mode.
+//! Edits of validation code: without gradients, and in evaluation mode.
 
 use expect_test::{Expect, expect};
 
 use super::*;
 
+mod gradients;
+mod modes;
+mod shared_functions;
+
 const NO_GRAD: EditKind = EditKind::NoGradInValidation;
 const EVAL: EditKind = EditKind::EvalModeInValidation;
 
-/// A program with a function that validates, called after each step.
+/// Returns a program with a validation function that is called after each step.
 fn with(function: &str) -> String {
     format!(
         "import torch\nfrom torch import nn\n\nmodel = nn.Sequential(nn.Linear(4, 4), nn.Dropout())\n\
@@ -17,14 +21,15 @@ fn with(function: &str) -> String {
     )
 }
 
-/// The same with lines behind the step, instead of the function.
+/// Returns a program with lines after the step.
 fn inline(lines: &str) -> String {
     let lines: String = lines.lines().map(|line| format!("    {line}\n")).collect();
     with("").replace("    print(evaluate(model, held_out, expected))\n", &lines)
 }
 
-/// What becomes of a script, or why it stays. The edit is asked for at each line that has `# here`.
-fn made_at(kind: EditKind, script: &str) -> String {
+/// Returns the result of an edit of a script, or the reason of the refusal. It is requested at each
+/// line with `# here`.
+fn result_at(kind: EditKind, script: &str) -> String {
     let lines: Vec<(&str, u32)> = (1..)
         .zip(script.lines())
         .filter(|(_, line)| line.contains("# here"))
@@ -35,9 +40,9 @@ fn made_at(kind: EditKind, script: &str) -> String {
     match rewrite(&texts, &entry, &request) {
         Err(Refusal::Done(why)) => format!("done: {why}\n"),
         Err(Refusal::NotUnderstood(why)) => format!("refused: {why}\n"),
-        Ok(made) => {
-            let after = made.files[0].applied(script);
-            // Once more, where these lines are then.
+        Ok(edit) => {
+            let after = edit.files[0].applied(script);
+            // Request it again at the new positions of these lines.
             let lines: Vec<(&str, u32)> = (1..)
                 .zip(after.lines())
                 .filter(|(_, line)| line.contains("# here"))
@@ -53,7 +58,7 @@ fn made_at(kind: EditKind, script: &str) -> String {
 
 #[track_caller]
 fn check_at(kind: EditKind, script: &str, expected: Expect) {
-    expected.assert_eq(&made_at(kind, script));
+    expected.assert_eq(&result_at(kind, script));
 }
 
 const PLAIN_FUNCTION: &str = "\
@@ -62,7 +67,7 @@ def evaluate(model, x, y):
     return nn.functional.mse_loss(out, y).item()";
 
 #[test]
-fn a_function_without_a_loop() {
+fn functions_without_a_loop() {
     let script = with(PLAIN_FUNCTION);
     check_at(
         NO_GRAD,
@@ -84,7 +89,7 @@ fn a_function_without_a_loop() {
              return nn.functional.mse_loss(out, y).item()
     "#]],
     );
-    // By its name alone, and by its `def`.
+    // Only by its name, and by its `def`.
     check(
         NO_GRAD,
         &script,
@@ -118,7 +123,7 @@ fn a_function_without_a_loop() {
 }
 
 #[test]
-fn a_function_that_returns_what_the_model_gives() {
+fn functions_that_return_the_model_s_output() {
     let script =
         with("def evaluate(model, x, y):\n    return criterion(model(x), y).item()  # here");
     check_at(
@@ -255,7 +260,7 @@ fn calls_in_several_blocks() {
 }
 
 #[test]
-fn lines_of_a_function_that_trains_as_well() {
+fn lines_of_a_function_that_also_trains() {
     let script = inline("out = model(held_out)  # here\nprint(out.mean().item())");
     check_at(
         NO_GRAD,
@@ -328,7 +333,7 @@ fn lines_of_a_function_that_trains_as_well() {
 
     "#]],
     );
-    // A loop of another kind is not taken whole.
+    // Another loop is not edited as a whole.
     let other = inline("for a in range(3):\n    improve(a)\n    print(model(a))  # here");
     check_at(
         NO_GRAD,
@@ -362,108 +367,7 @@ fn lines_of_a_function_that_trains_as_well() {
 }
 
 #[test]
-fn what_a_loss_comes_from_keeps_its_gradients() {
-    for script in [
-        with("").replace("model(x), y)", "model(x), y)  # here"),
-        // The next iteration's loss.
-        inline("memory = model(x)  # here").replace("model(x), y)", "model(x), memory)"),
-        inline("memory = model(x)  # here")
-            .replace("    loss =", "    target = memory * 2\n    loss =")
-            .replace("model(x), y)", "model(x), target)"),
-        // A function that the loss is made of, through another.
-        with(PLAIN_FUNCTION).replace("nn.functional.mse_loss(model(x), y)\n    opt", "both(model)\n    opt").replace(
-            "\n\n\nfor",
-            "\n\n\ndef both(model):\n    return evaluate(model, x, y) + 1\n\n\nfor",
-        ),
-        with("class Net(nn.Module):\n    def forward(self, x):\n        return evaluate(self.inner, x)\n\n    def __init__(self):\n        self.inner = nn.Linear(2, 2)\n\n\ndef evaluate(model, x):\n    return model(x)  # here").replace("model = nn.Seq", "net = Net()\nmodel = nn.Seq"),
-    ] {
-        let shown = made_at(NO_GRAD, &script);
-        assert!(shown.starts_with("refused: "), "{script}\n{shown}");
-        assert!(shown.contains("appears to contribute to a loss"), "{script}\n{shown}");
-    }
-    // A variable of the same name that has another value by then is none.
-    check_at(
-        NO_GRAD,
-        &inline("x, y = held_out\nloss = criterion(model(x), y)  # here\nprint(loss)"),
-        expect![[r#"
-                 x, y = held_out
-            -    loss = criterion(model(x), y)  # here
-            +    with torch.no_grad():
-            +        loss = criterion(model(x), y)  # here
-                 print(loss)
-        "#]],
-    );
-    let before = with("").replace(
-        "    loss =",
-        "    loss = model(held_out).mean()  # here\n    print(loss)\n    loss =",
-    );
-    check_at(
-        NO_GRAD,
-        &before,
-        expect![[r#"
-         for x, y in loader:
-        -    loss = model(held_out).mean()  # here
-        +    with torch.no_grad():
-        +        loss = model(held_out).mean()  # here
-             print(loss)
-    "#]],
-    );
-}
-
-#[test]
-fn what_needs_gradients_in_validation_keeps_them() {
-    let attack = "def attack(model, x):\n    x.requires_grad_()\n    model(x).sum().backward()\n    \
-                  return x.grad\n\n\ndef evaluate(model, x, y):\n    x = attack(model, x)\n    \
-                  return model(x)  # here";
-    check_at(
-        NO_GRAD,
-        &with(attack),
-        expect![[r#"
-             x = attack(model, x)
-        -    return model(x)  # here
-        +    with torch.no_grad():
-        +        return model(x)  # here
-
-    "#]],
-    );
-    let penalty = "def evaluate(model, x, y):\n    x.requires_grad = True\n    out = model(x)  # here\n    \
-                   slope, = torch.autograd.grad(out.sum(), x)\n    return slope";
-    check_at(
-        NO_GRAD,
-        &with(penalty),
-        expect![[r#"
-        refused: train.py:10 appears to contribute to a loss, so it needs its gradients
-    "#]],
-    );
-}
-
-#[test]
-fn a_model_that_asks_for_gradients_itself_keeps_them() {
-    let forces = "class Net(nn.Module):\n    def forward(self, x):\n        \
-                  return torch.autograd.grad(self.net(x).sum(), x)[0]\n\n\n\
-                  def evaluate(model, x, y):\n    out = model(x)  # here\n    return out.mean()";
-    check_at(
-        NO_GRAD,
-        &with(forces),
-        expect![[r#"
-        refused: train.py:9 requests gradients itself and needs them during validation
-    "#]],
-    );
-    check_at(
-        EVAL,
-        &with(forces),
-        expect![[r#"
-         def evaluate(model, x, y):
-        +    model.eval()
-             out = model(x)  # here
-        +    model.train()
-             return out.mean()
-    "#]],
-    );
-}
-
-#[test]
-fn a_loop_over_a_testloader_is_taken_whole() {
+fn loops_over_a_test_loader_are_edited_as_a_whole() {
     check_at(
         NO_GRAD,
         &inline("for x, y in testloader:\n    right += model(x).argmax(1) == y  # here"),
@@ -480,13 +384,13 @@ fn a_loop_over_a_testloader_is_taken_whole() {
 }
 
 #[test]
-fn generators_and_others_that_hand_over_meanwhile() {
+fn generators_and_async_functions() {
     for (from, to) in [
         ("    return nn", "    yield nn"),
         ("def evaluate", "async def evaluate"),
         ("def evaluate", "@torch.jit.script\ndef evaluate"),
     ] {
-        let shown = made_at(NO_GRAD, &with(&PLAIN_FUNCTION.replace(from, to)));
+        let shown = result_at(NO_GRAD, &with(&PLAIN_FUNCTION.replace(from, to)));
         assert!(shown.starts_with("refused: "), "{shown}");
     }
     check_at(
@@ -501,109 +405,7 @@ fn generators_and_others_that_hand_over_meanwhile() {
 }
 
 #[test]
-fn gradients_that_are_off_already() {
-    for (from, to) in [
-        ("def evaluate", "@torch.no_grad()\ndef evaluate"),
-        ("    out =", "    torch.set_grad_enabled(False)\n    out ="),
-        ("    out = model(x)", "    with torch.inference_mode():\n        out = model(x)"),
-    ] {
-        let shown = made_at(NO_GRAD, &with(&PLAIN_FUNCTION.replace(from, to)));
-        assert!(shown.starts_with("done: "), "{shown}");
-    }
-}
-
-#[test]
-fn the_mode_is_put_back_as_it_was() {
-    // Elsewhere the program evaluates it: then this may be called.
-    let elsewhere =
-        with(PLAIN_FUNCTION) + "model.eval()\nprint(evaluate(model, x, y))\nprint(model(x))\n";
-    check_at(
-        EVAL,
-        &elsewhere,
-        expect![[r#"
-         def evaluate(model, x, y):
-        +    was_training = model.training
-        +    model.eval()
-             out = model(x)  # here
-        +    model.train(was_training)
-             return nn.functional.mse_loss(out, y).item()
-    "#]],
-    );
-    check_refused(
-        EVAL,
-        &elsewhere,
-        expect!["done: the model of train.py:9 is already in evaluation mode"],
-    );
-    let by_train = elsewhere.replace("model.eval()", "model.train(mode=False)");
-    check_at(
-        EVAL,
-        &by_train,
-        expect![[r#"
-         def evaluate(model, x, y):
-        +    was_training = model.training
-        +    model.eval()
-             out = model(x)  # here
-        +    model.train(was_training)
-             return nn.functional.mse_loss(out, y).item()
-    "#]],
-    );
-    let taken = elsewhere.replace("\nprint(model(x))", "\nwas_training = 1");
-    check_at(
-        EVAL,
-        &taken,
-        expect![[r#"
-        refused: train.py:9 is in a program that already uses the name `was_training`
-    "#]],
-    );
-    let here = with(&PLAIN_FUNCTION.replace("    out =", "    model.eval()\n    out ="));
-    check_at(
-        EVAL,
-        &here,
-        expect![[r#"
-        done: the model of train.py:10 is already in evaluation mode
-    "#]],
-    );
-}
-
-#[test]
-fn a_part_that_is_not_trained_stays_so() {
-    for frozen in [
-        "model.backbone.eval()",
-        "for part in model.modules():\n    if isinstance(part, nn.BatchNorm2d):\n        part.eval()",
-    ] {
-        let shown = made_at(EVAL, &with(&format!("{frozen}\n\n\n{PLAIN_FUNCTION}")));
-        assert!(shown.contains("puts part of a model into evaluation mode"), "{shown}");
-    }
-    // A model of its own is none.
-    let teacher = "teacher = nn.Linear(2, 2)\nteacher.eval()\n\n\n";
-    let shown = made_at(EVAL, &with(&format!("{teacher}{PLAIN_FUNCTION}")));
-    assert!(shown.contains("was_training = model.training"), "{shown}");
-}
-
-#[test]
-fn a_model_that_is_given_its_value_in_between() {
-    let models = "def evaluate(models, x, y):\n    out = 0\n    for model in models:\n        \
-                  out = out + model(x)  # here\n    return out";
-    check_at(
-        EVAL,
-        &with(models),
-        expect![[r#"
-        refused: train.py:10 assigns its model in between
-    "#]],
-    );
-    check_at(
-        NO_GRAD,
-        &with(models),
-        expect![[r#"
-
-        +@torch.no_grad()
-         def evaluate(models, x, y):
-    "#]],
-    );
-}
-
-#[test]
-fn the_layout_of_a_text_is_kept() {
+fn the_layout_is_preserved() {
     let script = inline("# größer → schlechter\nif True:\n\tout = model(  # here\n\t\theld_out,\n\t)\n\tprint('''\nas\n  is''')")
         .replace("    ", "\t")
         .replace('\n', "\r\n");
@@ -638,7 +440,7 @@ fn the_layout_of_a_text_is_kept() {
 }
 
 #[test]
-fn a_loop_that_calls_what_trains_is_not_taken_whole() {
+fn loops_that_train_are_not_edited_as_a_whole() {
     let script = with(
         "def train_one(model):\n    model(1).sum().backward()\n\n\ndef run(model):\n    for epoch in range(3):\n        \
          train_one(model)\n        out = model(held_out)  # here\n        print(out)\n\n\nrun(model)",
@@ -654,142 +456,4 @@ fn a_loop_that_calls_what_trains_is_not_taken_whole() {
                  print(out)
     "#]],
     );
-}
-
-/// A program whose step serves training and validation.
-const SHARED: &str = "\
-import torch
-from torch import nn
-
-
-class Trainer:
-    def __init__(self):
-        self.model = nn.Sequential(nn.Linear(4, 4), nn.Dropout())
-        self.opt = torch.optim.SGD(self.model.parameters())
-
-    def step(self, batch):
-        x, y = batch
-        return nn.functional.mse_loss(self.model(x), y)
-
-    def train(self):
-        for batch in train_loader:
-            loss = self.step(batch)  # trains
-            loss.backward()
-            self.opt.step()
-
-    def validate(self):
-        total = 0.0
-        for batch in val_loader:
-            total += self.step(batch).item()  # here
-        return total
-
-
-trainer = Trainer()
-trainer.train()
-print(trainer.validate())
-";
-
-#[test]
-fn a_step_that_training_has_as_well_is_left_as_it_is() {
-    check_at(
-        NO_GRAD,
-        SHARED,
-        expect![[r#"
-
-        +    @torch.no_grad()
-             def validate(self):
-    "#]],
-    );
-    check_at(
-        EVAL,
-        SHARED,
-        expect![[r#"
-                 total = 0.0
-        +        self.model.eval()
-                 for batch in val_loader:
-                     total += self.step(batch).item()  # here
-        +        self.model.train()
-                 return total
-    "#]],
-    );
-    // In the loop that trains it keeps its gradients.
-    let training = SHARED.replace("# here", "# else").replace("# trains", "# here");
-    check_at(
-        NO_GRAD,
-        &training,
-        expect![[r#"
-        refused: train.py:16 appears to contribute to a loss, so it needs its gradients
-    "#]],
-    );
-    // It goes back itself.
-    let back =
-        SHARED.replace("        return nn", "        self.opt.zero_grad()\n        return nn");
-    check_at(
-        NO_GRAD,
-        &back,
-        expect![[r#"
-        refused: no validation code was found here
-    "#]],
-    );
-}
-
-#[test]
-fn a_function_that_training_has_as_well_is_left_as_it_is() {
-    let script = "\
-import torch
-from torch import nn
-
-net = nn.Sequential(nn.Linear(4, 4), nn.Dropout())
-opt = torch.optim.SGD(net.parameters())
-
-
-def forward_loss(model, batch):
-    return model(batch).mean()
-
-
-def step(batch):
-    return forward_loss(net, batch)
-
-
-for batch in train_loader:
-    loss = step(batch)
-    loss.backward()
-    opt.step()
-for batch in val_loader:
-    print(step(batch).item())  # here
-";
-    check_at(
-        NO_GRAD,
-        script,
-        expect![[r#"
-             opt.step()
-        -for batch in val_loader:
-        -    print(step(batch).item())  # here
-        +with torch.no_grad():
-        +    for batch in val_loader:
-        +        print(step(batch).item())  # here
-
-    "#]],
-    );
-    check_at(
-        EVAL,
-        script,
-        expect![[r#"
-             opt.step()
-        +net.eval()
-         for batch in val_loader:
-             print(step(batch).item())  # here
-        +net.train()
-
-    "#]],
-    );
-    // It has another name there, or may be another model.
-    for (from, to) in [
-        ("    return forward_loss(net", "    model = net\n    return forward_loss(model"),
-        ("forward_loss(net, batch)", "forward_loss(pick(), batch)"),
-        ("def step(batch):", "def step(batch, net=net):"),
-    ] {
-        let shown = made_at(EVAL, &script.replace(from, to));
-        assert!(shown.starts_with("refused: "), "{to}\n{shown}");
-    }
 }
