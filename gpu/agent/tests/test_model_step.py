@@ -24,7 +24,7 @@ from ridgeline_agent.estimate.operator_recorder import (  # noqa: E402
     OperatorRecorder,
 )
 from ridgeline_agent.models.benchmark_models import BENCHMARKS, benchmark_step  # noqa: E402
-from ridgeline_agent.models.model_step import made, record_step  # noqa: E402
+from ridgeline_agent.models.model_step import create_without_values, record_step  # noqa: E402
 from ridgeline_agent.models.transformer_model import transformer_step  # noqa: E402
 
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
@@ -162,7 +162,7 @@ def test_gradients_have_the_shapes_that_autograd_gives() -> None:
 
 
 def test_a_model_is_made_without_writing_its_weights() -> None:
-    model = made(lambda: torch.nn.Linear(100_000, 10_000))
+    model = create_without_values(lambda: torch.nn.Linear(100_000, 10_000))
     assert model.weight.shape == (10_000, 100_000)
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
     assert resident < 100_000 * 10_000 * 4
@@ -174,7 +174,7 @@ def test_small_tensors_keep_their_values_while_a_model_is_made() -> None:
             super().__init__()
             self.rates = [rate.item() for rate in torch.linspace(0, 1, 3)]
 
-    assert made(Rates).rates == [0.0, 0.5, 1.0]
+    assert create_without_values(Rates).rates == [0.0, 0.5, 1.0]
 
 
 def test_the_loss_can_be_left_out_of_the_forward_pass() -> None:
@@ -338,7 +338,7 @@ def test_a_benchmark_multiplies_in_the_type_that_it_is_asked_for(name: str) -> N
 def test_benchmarks_have_the_parameters_of_their_papers() -> None:
     # Of torchvision's ResNet-50, and of BERT for questions as it was released, without its pooler.
     for name, millions in {"resnet50": 25.557, "bert_base_squad": 108.893}.items():
-        model = made(BENCHMARKS[name].make)
+        model = create_without_values(BENCHMARKS[name].make)
         found = sum(parameter.numel() for parameter in model.parameters()) / 1e6
         assert found == pytest.approx(millions, abs=0.001)
 
@@ -355,7 +355,7 @@ def test_half_precision_updates_copies_in_full() -> None:
 
 def test_words_are_scored_by_the_weights_that_look_them_up() -> None:
     # Of Transformer-XL as the benchmark starts it: 192 million, of which 137 are words.
-    model = made(BENCHMARKS["transformerxlbase"].make)
+    model = create_without_values(BENCHMARKS["transformerxlbase"].make)
     found = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     assert found == pytest.approx(192.0, abs=4.0)
 

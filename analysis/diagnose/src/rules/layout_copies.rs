@@ -255,9 +255,8 @@ mod tests {
             // With four dimensions these are not the last two.
             assert!(!is_reported_for(&body, &[8, 4, 512, 512]), "{end}");
         }
-        let loop_headers =
-            "k = x * self.scale\nk = k.permute(0, 2, 1, 3).contiguous()\nreturn y @ k";
-        assert!(!is_reported_for(loop_headers, &[8, 4, 512, 512]));
+        let heads = "k = x * self.scale\nk = k.permute(0, 2, 1, 3).contiguous()\nreturn y @ k";
+        assert!(!is_reported_for(heads, &[8, 4, 512, 512]));
     }
 
     #[test]

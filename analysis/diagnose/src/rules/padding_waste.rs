@@ -112,7 +112,7 @@ impl Tokens {
         let begins = |pair: [u64; 2]| shape.starts_with(&pair);
         let is_pair = begins([rows, columns]) || begins([columns, rows]);
         let is_flat = shape.len() >= 2 && shape.first().copied() == all;
-        // `[batch * loop_headers, positions, …]` and `[batch, loop_headers, positions, …]`.
+        // `[batch * heads, positions, …]` and `[batch, heads, positions, …]`.
         let first_is_batch = shape.first().is_some_and(|first| first % rows == 0);
         let has_positions =
             shape.len() >= 3 && shape.get(1..).unwrap_or_default().contains(&columns);

@@ -17,7 +17,7 @@ pub struct SingleStep {
 }
 
 /// Coefficients fitted to public training throughput
-/// (`analysis/evaluate/src/bin/fit_data_parallel.rs`).
+/// (`analysis/evaluate/src/bin/fit_data_parallel`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fitted {
     /// Bandwidth per direction between GPUs that exchange through host memory, in bytes per second.
