@@ -196,7 +196,9 @@ describe("the panel", { skip: found.reason }, () => {
       await page.locator("#breakdown .open").click();
       assert.equal((await sent(site, "jump", 3))[2].line, 88);
       await page.mouse.move(5, 5);
-      await until(() => site.posts.at(-1).name === "highlight" && site.posts.at(-1).body.file === null, "the mark to be taken away");
+      // The pointer left the chart on its way to the button, so this may be posted before the jump.
+      const lastHighlight = () => site.posts.filter((post) => post.name === "highlight").at(-1);
+      await until(() => lastHighlight().body.file === null, "the mark to be taken away");
     }));
 
   test("says what the editor answered when it did not jump", () =>

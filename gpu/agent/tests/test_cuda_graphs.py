@@ -54,12 +54,12 @@ def test_what_ran_before_a_capture_is_forgotten() -> None:
 
 def test_a_capture_holds_the_strongest_signal() -> None:
     capture = Capture(0, False)
-    assert capture.holds == MODULE
+    assert capture.strongest_signal == MODULE
     capture.went_backward()
-    assert capture.holds == BACKWARD
+    assert capture.strongest_signal == BACKWARD
     capture.stepped(object())
     capture.went_backward()
-    assert capture.holds == OPTIMIZER
+    assert capture.strongest_signal == OPTIMIZER
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_a_library_runs_with_other_switches(agent: Agent, tmp_path: Path) -> Non
 def test_switches_run_on_tensors_that_are_aligned_otherwise() -> None:
     image = torch.rand(2, 4, 6, 6).contiguous(memory_format=torch.channels_last)
     call = Call(torch.ops.aten.relu.default, [[image], torch.arange(5)], {"bias": torch.rand(3)})
-    other = call.elsewhere()
+    other = call.minimally_aligned()
     for made in (other, other.copy()):
         assert [tensor.data_ptr() % 64 for tensor in made.tensors()] == [16, 16, 16]
         assert made.tensors()[0].stride() == image.stride()

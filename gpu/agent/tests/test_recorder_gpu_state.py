@@ -78,7 +78,7 @@ def test_a_gpu_that_is_held_back() -> None:
     stranger = os.getppid()
     state = state_of(Nvml([(os.getpid(), 10), (stranger, 1000)]))
     for now_ns in (1, 50_000_000, 100_000_001, 300_000_000):
-        state.look(now_ns)
+        state.query(now_ns)
     state.query_processes()
     assert state.json() == {
         # The second look came too soon after the first.
@@ -145,7 +145,7 @@ def test_memory_that_the_driver_does_not_tell() -> None:
 def test_a_library_that_does_not_answer() -> None:
     for library in (object(), Failing()):
         state = state_of(library)
-        state.look()
+        state.query()
         state.query_processes()
         assert state.json() == {
             "clock_mhz": [],
@@ -170,7 +170,7 @@ class Instances(Nvml):
 
 def test_an_instance_has_the_clocks_of_its_gpu_and_processes_of_its_own() -> None:
     state = GpuState(nvml.Gpu(Instances([(os.getpid(), 10)]), INSTANCE, HANDLE))
-    state.look()
+    state.query()
     state.query_processes()
     found = state.json()
     assert (found["clock_mhz"], found["other_processes"]) == ([1501], 0)
@@ -180,7 +180,7 @@ def test_an_instance_has_the_clocks_of_its_gpu_and_processes_of_its_own() -> Non
 
 def test_the_reason_is_told_where_nvml_has_no_answers() -> None:
     state = GpuState(nvml.Unavailable("NVML is not on this machine"))
-    state.look()
+    state.query()
     state.query_processes()
     found = state.json()
     assert (found["clock_mhz"], found["other_processes"]) == ([], None)
