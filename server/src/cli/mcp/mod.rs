@@ -5,6 +5,7 @@
 //! `measure_optimization` run code of the project, and only with its user's consent (`consent.rs`). Answers are
 //! short plain text in which numbers have units, `~` marks an estimate, and places are `file:line`.
 
+mod arguments;
 mod consent;
 mod edits;
 mod progress;

@@ -1,4 +1,4 @@
-//! The tools, each with its arguments.
+//! The tools.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,13 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler, tool, tool_handler, tool_router};
-use schemars::JsonSchema;
-use serde::Deserialize;
 
 use super::super::exit::Failure;
 use super::super::latest::{Latest, Target};
 use super::super::{compare as runs, predict, profile, run, whatif};
+use super::arguments::{
+    CompareArgs, CostsArgs, LineArgs, OptimizationArgs, PredictArgs, ProfileArgs, ProjectArgs,
+};
 use super::consent::{Consent, Denied, Reply};
 use super::edits::Program;
 use super::progress;
@@ -53,7 +54,7 @@ patches. `optimizations` predicts the effect of changes, and `measure_optimizati
 edit, call `profile` again and `compare_runs`. Times are per training iteration, memory is at the peak, and ~ marks \
 estimates.";
 
-/// What a tool does, and what was shared between calls.
+/// The tools of a server, and what calls share.
 #[derive(Clone)]
 pub(super) struct Tools {
     shared: Arc<Shared>,
@@ -71,82 +72,6 @@ impl std::fmt::Debug for Tools {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tools").finish_non_exhaustive()
     }
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct ProfileArgs {
-    /// Training script or project folder; the server's working directory if omitted.
-    path: Option<String>,
-    /// The program's own command-line arguments.
-    #[serde(default)]
-    arguments: Vec<String>,
-    /// Device to run on: `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`.
-    device: Option<String>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct ProjectArgs {
-    /// Project folder or a Python file in it; the server's working directory if omitted.
-    path: Option<String>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct CostsArgs {
-    /// Python file, absolute or relative to the project folder.
-    file: String,
-    /// First line to show, counted from 1.
-    first_line: Option<u32>,
-    /// Last line to show.
-    last_line: Option<u32>,
-    /// Project folder; the server's working directory if omitted.
-    path: Option<String>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct LineArgs {
-    /// Python file, absolute or relative to the project folder.
-    file: String,
-    /// Line, counted from 1.
-    line: u32,
-    /// Project folder; the server's working directory if omitted.
-    path: Option<String>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct OptimizationArgs {
-    /// Name of an optimization, such as `amp-bf16`, as `optimizations` lists it.
-    name: String,
-    /// Project folder or a Python file in it; the server's working directory if omitted.
-    path: Option<String>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct PredictArgs {
-    /// GPU names such as `H100` or `RTX 4090`; all known GPUs if omitted.
-    #[serde(default)]
-    gpus: Vec<String>,
-    /// Project folder or a Python file in it; the server's working directory if omitted.
-    path: Option<String>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct CompareArgs {
-    /// The earlier run: `last~1`, a run number, or a commit such as `HEAD`.
-    #[serde(default = "previous")]
-    before: String,
-    /// The later run.
-    #[serde(default = "last")]
-    after: String,
-    /// Project folder or a Python file in it; the server's working directory if omitted.
-    path: Option<String>,
-}
-
-fn previous() -> String {
-    "last~1".to_owned()
-}
-
-fn last() -> String {
-    "last".to_owned()
 }
 
 impl Tools {
