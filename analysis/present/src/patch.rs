@@ -1,9 +1,13 @@
 //! An edit as a unified diff, for people and for programs that apply patches.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
-use imara_diff::{Algorithm, BasicLineDiffPrinter, Diff, InternedInput, UnifiedDiffConfig};
+use imara_diff::{Algorithm, Diff, Hunk, InternedInput};
 use ridgeline_optimize::rewrite::FileEdits;
+
+/// The number of unchanged lines around a change.
+const CONTEXT: u32 = 3;
 
 /// The edit of one file as `git apply` and `patch -p1` read it. `text` is the file before the edit.
 pub fn unified_diff(edits: &FileEdits, text: &str) -> String {
@@ -11,12 +15,48 @@ pub fn unified_diff(edits: &FileEdits, text: &str) -> String {
     let input = InternedInput::new(text, edited.as_str());
     let mut diff = Diff::compute(Algorithm::Histogram, &input);
     diff.postprocess_lines(&input);
-    let printer = BasicLineDiffPrinter(&input.interner);
-    let hunks = diff.unified_diff(&printer, UnifiedDiffConfig::default(), &input);
+    let before: Vec<&str> = text.split_inclusive('\n').collect();
+    let after: Vec<&str> = edited.split_inclusive('\n').collect();
+    let hunks: Vec<Hunk> = diff.hunks().collect();
     let mut patch = format!("--- a/{path}\n+++ b/{path}\n", path = edits.path);
-    // Writing to a `String` does not fail.
-    let _ = write!(patch, "{hunks}");
+    // Changes whose context would overlap go together.
+    for group in hunks.chunk_by(|a, b| b.before.start - a.before.end <= 2 * CONTEXT) {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+        let lead = first.before.start.min(CONTEXT);
+        let count = u32::try_from(before.len()).unwrap_or(u32::MAX);
+        let trail = count.saturating_sub(last.before.end).min(CONTEXT);
+        let old = first.before.start - lead..last.before.end + trail;
+        let new = first.after.start - lead..last.after.end + trail;
+        // Writing to a `String` does not fail.
+        let _ = writeln!(
+            patch,
+            "@@ -{},{} +{},{} @@",
+            old.start + u32::from(!old.is_empty()),
+            old.len(),
+            new.start + u32::from(!new.is_empty()),
+            new.len()
+        );
+        let mut at = old.start;
+        for hunk in group {
+            add_lines(&mut patch, ' ', &before, at..hunk.before.start);
+            add_lines(&mut patch, '-', &before, hunk.before.clone());
+            add_lines(&mut patch, '+', &after, hunk.after.clone());
+            at = hunk.before.end;
+        }
+        add_lines(&mut patch, ' ', &before, at..old.end);
+    }
     patch
+}
+
+fn add_lines(patch: &mut String, mark: char, lines: &[&str], range: Range<u32>) {
+    let lines = lines.get(range.start as usize..range.end as usize).unwrap_or_default();
+    for line in lines {
+        patch.push(mark);
+        patch.push_str(line);
+        if !line.ends_with('\n') {
+            patch.push_str("\n\\ No newline at end of file\n");
+        }
+    }
 }
 
 #[cfg(test)]
