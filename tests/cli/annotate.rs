@@ -40,3 +40,25 @@ fn a_file_with_the_costs_of_the_latest_run() {
     sandbox.run(&["annotate", "train.py", "-L", "5,4"]).exits_with(2).says("range of lines");
     sandbox.run(&["annotate", "."]).exits_with(2).says("Pass a Python file");
 }
+
+/// A file is named as for `profile`: below the working directory, where nothing marks a project, or through a link.
+#[cfg(unix)]
+#[test]
+fn a_file_is_found_as_profile_finds_it() {
+    let Some(python) = python_with_torch() else { return };
+    let python = python.to_str().expect("a path");
+    let sandbox = Sandbox::new();
+    sandbox.write("src/train.py", TRAIN);
+    let profile = |file: &str| {
+        sandbox.run(&["profile", file, "--device", "cpu", "--python", python]).exits_with(0);
+    };
+    profile("src/train.py");
+    sandbox.run(&["annotate", "src/train.py"]).exits_with(0).prints("loss.backward()");
+    sandbox.run(&["report", "src/train.py"]).exits_with(0).prints("report.html");
+
+    let link = sandbox.path("link");
+    std::os::unix::fs::symlink(sandbox.project().join("src"), &link).expect("a link");
+    let file = link.join("train.py").to_string_lossy().into_owned();
+    profile(&file);
+    sandbox.run(&["annotate", &file]).exits_with(0).prints("loss.backward()");
+}

@@ -96,7 +96,7 @@ pub struct Probes {
 }
 
 /// The uncertainty factor of a ratio of probes within an iteration. In 19 what-ifs by probes on two
-/// cores (`docs/accuracy.md`, "What-ifs on a processor"), four of five iterations were off by less
+/// cores (`docs/accuracy.md`, "What-ifs on a CPU"), four of five iterations were off by less
 /// than 7%, and half or more of their time was spent elsewhere.
 pub const PROBE_UNCERTAINTY: f64 = 1.15;
 

@@ -52,8 +52,10 @@ pub(super) fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> 
     let path = profile::absolute(profile::named(args.path.as_deref()))?;
     let store = run::open_store()?;
     let is_recording = pipeline::is_recording(&path);
-    let root =
-        if path.is_dir() && !is_recording { path.clone() } else { project_root(&path, None) };
+    let root = match is_recording {
+        true => project_root(&path, None),
+        false => profile::project_of(&path),
+    };
     let config = match is_recording {
         true => Config::default(),
         false => config::load(&root).map_err(|why| Failure::usage(why.to_string(), ""))?.config,

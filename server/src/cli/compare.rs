@@ -17,7 +17,6 @@ use super::CompareArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{output_file, profile, run};
-use crate::discover::project_root;
 use crate::store::Store;
 use crate::{git, history, pipeline};
 
@@ -41,7 +40,7 @@ pub(super) fn run(args: &CompareArgs, terminal: &Terminal) -> Result<(), Failure
     let project = profile::absolute(&args.project)?;
     let store = run::open_store()?;
     let root = match project.is_file() {
-        true => project_root(&project, None),
+        true => profile::project_of(&project),
         false => with_runs(&store, project),
     };
     let Some(before) = &args.before else {

@@ -23,7 +23,7 @@ use crate::store::Store;
 /// Runs the subcommand. Running it in a folder is the consent to start that folder's Python.
 pub(super) fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure> {
     let root = profile::absolute(&args.path)?;
-    let root = if root.is_file() { crate::discover::project_root(&root, None) } else { root };
+    let root = profile::project_of(&root);
     let store = run::open_store()?;
     let loaded = config::load(&root);
     let configured = match (&args.python, &loaded) {

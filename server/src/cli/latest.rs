@@ -10,8 +10,7 @@ use ridgeline_analysis::python::{SourceIndex, fingerprint};
 
 use super::compare::ago_in_words;
 use super::exit::{self, Failure};
-use super::profile::absolute;
-use crate::discover::project_root;
+use super::profile::{absolute, project_of};
 use crate::documents::texts_on_disk;
 use crate::pipeline;
 use crate::profiler::Profiled;
@@ -20,7 +19,7 @@ use crate::store::Store;
 /// What a path names.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// The project's folder, without links.
+    /// The project's folder, by the path that its runs are stored under.
     pub root: PathBuf,
     /// The Python file, if the path names one.
     pub file: Option<PathBuf>,
@@ -35,15 +34,15 @@ impl Target {
             what: format!("{} cannot be read: {why}", named.display()),
             next: "Pass a project folder or a Python file".to_owned(),
         };
-        let path =
-            absolute(named)?.canonicalize().map_err(|error| unreadable(error.to_string()))?;
-        if path.is_dir() {
-            return Ok(Target { root: path, file: None });
+        let path = absolute(named)?;
+        let metadata = path.metadata().map_err(|error| unreadable(error.to_string()))?;
+        let root = project_of(&path);
+        if metadata.is_dir() {
+            return Ok(Target { root, file: None });
         }
         if path.extension().is_none_or(|ending| ending != "py") {
             return Err(unreadable("it is neither a folder nor a Python file".to_owned()));
         }
-        let root = project_root(&path, None);
         Ok(Target { root, file: Some(path) })
     }
 }

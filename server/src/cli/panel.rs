@@ -13,7 +13,6 @@ use super::PanelArgs;
 use super::exit::Failure;
 use super::terminal::Terminal;
 use super::{profile, run};
-use crate::discover::project_root;
 use crate::findings::{self, Kept};
 use crate::panel::answer::{self, Facts, Findings, Timelines, WhatIfs};
 use crate::panel::feed::Feed;
@@ -48,7 +47,7 @@ pub(super) fn run(args: &PanelArgs, terminal: &Terminal) -> Result<(), Failure> 
     let source = if pipeline::is_recording(&path) {
         Source::Recording(path)
     } else {
-        let folder = if path.is_file() { project_root(&path, None) } else { path };
+        let folder = profile::project_of(&path);
         Source::Project(run::open_store()?, folder)
     };
     run::block_on(|cancel| serve(source, terminal, cancel))?

@@ -62,7 +62,7 @@ fn project_of(path: &Path) -> PathBuf {
     if pipeline::is_recording(path) {
         return std::env::current_dir().unwrap_or_default();
     }
-    if path.is_dir() { path.to_owned() } else { crate::discover::project_root(path, None) }
+    profile::project_of(path)
 }
 
 /// The names of the requested GPUs, or `None` for all. Adds files to the table.

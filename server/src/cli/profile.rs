@@ -110,18 +110,24 @@ pub(super) fn request(
             ..Request::default()
         });
     }
-    // `python src/train.py` runs in the working directory, which is the project by default. For a
-    // script farther away, the project is the script's folder.
-    let here = std::env::current_dir().ok();
-    let above = here.clone().filter(|here| {
+    let workspace = project_of(&path);
+    let here = std::env::current_dir().ok().filter(|here| here.starts_with(&workspace));
+    overrides.working_directory = here.or_else(|| path.parent().map(Path::to_owned));
+    Ok(Request { workspace, script: Some(path), overrides, ..Request::default() })
+}
+
+/// Returns the project of an absolute path. A folder is a project. A file belongs to the folder that marks a project, else to
+/// the working directory, because `python src/train.py` runs there, and from farther away to its own folder.
+pub(super) fn project_of(path: &Path) -> PathBuf {
+    if !path.is_file() {
+        return path.to_owned();
+    }
+    let above = std::env::current_dir().ok().filter(|here| {
         let below = path.strip_prefix(here).map_or(usize::MAX, |below| below.components().count());
         below <= MAX_DEPTH && here.parent().is_some()
     });
-    let own = path.parent().unwrap_or(&path);
-    let workspace = marked_root(&path, None).or(above).unwrap_or_else(|| own.to_owned());
-    let here = here.filter(|here| here.starts_with(&workspace));
-    overrides.working_directory = here.or_else(|| path.parent().map(Path::to_owned));
-    Ok(Request { workspace, script: Some(path), overrides, ..Request::default() })
+    let own = path.parent().unwrap_or(path);
+    marked_root(path, None).or(above).unwrap_or_else(|| own.to_owned())
 }
 
 /// Parses the launcher option.

@@ -10,7 +10,6 @@ use super::ReportArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{output_file, profile, run, show};
-use crate::discover::project_root;
 use crate::panel::answer::unmended;
 use crate::profiler::Profiled;
 use crate::store::Store;
@@ -19,7 +18,7 @@ use crate::{findings, pipeline, report, what_if};
 /// Runs the subcommand. It reads the results of an earlier run and runs nothing.
 pub(super) fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
     let path = profile::absolute(&args.path)?;
-    let root = if path.is_file() { project_root(&path, None) } else { path };
+    let root = profile::project_of(&path);
     let store = run::open_store()?;
     let profiled = pipeline::newest(&store, &root).map_err(|why| Failure {
         code: exit::NOTHING_TO_RUN,

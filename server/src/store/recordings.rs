@@ -146,7 +146,11 @@ impl Store {
             .build()
             .take(ENTRY_LIMIT)
             .flatten()
-            .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_dir()));
+            .filter(|entry| {
+                // The folder itself may be named by a link.
+                let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+                entry.depth() == 0 || is_folder
+            });
         below
             .map(DirEntry::into_path)
             .filter(|root| names.contains(OsStr::new(&workspace_key(root))))

@@ -168,7 +168,7 @@ fn runs_library_kernel(family: Family) -> bool {
 /// the gains of fusion are lost again in the backward pass, and matrix multiplications and
 /// convolutions stay: of the chains of operators run forward and backward on two cores, most took
 /// as long or longer when compiled. The gradient of an embedding is then accumulated entry by entry
-/// into a zeroed table (`docs/accuracy.md`, "Compiling for a processor").
+/// into a zeroed table (`docs/accuracy.md`, "Compiling for a CPU").
 fn cpu_ratio(family: Family, phase: Phase) -> f64 {
     match (family, phase) {
         (Family::Embedding, Phase::Backward) => EMBEDDING_BACKWARD,

@@ -193,7 +193,7 @@ class Run:
             ended_by = describe_status(status)
             return "crashed", f"the program was terminated by {ended_by}{_at(frames)}"
         if status is not None and status >= _WINDOWS_EXCEPTION:
-            return "crashed", f"the program was terminated by exception 0x{status}{_at(frames)}"
+            return "crashed", f"the program was terminated by exception 0x{status:X}{_at(frames)}"
         return "exited", f"the program exited with code {status} before enough iterations ran"
 
 

@@ -53,7 +53,7 @@ class GraphCaptures:
             self._tracker.reset()
             self._stages.warmed_up = 0
             self._stages.restart()
-            self._program.observed.begin(anew=True)
+            self._program.observed.begin(discards_previous=True)
         if not self._profiled.is_on and self._tracker.signals.may_be_our_thread():
             self._tracker.notes.tolerating("a trace of the capture", self._trace, capture)
 

@@ -121,7 +121,7 @@ class Stages:
             # This signal need not be the end of an iteration; the next boundary is.
             self.warmed_up = max(0, min(self.warmed_up, self._spec.iterations.warmup) - 1)
             self.restart()
-            program.observed.begin(anew=True)
+            program.observed.begin(discards_previous=True)
             return
         tracker.boundaries += 1
         if self.is_measuring() and program.observed.stop_inspecting():

@@ -31,6 +31,7 @@ use super::consent::{Consent, Denied, Reply};
 use super::edits::Program;
 use super::progress;
 use crate::config::DeviceChoice;
+use crate::documents::real_path;
 use crate::findings;
 use crate::findings::{Kept, in_text};
 use crate::pipeline::{Overrides, Pipeline, Plan, Request};
@@ -39,9 +40,9 @@ use crate::store::Store;
 use crate::{known_devices, what_if};
 
 /// An answer is cut off after this many characters.
-const LONGEST_ANSWER: usize = 30_000;
+const MAX_ANSWER_CHARS: usize = 30_000;
 /// Findings that get a patch in one answer.
-const MOST_PATCHES: usize = 20;
+const MAX_PATCHES: usize = 20;
 /// Wide enough for tables, without colors.
 const STYLE: Style = Style { color: false, width: 120 };
 /// Wide enough that source is not cut off.
@@ -92,14 +93,11 @@ impl Tools {
         answer: impl FnOnce(&Store, &Latest) -> Result<String, Failure> + Send + 'static,
     ) -> CallToolResponse {
         let shared = self.shared.clone();
-        let read = tokio::task::spawn_blocking(move || {
+        answered(move || {
             let latest = Latest::read(&shared.store, &Target::of(path.as_deref().map(Path::new))?)?;
             Ok(format!("{}\n{}", latest.heading(), answer(&shared.store, &latest)?))
-        });
-        let read = read
-            .await
-            .unwrap_or_else(|error| Err(Failure::failed(format!("internal error: {error}"), "")));
-        response(read)
+        })
+        .await
     }
 }
 
@@ -126,7 +124,7 @@ impl Tools {
             Err(Denied::Ask(question)) => return (*question).into(),
             Err(Denied::Refused(failure)) => return response(Err(failure)),
         };
-        let described = tokio::task::spawn_blocking(move || {
+        answered(move || {
             let latest = Latest::of(profiled);
             let mut text =
                 latest.heading() + "\n" + &terminal::summary(&latest.profiled.profile, STYLE);
@@ -134,12 +132,8 @@ impl Tools {
             text += &pages::page(&kept.findings, &latest.profiled.profile, STYLE, false);
             text += &why;
             Ok(text)
-        });
-        response(
-            described.await.unwrap_or_else(|error| {
-                Err(Failure::failed(format!("internal error: {error}"), ""))
-            }),
-        )
+        })
+        .await
     }
 
     /// Returns the summary of the latest run again: iteration time, phases, peak memory and the costliest lines.
@@ -210,7 +204,7 @@ impl Tools {
                 let _ = writeln!(text, "## {} {} ({name})", finding.rule, printable(&place));
                 let _ = writeln!(text, "{}", pages::told(finding, Some(profile)));
                 let patch = match &program {
-                    Ok(program) if at < MOST_PATCHES => program.fix(finding, &kept),
+                    Ok(program) if at < MAX_PATCHES => program.fix(finding, &kept),
                     _ => None,
                 };
                 match patch {
@@ -346,7 +340,7 @@ impl Tools {
         let failed = |outcome| Denied::Refused(run::failure_of(outcome));
         // Planning reads files only. The question names what would run.
         let plan = pipeline.plan(request).await.map_err(failed)?;
-        consent.permit(&target.root, &described(&plan), reply, context).await?;
+        consent.permit(&real_path(&target.root), &described(&plan), reply, context).await?;
         let _held = machine.lock().await;
         let outcome = progress::forwarded(context, async |progress| {
             pipeline.run(&plan, &progress, &context.ct).await
@@ -369,7 +363,7 @@ impl Tools {
         let name = names.first().copied().unwrap_or_default();
         let plan = pipeline.plan(request(&target, &[], None)).await;
         let plan = plan.map_err(|outcome| Denied::Refused(run::failure_of(outcome)))?;
-        consent.permit(&target.root, &described(&plan), reply, context).await?;
+        consent.permit(&real_path(&target.root), &described(&plan), reply, context).await?;
         let _held = machine.lock().await;
         let failed = |why: String| Denied::Refused(Failure::failed(why, ""));
         let (profiled, _) = pipeline.reusable(&plan).await.ok_or_else(|| {
@@ -432,6 +426,15 @@ fn found(profiled: &Profiled) -> (Kept, String) {
     }
 }
 
+/// Works out an answer on a thread that may block.
+async fn answered(
+    answer: impl FnOnce() -> Result<String, Failure> + Send + 'static,
+) -> CallToolResponse {
+    let answer = tokio::task::spawn_blocking(answer).await;
+    let panicked = |error| Err(Failure::failed(format!("internal error: {error}"), ""));
+    response(answer.unwrap_or_else(panicked))
+}
+
 /// The text of an answer, or of an error that the agent can act on.
 fn response(answer: Result<String, Failure>) -> CallToolResponse {
     match answer {
@@ -446,7 +449,7 @@ fn response(answer: Result<String, Failure>) -> CallToolResponse {
 }
 
 fn shortened(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(LONGEST_ANSWER) {
+    if let Some((end, _)) = text.char_indices().nth(MAX_ANSWER_CHARS) {
         let left_out = text.get(end..).map_or(0, |rest| rest.chars().count());
         text.truncate(end);
         let _ = write!(text, "\n… {left_out} more characters");

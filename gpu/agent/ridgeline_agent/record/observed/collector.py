@@ -55,11 +55,11 @@ class Observed:
         self._is_partial = False
         self._may_inspect_once = True
 
-    def begin(self, anew: bool = False) -> None:
-        """Begins to inspect an iteration. `anew` discards the previous ones."""
+    def begin(self, discards_previous: bool = False) -> None:
+        """Begins to inspect an iteration. `discards_previous` discards the previous ones."""
         self.is_inspecting = True
         self._is_partial = False
-        if anew:
+        if discards_previous:
             self._may_inspect_once = True
             self._evaluations.forget()
             self._replicas.forget()
