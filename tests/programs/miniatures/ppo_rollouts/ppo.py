@@ -7,7 +7,7 @@ class Agent(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.body = torch.nn.Sequential(
-            torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64), torch.nn.Tanh()
+            torch.nn.Linear(128, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64), torch.nn.Tanh()
         )
         self.actor = torch.nn.Linear(64, 2)
         self.critic = torch.nn.Linear(64, 1)
@@ -21,8 +21,8 @@ class Agent(torch.nn.Module):
 
 class Pole:
     def __init__(self):
-        self.state = torch.zeros(16)
-        self.drift = torch.eye(16).roll(1, 0) * 0.1
+        self.state = torch.zeros(128)
+        self.drift = torch.eye(128).roll(1, 0) * 0.1
 
     def step(self, action):
         push = 1.0 if action.item() else -1.0
