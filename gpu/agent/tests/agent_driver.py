@@ -1,4 +1,4 @@
-"""Drives the real agent over its pipes, as the server does."""
+"""Drives a real agent process over its pipes, as the server does."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any
 
 BOOT = Path(__file__).resolve().parent.parent / "boot.py"
-# For tests of the parts alone. The agent that is started here must find its own way.
+# Lets unit tests import the agent's modules. The agent process does not rely on this.
 sys.path.insert(0, str(BOOT.parent))
 
-# No test waits this long unless it fails.
+# Only a failing test waits this long.
 TIMEOUT_SECONDS = 120.0
 
 TRAINING = """\
@@ -33,7 +33,7 @@ def train(iterations):
 
 
 class Agent:
-    """One agent, and what it has said."""
+    """An agent process and the events it has sent."""
 
     def __init__(
         self, *arguments: str, env: dict[str, str] | None = None, python: str = sys.executable
@@ -47,7 +47,7 @@ class Agent:
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
         self._next_id = 0
-        # Its `ready`, where a fixture has waited for that.
+        # The `ready` event, set by fixtures that wait for it.
         self.ready: dict[str, Any] = {}
 
     def __enter__(self) -> Agent:
@@ -62,7 +62,7 @@ class Agent:
         self.close()
 
     def close(self) -> None:
-        """Ends the agent as a server does that goes away."""
+        """Closes the agent's stdin, as an exiting server does, and waits for its exit."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(TIMEOUT_SECONDS)
@@ -73,18 +73,18 @@ class Agent:
         self.process.stdin.flush()
 
     def wait_for(self, kind: str, **keys: Any) -> dict[str, Any]:
-        """The next event of this kind with these keys; others are passed over."""
+        """Returns the next event of this kind with these keys and skips all others."""
         end = time.monotonic() + TIMEOUT_SECONDS
         while True:
             event = self._events.get(timeout=max(end - time.monotonic(), 0.01))
-            assert event is not None, f"the agent ended before it said {kind}"
+            assert event is not None, f"the agent exited before it sent {kind!r}"
             if event.get("event") == kind and all(
                 event.get(key) == value for key, value in keys.items()
             ):
                 return event
 
     def events_until_finished(self, identifier: int) -> list[dict[str, Any]]:
-        """Everything up to and with the `finished` of a run."""
+        """Returns all events up to and including the `finished` event of a run."""
         events: list[dict[str, Any]] = []
         while (
             not events
@@ -92,12 +92,12 @@ class Agent:
             or events[-1].get("id") != identifier
         ):
             event = self._events.get(timeout=TIMEOUT_SECONDS)
-            assert event is not None, "the agent ended during the run"
+            assert event is not None, "the agent exited during the run"
             events.append(event)
         return events
 
     def start(self, folder: Path, text: str | bytes, **keys: Any) -> int:
-        """Writes `train.py` into the folder and asks for a run of it; the run's number."""
+        """Writes `train.py` to the folder, requests a run of it, and returns the run's ID."""
         script = folder / "train.py"
         script.write_bytes(text if isinstance(text, bytes) else text.encode())
         return self.start_entry(folder, {"kind": "script", "path": str(script)}, **keys)
@@ -119,7 +119,7 @@ class Agent:
         return self._next_id
 
     def run(self, folder: Path, text: str | bytes, **keys: Any) -> dict[str, Any]:
-        """Runs the text as a script; its `finished`."""
+        """Runs the text as a script and returns its `finished` event."""
         return self.wait_for("finished", id=self.start(folder, text, **keys))
 
     def _read(self) -> None:
@@ -130,18 +130,18 @@ class Agent:
 
 
 def manifest(folder: Path) -> dict[str, Any]:
-    """What the run in this folder wrote."""
-    read: dict[str, Any] = json.loads((folder / "out" / "manifest.json").read_text())
-    return read
+    """The manifest that the run in this folder wrote."""
+    loaded: dict[str, Any] = json.loads((folder / "out" / "manifest.json").read_text())
+    return loaded
 
 
 def log(folder: Path) -> bytes:
-    """What the run in this folder printed."""
+    """The output of the run in this folder."""
     return (folder / "out" / "log.txt").read_bytes()
 
 
 def is_alive(process: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Whether a process is running. Zombies do not count."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][:1]
     except OSError:
@@ -150,7 +150,7 @@ def is_alive(process: int) -> bool:
 
 
 def all_end(processes: list[int]) -> bool:
-    """Whether all of them end before a test gives up, however busy the machine is."""
+    """Whether all processes exit before the test timeout, which allows for a busy machine."""
     end = time.monotonic() + TIMEOUT_SECONDS
     while any(is_alive(process) for process in processes):
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""One agent for all tests: starting one takes seconds, a run in it a fraction of one."""
+"""Shared fixtures. Tests share an agent because starting one takes seconds."""
 
 from __future__ import annotations
 
@@ -10,30 +10,45 @@ import pytest
 
 from agent_driver import Agent
 
+# Helpers with assertions of their own.
+pytest.register_assert_rewrite(
+    "estimate_helpers",
+    "launch_helpers",
+    "observed_helpers",
+    "sandbox_helpers",
+    "side_effect_helpers",
+)
+
 
 @pytest.fixture(scope="session")
 def agent() -> Iterator[Agent]:
-    with Agent() as started:
-        started.ready = started.wait_for("ready")
-        yield started
+    with Agent() as shared_agent:
+        shared_agent.ready = shared_agent.wait_for("ready")
+        yield shared_agent
 
 
 @pytest.fixture(scope="session")
 def standby() -> Iterator[Agent]:
-    with Agent("--standby") as started:
-        yield started
+    with Agent("--standby") as agent:
+        yield agent
+
+
+@pytest.fixture
+def launch_agent() -> Iterator[Agent]:
+    with Agent("--launch") as agent:
+        yield agent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "runs_operators: the test runs tensor operators itself")
+    config.addinivalue_line("markers", "runs_operators: the test itself runs tensor operators")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs a test with the mark `runs_operators` in a child.
+    """Runs tests marked `runs_operators` in a forked child process.
 
-    Other tests fork programs from this process, as the zygote does, and autograd refuses to work in
-    a child of a process in which it has worked.
+    Other tests fork programs from this process, as the zygote does, and autograd does not work in
+    a fork of a process that has already used it.
     """
     if pyfuncitem.get_closest_marker("runs_operators") is None:
         return None
@@ -46,13 +61,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             pyfuncitem.obj(**arguments)
         except BaseException:
             failure = traceback.format_exc()
-        with os.fdopen(writer, "w") as told:
-            told.write(failure)
+        with os.fdopen(writer, "w") as pipe:
+            pipe.write(failure)
         os._exit(1 if failure else 0)
     os.close(writer)
-    with os.fdopen(reader) as told:
-        failure = told.read()
+    with os.fdopen(reader) as pipe:
+        failure = pipe.read()
     _, status = os.waitpid(child, 0)
     if status != 0:
-        pytest.fail(failure or f"the test's process ended with status {status}", pytrace=False)
+        pytest.fail(failure or f"the test process exited with status {status}", pytrace=False)
     return True

@@ -1,7 +1,7 @@
-"""A launcher of two ranks that imported torch before they were two: `fork_ranks.py SCRIPT WORDS`.
+"""A launcher that imports torch and then forks two ranks: `fork_ranks.py SCRIPT [ARGUMENTS]`.
 
-torchrun and each of its ranks import torch for themselves, which is most of the time of a short
-run. Where a test is about what a rank does, and not about what starts it, this one does.
+torchrun and each of its ranks import torch separately, which takes most of the time of a short run.
+Tests that do not depend on the launcher use this one instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", WORLD_SIZE=str(RANKS))
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     os.environ.update(MASTER_PORT=str(store.port), TORCHELASTIC_USE_AGENT_STORE="True")
-    # torch 2.4 wants to know this as well.
+    # Required by torch 2.4.
     os.environ["TORCHELASTIC_RESTART_COUNT"] = "0"
     for rank in range(RANKS):
         if os.fork() == 0:

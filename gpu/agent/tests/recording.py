@@ -1,6 +1,6 @@
-"""Runs small programs under the recorder, and reads what they leave behind.
+"""Runs small programs under the recorder and reads their recordings.
 
-As a script, `recording.py REQUEST` runs the JSON of a `run` request in this process.
+As a script, `recording.py REQUEST` executes a `run` request, given as JSON, in this process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-# The first optimizer of a process imports it, which takes a second; here it is done once for all.
+# The first optimizer of a process imports this module, which takes a second. Import it only once.
 import torch._dynamo  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -42,37 +42,35 @@ PHASES = ("data", "forward", "backward", "optimizer")
 
 
 class PrintingHost:
-    """Prints what the server would be told."""
+    """Prints what a real host would report to the server."""
 
     def progress(self, stage: str, done: int, total: int) -> None:
-        """A line of its own."""
         os.write(1, f"progress {stage} {done} {total}\n".encode())
 
     def timed(self, iterations: int) -> None:
-        """There are no others."""
+        pass
 
     def finish(self, outcome: str, message: str | None = None) -> NoReturn:
-        """The last line."""
         os.write(1, f"\nfinished {outcome} {message or ''}\n".encode())
         os._exit(0)
 
 
-def take_given_times() -> None:
-    """Each timed iteration takes the `took_ms` of the program's globals, if it has one.
+def use_simulated_times() -> None:
+    """Makes timed iterations take `iteration_ms`, if the program defines this global variable.
 
-    What the recorder decides by times is then the same on every machine.
+    Decisions of the recorder that depend on times are then the same on every machine.
     """
     end = Timer.end
 
-    def end_as_given(timer: Timer, now_ns: int) -> None:
-        took_ms = getattr(sys.modules["__main__"], "took_ms", None)
-        end(timer, now_ns if took_ms is None else timer._begun + took_ms * 1_000_000)
+    def end_with_simulated_time(timer: Timer, now_ns: int) -> None:
+        iteration_ms = getattr(sys.modules["__main__"], "iteration_ms", None)
+        end(timer, now_ns if iteration_ms is None else timer._begun + iteration_ms * 1_000_000)
 
-    Timer.end = end_as_given  # type: ignore[method-assign]
+    Timer.end = end_with_simulated_time  # type: ignore[method-assign]
 
 
 def run(request: dict[str, Any]) -> NoReturn:
-    """Runs the request's script under the recorder, and ends the process."""
+    """Runs the request's script under the recorder and exits the process."""
     spec = RunSpec.from_json(request)
     host = PrintingHost()
     os.makedirs(spec.out, exist_ok=True)
@@ -82,7 +80,7 @@ def run(request: dict[str, Any]) -> NoReturn:
     sys.path.insert(0, os.path.dirname(script))
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     module.__file__ = script
-    take_given_times()
+    use_simulated_times()
     recorder = Recorder(spec, host, Overlay(spec.root, spec.overlay))
     recorder.install()
     try:
@@ -95,7 +93,7 @@ def run(request: dict[str, Any]) -> NoReturn:
 
 @dataclass
 class Recording:
-    """What a run left behind."""
+    """The files and the output of a recorded run."""
 
     folder: Path
     source: Path
@@ -104,21 +102,20 @@ class Recording:
 
     @property
     def outcome(self) -> str:
-        """What the host was told at the end, or nothing."""
+        """The outcome reported to the host, or an empty string."""
         last = self.printed.strip().splitlines()[-1:] or [""]
         return last[0].split()[1] if last[0].startswith("finished ") else ""
 
     def trace(self) -> dict[str, Any]:
-        """The Chrome trace."""
         loaded: dict[str, Any] = json.loads((self.folder / "trace.json").read_text())
         return loaded
 
     def operators(self, name: str) -> list[dict[str, Any]]:
-        """The trace's events of this name."""
+        """The trace events with this name."""
         return [event for event in self.trace()["traceEvents"] if event.get("name") == name]
 
     def events(self) -> list[tuple[int, str, int, Any, int]]:
-        """The line log: `(time, kind, thread, name of a, b)`."""
+        """The events of the line log: `(time, kind, thread, name of a, b)`."""
         content = (self.folder / "lines.bin").read_bytes()
         assert content[:16] == struct.pack("<8sII", b"RDGLINES", 1, 24)
         events = []
@@ -134,7 +131,7 @@ class Recording:
         return events
 
     def stack_at(self, time_ns: int, thread: int = 0) -> list[tuple[str, int]]:
-        """The user's call stack at a time, outermost first: `(function, line)`."""
+        """The stack of user code at a time, outermost frame first: `(function, line)`."""
         stack: list[tuple[str, int]] = []
         for at, kind, event_thread, name, line in self.events():
             if at > time_ns:
@@ -146,23 +143,22 @@ class Recording:
             elif kind == "POP":
                 stack.pop()
             elif kind == "LINE":
-                assert stack[-1][0] == name, "a line of a function that is not on top"
+                assert stack[-1][0] == name, "LINE event outside the top frame"
                 stack[-1] = (name, line)
         return stack
 
     def time_of(self, operator: dict[str, Any]) -> int:
-        """The middle of an operator, by the realtime clock in nanoseconds."""
+        """The midpoint of an operator on the realtime clock, in nanoseconds."""
         base = int(self.trace().get("baseTimeNanoseconds", 0))
         return base + round((operator["ts"] + operator["dur"] / 2) * 1000)
 
     def module(self, path: str) -> dict[str, Any]:
-        """The module of this path."""
         found = [module for module in self.manifest["modules"] if module["path"] == path]
         assert len(found) == 1, [module["path"] for module in self.manifest["modules"]]
         return dict(found[0])
 
     def line_of(self, mark: str, file: str = "train.py") -> int:
-        """The number of the one line that holds `mark`."""
+        """The number of the only line that contains `mark`."""
         lines = (self.source / file).read_text().splitlines()
         found = [number for number, line in enumerate(lines, 1) if mark in line]
         assert len(found) == 1, (mark, found)
@@ -170,9 +166,9 @@ class Recording:
 
 
 def record(source: str, files: dict[str, str] | None = None, **request: Any) -> Recording:
-    """Records `source` as `train.py` in a forked child. `files` stand beside it.
+    """Records `source` as `train.py`, with `files` in the same folder, in a forked child process.
 
-    A fork is safe here for the same reason as in the zygote: this process runs no operator.
+    Forking is safe here for the same reason as in the zygote: this process runs no operators.
     """
     folder = Path(tempfile.mkdtemp(prefix="ridgeline-recorder-"))
     project = folder / "project"
@@ -180,7 +176,7 @@ def record(source: str, files: dict[str, str] | None = None, **request: Any) -> 
         path = project / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
-    whole = {
+    full_request = {
         "id": 1,
         "out": str(folder / "out"),
         "root": str(project),
@@ -195,9 +191,9 @@ def record(source: str, files: dict[str, str] | None = None, **request: Any) -> 
             descriptor = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)
-            # The test runner has put its own in their places.
+            # Undo pytest's capturing.
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-            run(whole)
+            run(full_request)
         finally:
             os._exit(1)
     os.waitpid(child, 0)

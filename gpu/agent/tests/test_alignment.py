@@ -1,4 +1,4 @@
-"""Where ranks meet: two of them as threads, with a store in memory."""
+"""Alignment of ranks, with two threads as ranks and an in-memory store."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> list[Alignment]:
     return [Alignment(True), Alignment(True)]
 
 
-def test_ranks_get_the_sum(ranks: list[Alignment]) -> None:
+def test_total_sums_over_ranks(ranks: list[Alignment]) -> None:
     with ThreadPoolExecutor(2) as threads:
-        for what, numbers in [("more", (1, 2)), ("more", (0, 5)), ("timing", (0, 0))]:
-            both = threads.map(Alignment.total, ranks, (what, what), numbers)
-            assert list(both) == [sum(numbers)] * 2
+        for name, values in [("more", (1, 2)), ("more", (0, 5)), ("timing", (0, 0))]:
+            both = threads.map(Alignment.total, ranks, (name, name), values)
+            assert list(both) == [sum(values)] * 2
 
 
-def test_a_rank_that_does_not_come_is_waited_for_once(
+def test_missing_rank_is_waited_for_only_once(
     ranks: list[Alignment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = ranks
@@ -35,12 +35,12 @@ def test_a_rank_that_does_not_come_is_waited_for_once(
     with pytest.raises(Exception) as timed_out:
         first.total("timing", 1)
     assert "alone" not in str(timed_out.value)
-    # The other one comes late, or to another meeting: nobody waits for nobody.
+    # The other rank is late or at another alignment point. No rank waits from now on.
     monkeypatch.setattr(alignment, "MEETING_TIMEOUT_SECONDS", 3600.0)
     with pytest.raises(RuntimeError, match="one continued without the others"):
         second.total("profiling", 1)
     assert [rank.total("profiling", 1) for rank in ranks] == [0, 0]
 
 
-def test_one_process_alone_meets_nobody(ranks: list[Alignment]) -> None:
+def test_disabled_alignment_does_not_wait(ranks: list[Alignment]) -> None:
     assert Alignment(False).total("more", 3) == 3

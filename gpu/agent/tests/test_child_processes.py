@@ -1,4 +1,4 @@
-"""Programs that train in processes of their own."""
+"""Programs that train in child processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def train(rank=0, iterations=10_000):
         model(torch.randn(8, 4)).sum().backward()
         optimizer.step()
 
-def look():
+def evaluate():
     model = torch.nn.Linear(4, 2).eval()
     while True:
         with torch.no_grad():
@@ -33,33 +33,33 @@ def look():
 
 """
 MAIN = "if __name__ == '__main__':\n"
-LOOP_AT = TRAIN[: TRAIN.index("# the loop")].count("\n") + 1
+LOOP_LINE = TRAIN[: TRAIN.index("# the loop")].count("\n") + 1
 
 
-def complete(agent: Agent, folder: Path, body: str, trainers: int = 1) -> dict[str, Any]:
-    """Runs a program that trains in children, and checks that one of them was recorded."""
+def check_complete(agent: Agent, folder: Path, body: str, trainers: int = 1) -> dict[str, Any]:
+    """Runs a program that trains in child processes and checks that one of them was recorded."""
     lines = [MAIN, *(f"    {line}\n" for line in body.strip().splitlines())]
     before = process_tree.descendants(agent.process.pid)
     finished = agent.run(folder, TRAIN + "".join(lines))
     assert finished["outcome"] == "complete", (finished, log(folder).decode())
     assert (finished["signal"], finished["code"]) == (None, 0)
-    read = manifest(folder)
-    assert read["status"] == "complete"
-    assert read["iterations"]["found_by"] == "optimizer"
-    assert len(read["iterations"]["timed_ns"]) == 2 and len(read["iterations"]["profiled"]) == 1
-    assert read["loop"] == {"file": 0, "line": LOOP_AT}
-    assert read["files"][0]["path"] == "train.py"
-    assert read["child_processes"] == trainers
-    notes = " ".join(read["notes"])
+    result = manifest(folder)
+    assert result["status"] == "complete"
+    assert result["iterations"]["found_by"] == "optimizer"
+    assert len(result["iterations"]["timed_ns"]) == 2 and len(result["iterations"]["profiled"]) == 1
+    assert result["loop"] == {"file": 0, "line": LOOP_LINE}
+    assert result["files"][0]["path"] == "train.py"
+    assert result["child_processes"] == trainers
+    notes = " ".join(result["notes"])
     assert (f"in {trainers} child processes" if trainers > 1 else "in a child process") in notes
     assert (folder / "out" / "trace.json").exists()
     assert not (folder / "out" / "trainer").exists()
     left = set(process_tree.descendants(agent.process.pid)) - set(before)
-    # In standby there is a new worker.
-    left -= {one for one in left if _is_child_of(one, agent.process.pid)}
+    # An agent in standby has started a new worker.
+    left -= {pid for pid in left if _is_child_of(pid, agent.process.pid)}
     assert all_end(list(left))
     assert b"Traceback" not in log(folder), log(folder).decode()
-    return read
+    return result
 
 
 def _is_child_of(process: int, parent: int) -> bool:
@@ -71,21 +71,21 @@ def _is_child_of(process: int, parent: int) -> bool:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_process(agent: Agent, tmp_path: Path, method: str) -> None:
+def test_process(agent: Agent, tmp_path: Path, method: str) -> None:
     body = f"""
 mp.set_start_method("{method}")
 child = mp.Process(target=train)
 child.start()
 child.join()
 """
-    complete(agent, tmp_path, body)
+    check_complete(agent, tmp_path, body)
 
 
-def test_a_process_of_standby(standby: Agent, tmp_path: Path) -> None:
-    complete(standby, tmp_path, "mp.Process(target=train).start()")
+def test_process_with_standby_agent(standby: Agent, tmp_path: Path) -> None:
+    check_complete(standby, tmp_path, "mp.Process(target=train).start()")
 
 
-def test_several_processes(agent: Agent, tmp_path: Path) -> None:
+def test_multiple_processes(agent: Agent, tmp_path: Path) -> None:
     body = """
 mp.set_start_method("spawn")
 model = torch.nn.Linear(4, 2).share_memory()
@@ -95,45 +95,45 @@ for child in children:
 for child in children:
     child.join()
 """
-    complete(agent, tmp_path, body, trainers=2)
+    check_complete(agent, tmp_path, body, trainers=2)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_spawn_of_torch(agent: Agent, tmp_path: Path, method: str) -> None:
+def test_torch_start_processes(agent: Agent, tmp_path: Path, method: str) -> None:
     body = f"mp.start_processes(train, nprocs=2, start_method='{method}')"
-    complete(agent, tmp_path, body, trainers=2)
+    check_complete(agent, tmp_path, body, trainers=2)
 
 
-def test_a_pool(agent: Agent, tmp_path: Path) -> None:
+def test_process_pool(agent: Agent, tmp_path: Path) -> None:
     body = """
 from concurrent.futures import ProcessPoolExecutor
 with ProcessPoolExecutor(2) as pool:
     list(pool.map(train, range(2)))
 """
-    complete(agent, tmp_path, body, trainers=2)
+    check_complete(agent, tmp_path, body, trainers=2)
 
 
-def test_one_that_is_not_waited_for(agent: Agent, tmp_path: Path) -> None:
-    complete(agent, tmp_path, "mp.get_context('fork').Process(target=train).start()")
+def test_process_without_join(agent: Agent, tmp_path: Path) -> None:
+    check_complete(agent, tmp_path, "mp.get_context('fork').Process(target=train).start()")
 
 
-def test_one_that_only_calls_a_model_is_not_recorded(agent: Agent, tmp_path: Path) -> None:
-    # It is waited for to train as well.
+def test_inference_only_process_is_not_recorded(agent: Agent, tmp_path: Path) -> None:
+    # The agent waits in case this process starts to train.
     body = """
 from ridgeline_agent.record.patches import child_processes
 child_processes._MAX_WAIT_NS = 1_000_000_000
-mp.get_context("fork").Process(target=look, daemon=True).start()
+mp.get_context("fork").Process(target=evaluate, daemon=True).start()
 time.sleep(0.5)
 child = mp.get_context("fork").Process(target=train)
 child.start()
 child.join()
 """
-    complete(agent, tmp_path, body)
+    check_complete(agent, tmp_path, body)
 
 
-def test_children_beside_a_process_that_trains_itself(agent: Agent, tmp_path: Path) -> None:
+def test_main_process_that_trains_next_to_child(agent: Agent, tmp_path: Path) -> None:
     body = """
-mp.get_context("fork").Process(target=look, daemon=True).start()
+mp.get_context("fork").Process(target=evaluate, daemon=True).start()
 time.sleep(0.5)
 train()
 """
@@ -145,7 +145,7 @@ train()
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_loader_workers_are_no_trainers(agent: Agent, tmp_path: Path, method: str) -> None:
+def test_dataloader_workers_are_not_trainers(agent: Agent, tmp_path: Path, method: str) -> None:
     text = f"""\
 import torch
 class Data(torch.utils.data.Dataset):
@@ -174,14 +174,14 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_one_that_ends_early(agent: Agent, tmp_path: Path, method: str) -> None:
+def test_process_with_too_few_iterations(agent: Agent, tmp_path: Path, method: str) -> None:
     text = TRAIN + MAIN
     text += f"    child = mp.get_context('{method}').Process(target=train, args=(0, 1))\n"
     text += "    child.start(); child.join()\n"
     finished = agent.run(tmp_path, text)
     assert finished["outcome"] == "short", (finished, log(tmp_path).decode())
     assert manifest(tmp_path)["iterations"]["seen"] == 1
-    # And again, with a plan that fits.
+    # Run again with as many iterations as the program has.
     iterations = {"warmup": 0, "timed": 0, "profiled": 1, "found_by": "optimizer"}
     iterations["signals"] = {"first": 0, "every": 1}
     assert agent.run(tmp_path, text, iterations=iterations)["outcome"] == "complete"
@@ -200,13 +200,13 @@ def fail(rank=0):
 
 
 @pytest.mark.parametrize("before", ["pass", "raise FileNotFoundError('no such data')  # here"])
-@pytest.mark.parametrize("way", ["mp.Process(target=fail).start()", "mp.spawn(fail, nprocs=1)"])
-def test_one_that_raises(agent: Agent, tmp_path: Path, before: str, way: str) -> None:
-    text = TRAIN + RAISING.format(before=before) + MAIN + f"    {way}\n"
+@pytest.mark.parametrize("start", ["mp.Process(target=fail).start()", "mp.spawn(fail, nprocs=1)"])
+def test_process_that_raises(agent: Agent, tmp_path: Path, before: str, start: str) -> None:
+    text = TRAIN + RAISING.format(before=before) + MAIN + f"    {start}\n"
     finished = agent.run(tmp_path, text, iterations={"warmup": 9, "timed": 2, "profiled": 1})
     assert finished["outcome"] == "failed", (finished, log(tmp_path).decode())
     assert "no such data" in finished["message"]
-    if way.startswith("mp.Process"):
+    if start.startswith("mp.Process"):
         frame = manifest(tmp_path)["failure"]["frames"][-1]
         assert "# here" in text.splitlines()[frame["line"] - 1]
 
@@ -233,12 +233,12 @@ def test_ddp(agent: Agent, tmp_path: Path) -> None:
     text += f"    mp.spawn(worker, args=({str(tmp_path / 'store')!r},), nprocs=2)\n"
     finished = agent.run(tmp_path, text)
     assert finished["outcome"] == "complete", (finished, log(tmp_path).decode())
-    read = manifest(tmp_path)
-    assert read["observed"]["distributed"]["rank"] == 0
-    assert any("in 2 child processes" in note and "rank 0" in note for note in read["notes"])
+    result = manifest(tmp_path)
+    assert result["observed"]["distributed"]["rank"] == 0
+    assert any("in 2 child processes" in note and "rank 0" in note for note in result["notes"])
 
 
-def test_the_end_of_a_run_ends_its_children(agent: Agent, tmp_path: Path) -> None:
+def test_cancel_terminates_child_processes(agent: Agent, tmp_path: Path) -> None:
     text = TRAIN + MAIN
     text += "    child = mp.get_context('spawn').Process(target=time.sleep, args=(600,))\n"
     text += "    child.start(); open('child', 'w').write(str(child.pid)); child.join()\n"
@@ -253,16 +253,16 @@ def test_the_end_of_a_run_ends_its_children(agent: Agent, tmp_path: Path) -> Non
     assert all_end([child])
 
 
-def test_children_that_do_not_train_are_named(agent: Agent, tmp_path: Path) -> None:
+def test_message_mentions_child_processes_without_training(agent: Agent, tmp_path: Path) -> None:
     text = TRAIN + MAIN
-    text += "    child = mp.Process(target=look, daemon=True)\n"
+    text += "    child = mp.Process(target=evaluate, daemon=True)\n"
     text += "    child.start(); time.sleep(0.5); child.kill()\n"
     finished = agent.run(tmp_path, text)
     assert finished["outcome"] == "short", (finished, log(tmp_path).decode())
     assert "started 1 child process, but none ran a backward pass" in finished["message"]
 
 
-def test_a_script_that_is_started_as_a_command_is_named(agent: Agent, tmp_path: Path) -> None:
+def test_message_names_script_run_as_subprocess(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "worker.py").write_text("import time\ntime.sleep(600)\n")
     text = "import subprocess, sys\nsubprocess.run([sys.executable, 'worker.py'])\n"
     finished = agent.run(tmp_path, text, limits={"seconds": 3})
@@ -270,7 +270,7 @@ def test_a_script_that_is_started_as_a_command_is_named(agent: Agent, tmp_path: 
     assert "It had started worker.py as a subprocess" in finished["message"]
 
 
-def test_a_pool_that_is_left_open_ends_with_the_program(agent: Agent, tmp_path: Path) -> None:
+def test_thread_pool_without_shutdown_exits_with_program(agent: Agent, tmp_path: Path) -> None:
     text = """\
 from concurrent.futures import ThreadPoolExecutor
 pool = ThreadPoolExecutor(1)

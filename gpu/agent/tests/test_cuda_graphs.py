@@ -1,4 +1,4 @@
-"""The parts that know of CUDA graphs, without a GPU. With one: test_cuda_programs.py."""
+"""Unit tests of CUDA graph support that need no GPU. See test_cuda_programs.py for the others."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ridgeline_agent.record.patches.cuda_graphs import MENTIONS_CAPTURE, Capture
 OPTIMIZERS = {1}
 
 
-def replay(finder: IterationFinder, holds: str, symbol: object = "graph") -> Verdict:
-    return finder.replayed(holds, symbol, OPTIMIZERS, set(OPTIMIZERS))
+def replay(finder: IterationFinder, signal: str, symbol: object = "graph") -> Verdict:
+    return finder.replayed(signal, symbol, OPTIMIZERS, set(OPTIMIZERS))
 
 
-def test_a_replay_of_a_whole_step_is_an_iteration() -> None:
+def test_replay_of_full_step_is_an_iteration() -> None:
     finder = IterationFinder(None)
     finder.optimizer_created()
     assert [replay(finder, OPTIMIZER) for _ in range(3)] == [Verdict.BOUNDARY] * 3
     assert finder.found_by == OPTIMIZER
 
 
-def test_replays_of_two_graphs_make_one_iteration() -> None:
+def test_replays_of_two_graphs_form_one_iteration() -> None:
     finder = IterationFinder(None)
     for _ in range(3):
         for symbol in ("critic", "generator"):
@@ -35,7 +35,7 @@ def test_replays_of_two_graphs_make_one_iteration() -> None:
     assert finder.signals_per_iteration == 2
 
 
-def test_a_replayed_backward_pass_waits_for_the_optimizer() -> None:
+def test_iteration_with_replayed_backward_ends_at_optimizer_step() -> None:
     finder = IterationFinder(None)
     finder.optimizer_created()
     for _ in range(3):
@@ -43,7 +43,7 @@ def test_a_replayed_backward_pass_waits_for_the_optimizer() -> None:
         assert finder.stepped(1, "line", set(OPTIMIZERS)) is Verdict.BOUNDARY
 
 
-def test_what_ran_before_a_capture_is_forgotten() -> None:
+def test_reset_discards_signals_before_capture() -> None:
     finder = IterationFinder(None)
     for _ in range(3):
         finder.stepped(1, "warm-up", set(OPTIMIZERS))
@@ -52,7 +52,7 @@ def test_what_ran_before_a_capture_is_forgotten() -> None:
     assert replay(finder, OPTIMIZER) is Verdict.BOUNDARY
 
 
-def test_a_capture_holds_the_strongest_signal() -> None:
+def test_capture_keeps_strongest_signal() -> None:
     capture = Capture(0, False)
     assert capture.strongest_signal == MODULE
     capture.went_backward()
@@ -72,11 +72,11 @@ def test_a_capture_holds_the_strongest_signal() -> None:
         (b"from torch_geometric.nn import GraphConv", False),
     ],
 )
-def test_programs_that_may_capture_are_known_by_their_text(text: bytes, mentions: bool) -> None:
+def test_mentions_capture(text: bytes, mentions: bool) -> None:
     assert bool(MENTIONS_CAPTURE.search(text)) == mentions
 
 
-# Ends as Kineto's do.
+# Ends like a trace written by Kineto.
 TRACE = """\
 {
   "schemaVersion": 1,
@@ -90,16 +90,16 @@ TRACE = """\
 """
 
 
-def test_events_of_captures_join_the_trace(tmp_path: Path) -> None:
+def test_capture_events_are_added_to_trace(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text(TRACE)
     _add_events(str(trace), ['{"name": "captured"}', '{"name": "too"}'])
-    read = json.loads(trace.read_text())
-    assert [event["name"] for event in read["traceEvents"][-2:]] == ["captured", "too"]
-    assert read["displayTimeUnit"] == "ms"
+    loaded = json.loads(trace.read_text())
+    assert [event["name"] for event in loaded["traceEvents"][-2:]] == ["captured", "too"]
+    assert loaded["displayTimeUnit"] == "ms"
 
 
-def test_a_trace_that_ends_otherwise_is_left_as_it_is(tmp_path: Path) -> None:
+def test_truncated_trace_is_not_modified(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text('{"traceEvents": []}')
     with pytest.raises(ValueError, match="is truncated"):
@@ -107,11 +107,11 @@ def test_a_trace_that_ends_otherwise_is_left_as_it_is(tmp_path: Path) -> None:
     assert trace.read_text() == '{"traceEvents": []}'
 
 
-def test_activity_is_found_wherever_it_stands(tmp_path: Path) -> None:
+def test_has_activity(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text(TRACE)
     assert not has_activity(str(trace))
-    # The word lies across the end of a chunk.
+    # The category spans two chunks.
     trace.write_text(" " * (2**20 - 8) + '"cat": "gpu_memcpy"')
     assert has_activity(str(trace))
 
@@ -128,7 +128,7 @@ def test_activity_is_found_wherever_it_stands(tmp_path: Path) -> None:
         ("GPU-8932f937,MIG-GPU-8932f937/1/0", 1, "MIG-GPU-8932f937/1/0"),
     ],
 )
-def test_the_visible_device_of_a_number(
+def test_visible_device(
     monkeypatch: pytest.MonkeyPatch, variable: str | None, index: int, visible: str
 ) -> None:
     if variable is None:

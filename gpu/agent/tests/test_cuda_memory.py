@@ -1,4 +1,4 @@
-"""Memory on CUDA: the replayed peak is the allocator's own, whatever the program does with it."""
+"""CUDA memory: the peak replayed from the trace matches the allocator's peak."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 from recording import Recording, record
 
-# Counts GPUs without initializing CUDA, after which no fork could use it.
+# Does not initialize CUDA, which forked processes could not use afterwards.
 GPUS = torch.cuda.device_count()
 pytestmark = pytest.mark.skipif(GPUS == 0, reason="needs a GPU, real or simulated")
 
@@ -28,7 +28,7 @@ optimizer = torch.optim.AdamW(model.parameters())
 
 
 def replayed_peak(recording: Recording) -> int:
-    """The peak of the measured iteration, by the allocator's count after each event."""
+    """The peak of the measured iteration, from the allocator total after each event."""
     trace, manifest = recording.trace(), recording.manifest
     begin, end = manifest["iterations"]["profiled"][manifest["iterations"]["measured"]]
     base = int(trace.get("baseTimeNanoseconds", 0))
@@ -42,8 +42,8 @@ def replayed_peak(recording: Recording) -> int:
     return peak
 
 
-def measured(program: str) -> Recording:
-    """A complete recording without notes."""
+def record_complete(program: str) -> Recording:
+    """Records a program that must complete without notes."""
     recording = record(program)
     assert recording.outcome == "complete", recording.printed
     assert recording.manifest["notes"] == []
@@ -51,15 +51,15 @@ def measured(program: str) -> Recording:
 
 
 def by_kind(recording: Recording) -> Counter[str]:
-    """Bytes of the baseline."""
+    """Bytes allocated before the step, by kind."""
     kinds: Counter[str] = Counter()
     for entry in recording.manifest["memory"]["baseline"]:
         kinds[entry["kind"]] += entry["bytes"]
     return kinds
 
 
-def test_peak_is_the_allocators() -> None:
-    recording = measured(
+def test_peak_matches_allocator() -> None:
+    recording = record_complete(
         MODEL
         + """
 for _ in range(20):
@@ -79,8 +79,8 @@ for _ in range(20):
     assert kinds["optimizer_state"] == 2 * weights
 
 
-def test_a_program_that_resets_the_peak_and_empties_the_cache() -> None:
-    recording = measured(
+def test_program_that_resets_peak_and_empties_cache() -> None:
+    recording = record_complete(
         MODEL
         + """
 for _ in range(20):
@@ -91,16 +91,16 @@ for _ in range(20):
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     optimizer.step()
-    print("held", torch.cuda.memory_allocated(), flush=True)
+    print("allocated", torch.cuda.memory_allocated(), flush=True)
 """
     )
-    held = int(recording.printed.rpartition("held ")[2].split()[0])
+    allocated = int(recording.printed.rpartition("allocated ")[2].split()[0])
     activations = 3 * 256 * 512 * 4
-    assert replayed_peak(recording) >= held + activations
+    assert replayed_peak(recording) >= allocated + activations
 
 
-def test_what_another_thread_allocates_counts() -> None:
-    recording = measured(
+def test_allocations_of_other_threads_are_counted() -> None:
+    recording = record_complete(
         MODEL
         + """
 import queue, threading
@@ -120,13 +120,13 @@ for _ in range(20):
     optimizer.step()
 """
     )
-    most = recording.manifest["memory"]["max_allocated_bytes"]
-    # A batch that comes between two events of this thread is seen with the second.
-    assert most - 2048 * 512 * 4 <= replayed_peak(recording) <= most
+    peak = recording.manifest["memory"]["max_allocated_bytes"]
+    # A batch allocated between two events of this thread is only seen at the second event.
+    assert peak - 2048 * 512 * 4 <= replayed_peak(recording) <= peak
 
 
 @pytest.mark.skipif(GPUS < 2, reason="needs two GPUs, real or simulated")
-def test_tensors_of_another_gpu_do_not_count() -> None:
+def test_tensors_of_another_gpu_are_not_counted() -> None:
     recording = record("""
         import torch
         from torch import nn
@@ -141,7 +141,7 @@ def test_tensors_of_another_gpu_do_not_count() -> None:
             optimizer.step()
     """)
     assert recording.outcome == "complete", recording.printed
-    note = "memory is that of cuda:1, which uses most; the program also uses cuda:0"
+    note = "memory is that of cuda:1, which uses peak; the program also uses cuda:0"
     assert recording.manifest["notes"] == [note]
     memory = recording.manifest["memory"]
     assert memory["device"] == "cuda:1"
@@ -149,9 +149,9 @@ def test_tensors_of_another_gpu_do_not_count() -> None:
     assert by_kind(recording)["weight"] == 4 * (512 * 512 + 512) * 4
 
 
-def test_the_programs_own_memory_history_stays_usable(tmp_path: Path) -> None:
+def test_memory_history_of_program_stays_usable(tmp_path: Path) -> None:
     snapshot = tmp_path / "snapshot.pickle"
-    recording = measured(
+    recording = record_complete(
         "import torch\ntorch.cuda.memory._record_memory_history(max_entries=10_000)\n"
         + MODEL
         + f"""
@@ -173,22 +173,22 @@ for step in range(20):
         print(len(trace), trace[0]["action"], lines.count({recording.line_of("# the batch")}))
     """
     command = [sys.executable, "-c", textwrap.dedent(reader)]
-    read = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
-    entries, first, batches = read.stdout.split()
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    entries, first, batches = process.stdout.split()
     assert int(entries) > 50
     assert first == "segment_alloc"
     assert int(batches) >= 3
 
 
-def recorded_with(variables: dict[str, str], program: str, folder: Path) -> Recording:
-    """Records in a process of its own, where variables choose the allocator."""
+def record_with_environment(variables: dict[str, str], program: str, folder: Path) -> Recording:
+    """Records in a separate process, whose environment variables select the allocator."""
     project = folder / "project"
     project.mkdir()
     (project / "train.py").write_text(program)
     request = f"""{{"id": 1, "out": "{folder}/out", "root": "{project}", "cwd": "{project}",
                     "entry": {{"kind": "script", "path": "{project}/train.py"}}}}"""
     recorder = str(Path(__file__).parent / "recording.py")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, recorder, request],
         env={**os.environ, **variables},
         capture_output=True,
@@ -196,7 +196,7 @@ def recorded_with(variables: dict[str, str], program: str, folder: Path) -> Reco
         check=False,
         timeout=200,
     )
-    recording = Recording(folder / "out", project, done.stdout + done.stderr)
+    recording = Recording(folder / "out", project, process.stdout + process.stderr)
     assert "finished complete" in recording.printed, recording.printed
     recording.manifest = json.loads((folder / "out/manifest.json").read_text())
     return recording
@@ -216,14 +216,14 @@ for _ in range(20):
 
 def test_expandable_segments(tmp_path: Path) -> None:
     variables = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-    recording = recorded_with(variables, TRAINING, tmp_path)
+    recording = record_with_environment(variables, TRAINING, tmp_path)
     assert replayed_peak(recording) == recording.manifest["memory"]["max_allocated_bytes"]
     assert recording.manifest["notes"] == []
 
 
-def test_cuda_malloc_async_counts_and_knows_no_blocks(tmp_path: Path) -> None:
+def test_cuda_malloc_async(tmp_path: Path) -> None:
     variables = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
-    recording = recorded_with(variables, TRAINING, tmp_path)
+    recording = record_with_environment(variables, TRAINING, tmp_path)
     memory = recording.manifest["memory"]
     assert memory["device"] == "cuda:0"
     weights = 4 * (512 * 512 + 512) * 4
@@ -231,8 +231,8 @@ def test_cuda_malloc_async_counts_and_knows_no_blocks(tmp_path: Path) -> None:
     assert by_kind(recording)["weight"] == weights
 
 
-def test_memory_that_nobody_counts_is_unknown(tmp_path: Path) -> None:
-    recording = recorded_with({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, TRAINING, tmp_path)
+def test_memory_is_unknown_without_caching_allocator(tmp_path: Path) -> None:
+    recording = record_with_environment({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, TRAINING, tmp_path)
     memory = recording.manifest["memory"]
     assert memory["device"] == "cuda:0"
     assert (memory["allocated_bytes"], memory["max_allocated_bytes"]) == (None, None)
@@ -244,29 +244,30 @@ PLUGGABLE = """
 #include <cstddef>
 extern "C" int cudaMalloc(void**, size_t);
 extern "C" int cudaFree(void*);
-extern "C" void* give(size_t bytes, int, void*) {
+extern "C" void* custom_malloc(size_t bytes, int, void*) {
     void* memory = nullptr;
     cudaMalloc(&memory, bytes);
     return memory;
 }
-extern "C" void take(void* memory, size_t, int, void*) { cudaFree(memory); }
+extern "C" void custom_free(void* memory, size_t, int, void*) { cudaFree(memory); }
 """
 
 
-def test_a_pluggable_allocator(tmp_path: Path) -> None:
+def test_pluggable_allocator(tmp_path: Path) -> None:
     source, library = tmp_path / "allocator.cpp", tmp_path / "allocator.so"
     source.write_text(PLUGGABLE)
-    compile_it = ["g++", "-shared", "-fPIC", str(source), "-o", str(library)]
+    compile_command = ["g++", "-shared", "-fPIC", str(source), "-o", str(library)]
     try:
-        subprocess.run(compile_it, check=True, timeout=100)
+        subprocess.run(compile_command, check=True, timeout=100)
     except FileNotFoundError:
         pytest.skip("needs g++")
-    chosen = f"""
+    use_allocator = f"""
 import torch
-allocator = torch.cuda.memory.CUDAPluggableAllocator({str(library)!r}, "give", "take")
+library = {str(library)!r}
+allocator = torch.cuda.memory.CUDAPluggableAllocator(library, "custom_malloc", "custom_free")
 torch.cuda.memory.change_current_allocator(allocator)
 """
-    recording = record(chosen + TRAINING)
+    recording = record(use_allocator + TRAINING)
     assert recording.outcome == "complete", recording.printed
     memory = recording.manifest["memory"]
     assert (memory["device"], memory["max_allocated_bytes"]) == ("cuda:0", None)

@@ -1,6 +1,6 @@
-"""Out of memory on CUDA: what held the memory is told by kind and by line.
+"""CUDA out-of-memory failures report the allocated memory by kind and by line.
 
-The programs allow themselves a part of the GPU's memory, so that any GPU will do.
+The programs limit themselves to a fraction of the GPU's memory, so that they run on any GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 from recording import Recording, record
 
-# Counts GPUs without initializing CUDA, after which no fork could use it.
+# Does not initialize CUDA, which forked processes could not use afterwards.
 pytestmark = pytest.mark.skipif(
     torch.cuda.device_count() == 0, reason="needs a GPU, real or simulated"
 )
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(
 MIB = 2**20
 
 
-def limited(mebibytes: int, program: str) -> Recording:
-    """Records a program that may use so much of the GPU's memory."""
+def record_limited(mebibytes: int, program: str) -> Recording:
+    """Records a program with a limit on its GPU memory."""
     limit = f"""
         import torch
         from torch import nn
@@ -31,8 +31,8 @@ def limited(mebibytes: int, program: str) -> Recording:
     return record(limit + program)
 
 
-def held(recording: Recording) -> dict[str, Any]:
-    """`failure.memory`; what it says of the whole agrees with its parts."""
+def memory_at_failure(recording: Recording) -> dict[str, Any]:
+    """Returns `failure.memory` after checking that its totals are consistent."""
     assert recording.outcome == "failed", recording.printed
     assert recording.manifest["notes"] == []
     failure = recording.manifest["failure"]
@@ -45,18 +45,18 @@ def held(recording: Recording) -> dict[str, Any]:
 
 
 def by_kind(memory: dict[str, Any]) -> dict[str, int]:
-    """MiB of each kind that holds one."""
+    """MiB by kind, without kinds below 1 MiB."""
     return {kind["kind"]: kind["bytes"] // MIB for kind in memory["held"] if kind["bytes"] >= MIB}
 
 
 def lines_of(memory: dict[str, Any], kind: str) -> dict[int, int]:
-    """MiB by line of one kind."""
+    """MiB of one kind by line, without lines below 1 MiB."""
     found = next(entry for entry in memory["held"] if entry["kind"] == kind)
     return {line["line"]: line["bytes"] // MIB for line in found["lines"] if line["bytes"] >= MIB}
 
 
-def test_forward() -> None:
-    recording = limited(
+def test_oom_in_forward() -> None:
+    recording = record_limited(
         300,
         """
         class Block(nn.Module):
@@ -76,7 +76,7 @@ def test_forward() -> None:
             optimizer.step()
     """,
     )
-    memory = held(recording)
+    memory = memory_at_failure(recording)
     assert (memory["phase"], memory["batch_size"], memory["device"]) == ("forward", 4096, "cuda:0")
     assert memory["requested_bytes"] == 64 * MIB
     assert by_kind(memory)["weight"] == 128
@@ -91,8 +91,8 @@ def test_forward() -> None:
     ]
 
 
-def test_backward() -> None:
-    recording = limited(
+def test_oom_in_backward() -> None:
+    recording = record_limited(
         1000,
         """
         model = nn.Sequential(*[nn.Linear(2048, 2048, bias=False) for _ in range(6)]).cuda()
@@ -108,19 +108,19 @@ def test_backward() -> None:
             optimizer.step()
     """,
     )
-    memory = held(recording)
+    memory = memory_at_failure(recording)
     kinds = by_kind(memory)
     assert memory["phase"] == "backward"
     assert memory["limit_bytes"] < memory["capacity_bytes"]
-    # Saved are the inputs of the layers, the first of which is the batch.
+    # Each layer saves its input. The input of the first layer is the batch.
     assert (kinds["weight"], kinds["batch"]) == (96, 16)
     assert lines_of(memory, "activation")[recording.line_of("# the forward pass")] >= 80
     frames = recording.manifest["failure"]["frames"]
     assert frames[-1]["line"] == recording.line_of("# the backward pass")
 
 
-def test_first_optimizer_step() -> None:
-    recording = limited(
+def test_oom_in_first_optimizer_step() -> None:
+    recording = record_limited(
         300,
         """
         model = nn.Sequential(*[nn.Linear(2048, 2048, bias=False) for _ in range(6)]).cuda()
@@ -132,7 +132,7 @@ def test_first_optimizer_step() -> None:
             optimizer.step()    # the step
     """,
     )
-    memory = held(recording)
+    memory = memory_at_failure(recording)
     kinds = by_kind(memory)
     assert memory["phase"] == "optimizer"
     assert (kinds["weight"], kinds["gradient"]) == (96, 96)
@@ -141,23 +141,23 @@ def test_first_optimizer_step() -> None:
     assert recording.manifest["failure"]["frames"][-1]["line"] == recording.line_of("# the step")
 
 
-def test_model_too_large_for_the_device() -> None:
-    recording = limited(
+def test_oom_in_model_to_device() -> None:
+    recording = record_limited(
         100,
         """
         model = nn.Sequential(*[nn.Linear(2048, 2048, bias=False) for _ in range(8)])
         model.to("cuda")    # to the GPU
     """,
     )
-    memory = held(recording)
+    memory = memory_at_failure(recording)
     assert (memory["phase"], memory["batch_size"]) == (None, None)
     assert by_kind(memory) == {"weight": 96}
     frames = recording.manifest["failure"]["frames"]
     assert frames[-1]["line"] == recording.line_of("# to the GPU")
 
 
-def test_one_tensor_on_a_stream_of_its_own() -> None:
-    recording = limited(
+def test_oom_with_side_stream() -> None:
+    recording = record_limited(
         200,
         """
         model = nn.Linear(1024, 1024, bias=False).cuda()
@@ -174,14 +174,14 @@ def test_one_tensor_on_a_stream_of_its_own() -> None:
             optimizer.step()
     """,
     )
-    memory = held(recording)
+    memory = memory_at_failure(recording)
     assert memory["batch_size"] == 8192
     assert by_kind(memory)["batch"] >= 64
     assert recording.line_of("# prefetched") in lines_of(memory, "batch")
 
 
-def test_a_program_that_catches_it_is_not_disturbed() -> None:
-    recording = limited(
+def test_program_that_catches_oom_completes() -> None:
+    recording = record_limited(
         300,
         """
         model = nn.Linear(1024, 1024, bias=False).cuda()
@@ -199,16 +199,16 @@ def test_a_program_that_catches_it_is_not_disturbed() -> None:
                 batch //= 2
                 optimizer.zero_grad()
                 caught.append(torch.cuda.memory_allocated())
-            if len(caught) > 2 and any(more > 5 * 2**20 for more in caught):
-                raise RuntimeError(f"something was kept: {caught}")
+            if len(caught) > 2 and any(allocated > 5 * 2**20 for allocated in caught):
+                raise RuntimeError(f"memory was not released: {caught}")
     """,
     )
     assert recording.outcome == "complete", recording.printed
     assert recording.manifest["failure"] is None
 
 
-def test_a_failure_after_a_caught_one_is_another() -> None:
-    recording = limited(
+def test_other_exception_after_caught_oom() -> None:
+    recording = record_limited(
         100,
         """
         try:
@@ -221,8 +221,8 @@ def test_a_failure_after_a_caught_one_is_another() -> None:
     assert (failure["kind"], failure["memory"]) == ("exception", None)
 
 
-def test_an_exception_that_was_raised_from_it() -> None:
-    recording = limited(
+def test_exception_raised_from_oom() -> None:
+    recording = record_limited(
         100,
         """
         table = torch.empty(16 * 2**20, dtype=torch.uint8, device="cuda")    # the table
@@ -232,14 +232,14 @@ def test_an_exception_that_was_raised_from_it() -> None:
             raise RuntimeError("the cache does not fit") from error
     """,
     )
-    memory = held(recording)
+    memory = memory_at_failure(recording)
     assert memory["requested_bytes"] == 2**32
     assert recording.manifest["failure"]["requested_bytes"] == 2**32
     assert lines_of(memory, "other") == {recording.line_of("# the table"): 16}
 
 
-def test_the_programs_own_history_stays_its_own() -> None:
-    recording = limited(
+def test_memory_history_of_program_is_preserved() -> None:
+    recording = record_limited(
         300,
         """
         torch.cuda.memory._record_memory_history(max_entries=1000)
@@ -258,18 +258,18 @@ def test_the_programs_own_history_stays_its_own() -> None:
                 raise
     """,
     )
-    memory = held(recording)
+    memory = memory_at_failure(recording)
     assert list(lines_of(memory, "optimizer_state")) == [recording.line_of("# the step")]
     traced = recording.printed.partition("traced ")[2].splitlines()[0].split()
     assert {"alloc", "oom", "True"} <= set(traced)
 
 
-def test_history_is_off_while_iterations_are_timed() -> None:
+def test_memory_history_is_off_during_timed_iterations() -> None:
     recording = record("""
         import torch
         model = torch.nn.Linear(8, 8).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        def known(tensor):
+        def has_history(tensor):
             address = tensor.untyped_storage().data_ptr()
             for segment in torch.cuda.memory_snapshot():
                 for block in segment["blocks"]:
@@ -277,14 +277,14 @@ def test_history_is_off_while_iterations_are_timed() -> None:
                         return bool(block.get("frames"))
         for _ in range(20):
             x = torch.randn(8, 8, device="cuda")
-            print("known", known(x), flush=True)
+            print("history", has_history(x), flush=True)
             optimizer.zero_grad()
             model(x).sum().backward()
             optimizer.step()
     """)
     assert recording.outcome == "complete", recording.printed
-    known = [line.split()[1] for line in recording.printed.splitlines() if "known" in line]
-    warm_up = known.index("False")
+    history = [line.split()[1] for line in recording.printed.splitlines() if "history" in line]
+    warm_up = history.index("False")
     assert warm_up >= 1
-    assert set(known[:warm_up]) == {"True"}
-    assert set(known[warm_up:]) == {"False"}
+    assert set(history[:warm_up]) == {"True"}
+    assert set(history[warm_up:]) == {"False"}

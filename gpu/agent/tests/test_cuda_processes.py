@@ -1,6 +1,6 @@
-"""Few iterations on a GPU, and training on it in processes that the program starts.
+"""GPU programs with a single iteration, and programs that train in child processes.
 
-Without a GPU these run on the simulated device: `tests/gpu/simulated/run pytest …`.
+Without a GPU, use the simulated device: `tests/gpu/simulated/run pytest …`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if __name__ == "__main__":
 """
 
 
-def test_one_iteration(agent: Agent, tmp_path: Path) -> None:
+def test_single_iteration(agent: Agent, tmp_path: Path) -> None:
     text = TRAINING + "    train(iterations=1)\n"
     hints = {"found_by": "optimizer", "signals": {"first": 0, "every": 1}}
     timed, last = tmp_path / "run-1", tmp_path / "out"
     for out, counts, earlier in ((timed, (1, 0), []), (last, (0, 1), [str(timed)])):
         iterations = {"warmup": 0, "timed": counts[0], "profiled": counts[1], **hints}
-        asked = {"out": str(out), "iterations": iterations, "earlier": earlier}
-        finished = agent.run(tmp_path, text, **asked)
+        request = {"out": str(out), "iterations": iterations, "earlier": earlier}
+        finished = agent.run(tmp_path, text, **request)
         assert finished["outcome"] == "complete", (finished, log(tmp_path).decode())
     iterations = manifest(tmp_path)["iterations"]
     assert len(iterations["timed_ns"]) == len(iterations["timed_device_ns"]) == 1
@@ -42,11 +42,11 @@ def test_one_iteration(agent: Agent, tmp_path: Path) -> None:
     assert '"cat": "kernel"' in (last / "trace.json").read_text()
 
 
-def test_children(agent: Agent, tmp_path: Path) -> None:
+def test_child_processes(agent: Agent, tmp_path: Path) -> None:
     finished = agent.run(tmp_path, TRAINING + "    mp.spawn(train, nprocs=2)\n")
     assert finished["outcome"] == "complete", (finished, log(tmp_path).decode())
-    found = manifest(tmp_path)
-    assert (found["device"]["kind"], found["child_processes"]) == ("cuda", 2)
-    # The other child is the program's own.
-    assert found["observed"]["gpu"]["other_processes"] in (0, None)
+    result = manifest(tmp_path)
+    assert (result["device"]["kind"], result["child_processes"]) == ("cuda", 2)
+    # The other child process belongs to the program.
+    assert result["observed"]["gpu"]["other_processes"] in (0, None)
     assert '"cat": "kernel"' in (tmp_path / "out" / "trace.json").read_text()

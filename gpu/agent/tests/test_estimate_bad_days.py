@@ -1,11 +1,11 @@
-"""Programs that an estimate cannot follow, or that would do something while it does."""
+"""Estimates of programs with side effects, endless loops or unsupported operators."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from agent_driver import Agent, all_end, log
-from test_estimate import TRAINING, estimate, listed, operators
+from estimate_helpers import TRAINING, complete_estimate, estimate, operators
 
 WRITING = """\
 import json, logging, os, pathlib, shutil, socket, subprocess, tempfile
@@ -39,32 +39,32 @@ except OSError as error:
 """
 
 
-def test_an_estimate_changes_nothing(agent: Agent, tmp_path: Path) -> None:
+def test_estimate_does_not_change_files(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "inside.txt").write_text("kept")
     (tmp_path / "kept.txt").write_text("kept")
-    (tmp_path / "notes.txt").write_text("mine")
-    listed(agent, tmp_path, WRITING + TRAINING)
+    (tmp_path / "notes.txt").write_text("original")
+    complete_estimate(agent, tmp_path, WRITING + TRAINING)
     out = tmp_path / "out"
-    left = {
+    remaining = {
         str(path.relative_to(tmp_path)): path.read_text()
         for path in tmp_path.rglob("*")
         if path.is_file() and out not in path.parents
     }
-    assert left.pop("train.py")
-    assert left == {"folder/inside.txt": "kept", "kept.txt": "kept", "notes.txt": "mine"}
+    assert remaining.pop("train.py")
+    assert remaining == {"folder/inside.txt": "kept", "kept.txt": "kept", "notes.txt": "original"}
     assert not (tmp_path / "runs").exists()
     assert b"refused:" in log(tmp_path)
 
 
-def test_a_loop_that_runs_no_operator(agent: Agent, tmp_path: Path) -> None:
+def test_endless_loop_without_operators(agent: Agent, tmp_path: Path) -> None:
     text = "import torch\nx = torch.ones(8)\nx = x + 1\nwhile True: pass\n"
     finished = estimate(agent, tmp_path, text, limits={"seconds": 2})
     assert finished["outcome"] == "short"
-    assert [part[:3] for part in operators(finished["ops"])][-1] == ("add.Tensor", 4, 3)
+    assert [operation[:3] for operation in operators(finished["ops"])][-1] == ("add.Tensor", 4, 3)
 
 
-def test_a_loop_that_catches_everything(agent: Agent, tmp_path: Path) -> None:
+def test_endless_loop_that_catches_all_exceptions(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import torch
 while True:
@@ -77,7 +77,7 @@ while True:
     assert finished["outcome"] in ("short", "timeout")
 
 
-def test_it_leaves_early(agent: Agent, tmp_path: Path) -> None:
+def test_program_that_exits_early(agent: Agent, tmp_path: Path) -> None:
     finished = estimate(agent, tmp_path, "import sys\nsys.exit('no data')\n")
     assert finished["outcome"] == "failed"
     assert finished["ops"]["failure"]["kind"] == "exit"
@@ -86,11 +86,11 @@ def test_it_leaves_early(agent: Agent, tmp_path: Path) -> None:
     assert finished["ops"]["outcome"] == "partial"
 
 
-def test_it_reads_its_input(agent: Agent, tmp_path: Path) -> None:
-    listed(agent, tmp_path, "import sys\nassert sys.stdin.read() == ''\n" + TRAINING)
+def test_program_that_reads_stdin(agent: Agent, tmp_path: Path) -> None:
+    complete_estimate(agent, tmp_path, "import sys\nassert sys.stdin.read() == ''\n" + TRAINING)
 
 
-def test_processes_that_it_forks_end_with_it(agent: Agent, tmp_path: Path) -> None:
+def test_forked_processes_are_terminated(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import os, time
 children = []
@@ -101,11 +101,11 @@ for _ in range(3):
     children.append(child)
 print(*children, flush=True)
 """
-    listed(agent, tmp_path, text + TRAINING)
+    complete_estimate(agent, tmp_path, text + TRAINING)
     assert all_end([int(word) for word in log(tmp_path).split()[:3]])
 
 
-def test_a_program_that_patches_torch(agent: Agent, tmp_path: Path) -> None:
+def test_program_that_patches_torch(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import torch
 original = torch.nn.Linear.forward
@@ -114,11 +114,11 @@ torch.Tensor.double_it = lambda self: self + self
 torch.ones(3).double_it()
 """
     assert ("mul.Tensor", 1, 3 + 5, "first") not in operators(
-        listed(agent, tmp_path, text + TRAINING)
+        complete_estimate(agent, tmp_path, text + TRAINING)
     )
 
 
-def test_a_module_of_another_language(agent: Agent, tmp_path: Path) -> None:
+def test_custom_operator_without_fake_kernel(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import torch
 library = torch.library.Library("mylib", "DEF")
@@ -135,11 +135,11 @@ for _ in range(5):
     assert finished["outcome"] == "complete", log(tmp_path)
     ops = finished["ops"]
     assert ops["outcome"] == "partial"
-    assert [(one["line"], one["operator"]) for one in ops["unsupported"]] == [(8, "mylib::op")]
+    assert [(call["line"], call["operator"]) for call in ops["unsupported"]] == [(8, "mylib::op")]
     assert "sum" in [name for name, *_ in operators(ops)]
 
 
-def test_a_guess_that_decides_is_told_and_others_are_not(agent: Agent, tmp_path: Path) -> None:
+def test_only_guesses_that_affect_control_flow_are_reported(agent: Agent, tmp_path: Path) -> None:
     text = (
         TRAINING
         + """\

@@ -1,4 +1,4 @@
-"""The batches of an estimate: of the right shapes, and without loading what need not be loaded."""
+"""Batches of estimates have the right shapes and load as little data as possible."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from agent_driver import Agent, log
+from estimate_helpers import complete_estimate, estimate
 from ridgeline_agent.program.batch_structure import NotDescribable, describe, make
-from test_estimate import listed
 
 TRAINING = """\
 import time
@@ -52,42 +52,46 @@ for _ in range(20):
 def shapes(ops: dict[str, Any]) -> set[tuple[int, ...]]:
     return {
         tuple(tensor["s"])
-        for one in ops["signatures"]
-        for tensor in one["in"]
+        for signature in ops["signatures"]
+        for tensor in signature["in"]
         if isinstance(tensor, dict)
     }
 
 
-def test_one_sample_is_loaded_and_no_worker_started(agent: Agent, tmp_path: Path) -> None:
+def test_loads_one_sample_and_starts_no_workers(agent: Agent, tmp_path: Path) -> None:
     loader = "DataLoader(Images(), 32, shuffle=True, num_workers=2, persistent_workers=True)"
-    ops = listed(agent, tmp_path, TRAINING.replace("LOADER", loader, 1))
+    ops = complete_estimate(agent, tmp_path, TRAINING.replace("LOADER", loader, 1))
     assert (32, 768) in shapes(ops)
     assert ops["batch"]["size"] == 32 and ops["batch"]["from"] == "loader"
     assert log(tmp_path).splitlines()[-1] == b"loads 1"
 
 
-def test_a_data_set_of_absurd_length_is_no_matter(agent: Agent, tmp_path: Path) -> None:
+def test_very_long_dataset(agent: Agent, tmp_path: Path) -> None:
     text = TRAINING.replace("LENGTH, SIZE, SLEEP = 64", "LENGTH, SIZE, SLEEP = 1 << 40")
-    ops = listed(agent, tmp_path, text.replace("LOADER", "DataLoader(Images(), 8, shuffle=True)"))
+    ops = complete_estimate(
+        agent, tmp_path, text.replace("LOADER", "DataLoader(Images(), 8, shuffle=True)")
+    )
     assert (8, 768) in shapes(ops)
 
 
-def test_a_loader_that_runs_out(agent: Agent, tmp_path: Path) -> None:
+def test_loader_with_a_single_batch(agent: Agent, tmp_path: Path) -> None:
     text = TRAINING.replace("LENGTH, SIZE, SLEEP = 64", "LENGTH, SIZE, SLEEP = 8")
     assert (8, 768) in shapes(
-        listed(agent, tmp_path, text.replace("LOADER", "DataLoader(Images(), 8)"))
+        complete_estimate(agent, tmp_path, text.replace("LOADER", "DataLoader(Images(), 8)"))
     )
 
 
-def test_a_collate_function_of_ones_own(agent: Agent, tmp_path: Path) -> None:
+def test_custom_collate_fn(agent: Agent, tmp_path: Path) -> None:
     loader = "DataLoader(Images(), 8, collate_fn=collate)"
-    assert (8, 768) in shapes(listed(agent, tmp_path, TRAINING.replace("LOADER", loader)))
+    assert (8, 768) in shapes(
+        complete_estimate(agent, tmp_path, TRAINING.replace("LOADER", loader))
+    )
 
 
 STREAM = TRAINING.replace("LOADER", "DataLoader(Stream(), batch_size=8)")
 
 
-def recorded(agent: Agent, folder: Path, text: str) -> str:
+def record_batches(agent: Agent, folder: Path, text: str) -> str:
     finished = agent.run(folder, text, iterations={"warmup": 0, "timed": 1, "profiled": 1})
     assert finished["outcome"] == "complete", log(folder)
     path = folder / "recorded.json"
@@ -95,8 +99,8 @@ def recorded(agent: Agent, folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_recorded_batches_stand_for_a_slow_stream(agent: Agent, tmp_path: Path) -> None:
-    path = recorded(agent, tmp_path, STREAM)
+def test_recorded_batches_replace_slow_stream(agent: Agent, tmp_path: Path) -> None:
+    path = record_batches(agent, tmp_path, STREAM)
     assert json.loads(Path(path).read_text()) == {
         "version": 1,
         "loaders": [
@@ -113,18 +117,16 @@ def test_recorded_batches_stand_for_a_slow_stream(agent: Agent, tmp_path: Path) 
         ],
     }
     endless = STREAM.replace("16, 0.0", "16, 1e6").replace("batch_size=8", "batch_size=32")
-    ops = listed(agent, tmp_path, endless, batches=path)
+    ops = complete_estimate(agent, tmp_path, endless, batches=path)
     assert (32, 768) in shapes(ops)
     assert ops["batch"]["size"] == 32
 
 
-def test_without_recorded_batches_a_stream_is_read(agent: Agent, tmp_path: Path) -> None:
-    assert (8, 768) in shapes(listed(agent, tmp_path, STREAM))
+def test_stream_is_read_without_recorded_batches(agent: Agent, tmp_path: Path) -> None:
+    assert (8, 768) in shapes(complete_estimate(agent, tmp_path, STREAM))
 
 
-def test_recorded_batches_that_are_none_are_noted(agent: Agent, tmp_path: Path) -> None:
-    from test_estimate import estimate
-
+def test_invalid_recorded_batches_add_note(agent: Agent, tmp_path: Path) -> None:
     for content in ("[]", "{", '{"version": 2}', '{"version": 1, "loaders": [1]}'):
         (tmp_path / "batch.json").write_text(content)
         finished = estimate(agent, tmp_path, STREAM, batches=str(tmp_path / "batch.json"))
@@ -132,7 +134,7 @@ def test_recorded_batches_that_are_none_are_noted(agent: Agent, tmp_path: Path) 
         assert "the recorded batches cannot be read" in finished["ops"]["notes"][0]
 
 
-def test_a_structure_is_made_again_in_another_size() -> None:
+def test_structure_is_created_with_another_batch_size() -> None:
     batch = {
         "first": torch.zeros(4, 5),
         "time first": [torch.zeros(7, 4, dtype=torch.int64)],
@@ -140,13 +142,15 @@ def test_a_structure_is_made_again_in_another_size() -> None:
         "size": (4, True, None),
     }
     structure = json.loads(json.dumps(describe(batch)))
-    made = make(structure, lambda shape, dtype: torch.zeros(shape, dtype=dtype), 4, 6)
-    assert made["first"].shape == (6, 5)
-    assert made["time first"][0].shape == (7, 6) and made["time first"][0].dtype is torch.int64
-    assert made["names"] == [""] * 6 and len(made["size"]) == 3
+    created = make(structure, lambda shape, dtype: torch.zeros(shape, dtype=dtype), 4, 6)
+    assert created["first"].shape == (6, 5)
+    assert (
+        created["time first"][0].shape == (7, 6) and created["time first"][0].dtype is torch.int64
+    )
+    assert created["names"] == [""] * 6 and len(created["size"]) == 3
 
 
-def test_what_cannot_be_made_again_is_not_described() -> None:
+def test_unsupported_structures_are_not_describable() -> None:
     nested: list[Any] = []
     nested.append(nested)
     for batch in (object(), {object(): 1}, nested, [torch.zeros(1).to_sparse()], range(3)):

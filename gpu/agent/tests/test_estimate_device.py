@@ -1,18 +1,18 @@
-"""Estimates for a CUDA device, on a machine that may have none."""
+"""Estimates for a CUDA device, which also work on machines without a GPU."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from agent_driver import Agent
-from test_estimate import TRAINING, listed, operators
+from estimate_helpers import TRAINING, complete_estimate, estimate, operators
 
 
 def names(ops: dict, phase: int | None = None) -> list[str]:  # type: ignore[type-arg]
-    return [name for name, at, _, _ in operators(ops) if phase in (None, at)]
+    return [name for name, op_phase, _, _ in operators(ops) if phase in (None, op_phase)]
 
 
-QUESTIONS = """\
+CUDA_API_CALLS = """\
 import torch
 assert torch.cuda.is_available() and torch.cuda.device_count() == 1
 device = torch.device("cuda", torch.cuda.current_device())
@@ -41,22 +41,22 @@ print(torch.cuda.get_device_name(0), torch.cuda.memory_stats()["allocated_bytes.
 """
 
 
-def test_a_program_finds_the_device(agent: Agent, tmp_path: Path) -> None:
-    listed(agent, tmp_path, QUESTIONS + TRAINING, claim="cuda")
+def test_program_sees_simulated_cuda_device(agent: Agent, tmp_path: Path) -> None:
+    complete_estimate(agent, tmp_path, CUDA_API_CALLS + TRAINING, claim="cuda")
 
 
-def test_a_program_finds_no_device_where_none_is_claimed(agent: Agent, tmp_path: Path) -> None:
+def test_program_sees_no_cuda_device_when_estimating_for_cpu(agent: Agent, tmp_path: Path) -> None:
     text = "import torch\nassert not torch.cuda.is_available()\n" + TRAINING
-    assert listed(agent, tmp_path, text, claim="cpu")["device"] == "cpu"
+    assert complete_estimate(agent, tmp_path, text, claim="cpu")["device"] == "cpu"
 
 
-def test_memory_is_the_devices_alone(agent: Agent, tmp_path: Path) -> None:
+def test_only_device_memory_is_counted(agent: Agent, tmp_path: Path) -> None:
     text = TRAINING.replace("model = Net()", "model = Net().to('cuda')")
     text = text.replace("x = torch.randn(512, 64)", "x = torch.randn(512, 64).to('cuda')")
     text = text.replace("for _", "table = torch.zeros(1 << 20)\nfor _")
-    ops = listed(agent, tmp_path, text, claim="cuda")
-    on_cpu = listed(agent, tmp_path, TRAINING)["memory"]
-    # Foreach kernels hold more than the loop over parameters, and blocks are of 512 bytes.
+    ops = complete_estimate(agent, tmp_path, text, claim="cuda")
+    on_cpu = complete_estimate(agent, tmp_path, TRAINING)["memory"]
+    # Foreach kernels use more memory than a loop, and blocks are rounded to 512 bytes.
     peak = ops["memory"]["peak_bytes"]
     assert on_cpu["peak_bytes"] <= peak < on_cpu["peak_bytes"] + 100_000
     assert all(size % 512 == 0 for size, *_ in ops["memory"]["at_peak"])
@@ -87,11 +87,11 @@ for _ in range(4):
 """
 
 
-def test_autocast_and_a_gradient_scaler(agent: Agent, tmp_path: Path) -> None:
-    ops = listed(agent, tmp_path, AUTOCAST, claim="cuda")
-    halves = [one for one in ops["signatures"] if one["op"] == "aten::addmm"]
-    assert halves and all(one["out"][0]["t"] == "float16" for one in halves)
-    # The step is not left out, and it is that of the device.
+def test_autocast_and_grad_scaler(agent: Agent, tmp_path: Path) -> None:
+    ops = complete_estimate(agent, tmp_path, AUTOCAST, claim="cuda")
+    addmms = [entry for entry in ops["signatures"] if entry["op"] == "aten::addmm"]
+    assert addmms and all(entry["out"][0]["t"] == "float16" for entry in addmms)
+    # The scaler does not skip the step, which uses the device's foreach kernels.
     assert "_foreach_addcdiv_.ScalarList" in names(ops, 3)
     assert "_amp_foreach_non_finite_check_and_unscale_" in names(ops)
 
@@ -111,12 +111,12 @@ for _ in range(4):
 """
 
 
-def test_attention_is_the_devices_kernel(agent: Agent, tmp_path: Path) -> None:
-    seen = names(listed(agent, tmp_path, ATTENTION, claim="cuda"))
-    assert "_scaled_dot_product_flash_attention" in seen
-    assert "_scaled_dot_product_flash_attention_backward" in seen
-    assert "_scaled_dot_product_efficient_attention" in seen
-    assert "_scaled_dot_product_efficient_attention_backward" in seen
+def test_attention_uses_cuda_kernels(agent: Agent, tmp_path: Path) -> None:
+    operations = names(complete_estimate(agent, tmp_path, ATTENTION, claim="cuda"))
+    assert "_scaled_dot_product_flash_attention" in operations
+    assert "_scaled_dot_product_flash_attention_backward" in operations
+    assert "_scaled_dot_product_efficient_attention" in operations
+    assert "_scaled_dot_product_efficient_attention_backward" in operations
 
 
 RECURRENT = """\
@@ -144,18 +144,17 @@ for _ in range(3):
 """
 
 
-def test_recurrent_layers_are_cudnns(agent: Agent, tmp_path: Path) -> None:
+def test_recurrent_layers_use_cudnn(agent: Agent, tmp_path: Path) -> None:
     text = RECURRENT.replace("DEVICE", "'cuda'")
-    seen = names(listed(agent, tmp_path, text, claim="cuda"))
-    assert seen.count("_cudnn_rnn") == 2 and seen.count("_cudnn_rnn_backward") == 2
+    operations = names(complete_estimate(agent, tmp_path, text, claim="cuda"))
+    assert operations.count("_cudnn_rnn") == 2 and operations.count("_cudnn_rnn_backward") == 2
 
 
 def test_recurrent_layers_on_a_cpu(agent: Agent, tmp_path: Path) -> None:
-    listed(agent, tmp_path, RECURRENT.replace("DEVICE", "'cpu'"))
+    complete_estimate(agent, tmp_path, RECURRENT.replace("DEVICE", "'cpu'"))
 
 
-def test_what_works_on_a_cpu_alone_fails_as_it_would(agent: Agent, tmp_path: Path) -> None:
-    from test_estimate import estimate
+def test_cpu_only_call_fails_on_cuda(agent: Agent, tmp_path: Path) -> None:
 
     text = "import torch\ntorch.ones(3, device='cuda').numpy()\n"
     finished = estimate(agent, tmp_path, text, claim="cuda")

@@ -1,4 +1,4 @@
-"""Training in many manners, estimated: each is to come through whole, for a CPU and for a GPU."""
+"""Complete estimates of many kinds of training programs, for the CPU and for CUDA."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent_driver import Agent, log
-from test_estimate import estimate, operators
+from estimate_helpers import estimate, operators
 
-# `D` is the device. Each program trains `parameters` with `loss(x)`, or brings its own loop.
+# `D` is the device. A program defines `parameters` and `loss_of()`, or has its own loop.
 BEGIN = """\
 import copy, math
 import torch
@@ -34,7 +34,7 @@ def loss_of():
     x = torch.randn(16, 32, device=D, requires_grad=True)
     return checkpoint(net, checkpoint(net, x, use_reentrant=False), use_reentrant=True).sum()
 """,
-    "a_function_of_ones_own": """
+    "custom_autograd_function": """
 class Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -48,7 +48,7 @@ parameters = [w]
 def loss_of():
     return Square.apply(w).sum()
 """,
-    "parts_as_cuda_graphs": """
+    "graphed_callables": """
 net = nn.Linear(32, 128).to(D)
 if D.type == "cuda":
     net = torch.cuda.make_graphed_callables(net, (torch.randn(8, 32, device=D),))
@@ -56,7 +56,7 @@ parameters = list(net.parameters())
 def loss_of():
     return net(torch.randn(8, 32, device=D)).sum()
 """,
-    "a_generator_and_nested_containers": """
+    "generator_and_nested_containers": """
 net = nn.ModuleDict({"a": nn.Linear(8, 256), "b": nn.Linear(256, 1)}).to(D)
 parameters = net.parameters()
 def batches():
@@ -352,7 +352,7 @@ LOOP = False
 
 @pytest.mark.parametrize("claim", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_comes_through(agent: Agent, tmp_path: Path, name: str, claim: str) -> None:
+def test_estimate_is_complete(agent: Agent, tmp_path: Path, name: str, claim: str) -> None:
     program = PROGRAMS[name]
     text = BEGIN + program.replace("LOOP = False\n", "")
     if "LOOP = False" not in program:

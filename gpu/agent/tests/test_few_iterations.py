@@ -1,4 +1,4 @@
-"""Programs of few iterations or none: what a second run is told, and runs that are put together."""
+"""Programs with few or no iterations, which are measured in several runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETUP = """
         return torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.01)
 """
 
-ONE = """
+ONE_STEP = """
     model = net(); optimizer = sgd(model)
     optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()
 """
@@ -28,8 +28,8 @@ def program(body: str) -> str:
     return SETUP + "    " + body.lstrip()
 
 
-def told(body: str, **request: object) -> tuple[str, int, int, int]:
-    """What a first run tells of a program that ends early."""
+def short_run(body: str, **request: object) -> tuple[str, int, int, int]:
+    """Returns what a run that ends with too few iterations reports about them."""
     recording = record(program(body), **request)
     assert recording.outcome == "short", recording.printed
     iterations = recording.manifest["iterations"]
@@ -38,70 +38,76 @@ def told(body: str, **request: object) -> tuple[str, int, int, int]:
     return found_by, seen, first, every
 
 
-def test_a_single_step() -> None:
-    assert told(ONE) == ("optimizer", 1, 0, 1)
+def test_single_step() -> None:
+    assert short_run(ONE_STEP) == ("optimizer", 1, 0, 1)
 
 
-def test_a_single_round_of_a_gan() -> None:
+def test_single_gan_iteration() -> None:
     body = """
     d, g = net(), net(); od, og = sgd(d), sgd(g)
     d(x).sum().backward(); od.step()
     g(x).sum().backward(); og.step()
     """
-    assert told(body) == ("optimizer", 1, 0, 2)
+    assert short_run(body) == ("optimizer", 1, 0, 2)
 
 
-def test_a_single_forward_pass() -> None:
-    assert told("net()(x)") == ("module", 1, 0, 1)
+def test_single_forward_pass() -> None:
+    assert short_run("net()(x)") == ("module", 1, 0, 1)
 
 
-def test_a_model_of_two_parts_that_is_called_once() -> None:
-    assert told("encoder, decoder = net(), nn.Linear(2, 4)\n    decoder(encoder(x))") == (
+def test_two_models_called_once() -> None:
+    body = "encoder, decoder = net(), nn.Linear(2, 4)\n    decoder(encoder(x))"
+    assert short_run(body) == ("module", 1, 0, 2)
+
+
+def test_model_called_from_three_lines() -> None:
+    assert short_run("model = net()\n    model(x)\n    model(x)\n    model(x)") == (
         "module",
-        1,
+        3,
         0,
-        2,
+        1,
     )
 
 
-def test_one_model_that_is_called_from_three_lines() -> None:
-    assert told("model = net()\n    model(x)\n    model(x)\n    model(x)") == ("module", 3, 0, 1)
-
-
-def test_a_forward_pass_before_the_loop_is_no_period() -> None:
+def test_forward_pass_before_loop() -> None:
     body = """
     model = net().eval()
     model(x)
     for i in range(4):
         model(x)
     """
-    assert told(body) == ("module", 5, 1, 1)
+    assert short_run(body) == ("module", 5, 1, 1)
 
 
-def test_an_optimizer_that_never_steps_is_no_hindrance() -> None:
-    assert told("model = net(); optimizer = sgd(model)\n    model(x)") == ("module", 1, 0, 1)
+def test_forward_pass_with_optimizer_that_never_steps() -> None:
+    assert short_run("model = net(); optimizer = sgd(model)\n    model(x)") == (
+        "module",
+        1,
+        0,
+        1,
+    )
 
 
-def test_backward_passes_of_an_optimizer_that_never_steps() -> None:
+def test_backward_passes_with_optimizer_that_never_steps() -> None:
     body = """
     model = net(); optimizer = sgd(model)
     for i in range(3):
         model(x).sum().backward()
     """
-    assert told(body) == ("backward", 3, 0, 1)
+    assert short_run(body) == ("backward", 3, 0, 1)
 
 
-def test_one_step_after_many_calls() -> None:
+def test_single_step_after_many_forward_passes() -> None:
     body = """
     model = net(); optimizer = sgd(model)
     for i in range(70):
         model(x)
     model(x).sum().backward(); optimizer.step()
     """
-    assert told(body) == ("optimizer", 1, 0, 1)
+    assert short_run(body) == ("optimizer", 1, 0, 1)
 
 
-def test_a_program_without_a_signal() -> None:
+def test_program_without_signals() -> None:
     recording = record("import torch\ntorch.ones(3)\n")
     assert recording.outcome == "short"
     assert recording.manifest["iterations"]["seen"] == 0
@@ -119,21 +125,21 @@ def test_a_program_without_a_signal() -> None:
         ("", (0, 1, 0)),
     ],
 )
-def test_signals_are_grouped(symbols: str, expected: tuple[int, int, int]) -> None:
+def test_group(symbols: str, expected: tuple[int, int, int]) -> None:
     found = group("module", symbols, len(symbols))
     assert (found.first, found.every, found.count) == expected
 
 
-def test_what_an_earlier_run_told_is_counted() -> None:
+def test_finder_uses_grouping_of_earlier_run() -> None:
     finder = IterationFinder("module", (1, 2))
     verdicts = [finder.called(n, n, False) for n in range(5)]
-    wanted = [Verdict.BOUNDARY, Verdict.NOTHING, Verdict.BOUNDARY]
-    assert verdicts == [*wanted, Verdict.NOTHING, Verdict.BOUNDARY]
+    expected = [Verdict.BOUNDARY, Verdict.NOTHING, Verdict.BOUNDARY]
+    assert verdicts == [*expected, Verdict.NOTHING, Verdict.BOUNDARY]
     assert finder.grouping_at_end() == Grouping("module", 1, 2, 3)
 
 
-def repeated(body: str, found_by: str, first: int = 0, every: int = 1) -> Recording:
-    """Two runs that time the only iteration of a program, and one that profiles it."""
+def record_three_runs(body: str, found_by: str, first: int = 0, every: int = 1) -> Recording:
+    """Times the only iteration of a program in two runs and profiles it in a third."""
     hints = {"found_by": found_by, "signals": {"first": first, "every": every}}
     timed = {"warmup": 0, "timed": 1, "profiled": 0, **hints}
     runs = [record(program(body), iterations=timed) for _ in range(2)]
@@ -155,52 +161,52 @@ def repeated(body: str, found_by: str, first: int = 0, every: int = 1) -> Record
     return recording
 
 
-def test_a_single_step_is_timed_and_profiled_in_runs_of_their_own() -> None:
-    recording = repeated(ONE, "optimizer")
+def test_single_step_is_timed_and_profiled_in_separate_runs() -> None:
+    recording = record_three_runs(ONE_STEP, "optimizer")
     assert recording.operators("aten::addmm")
     phases = recording.manifest["iterations"]["timed_phases"]
     assert [len(phases[name]) for name in ("backward", "optimizer")] == [2, 2]
     assert any("slower than later ones" in note for note in recording.manifest["notes"])
 
 
-def test_what_is_compiled_while_it_is_timed_is_noted() -> None:
+def test_compilation_during_timing_adds_note() -> None:
     body = """
     model = net(); optimizer = sgd(model)
     step = torch.compile(lambda: model(x).sum(), backend="eager")
     step().backward(); optimizer.step()
     """
-    notes = repeated(body, "optimizer").manifest["notes"]
+    notes = record_three_runs(body, "optimizer").manifest["notes"]
     assert sum("compiled during a measured iteration" in note for note in notes) == 1
 
 
-def test_a_single_forward_pass_is_profiled() -> None:
-    recording = repeated("net()(x)", "module")
+def test_single_forward_pass_is_profiled() -> None:
+    recording = record_three_runs("net()(x)", "module")
     assert recording.operators("aten::addmm")
     batch = recording.manifest["batch"]
     assert (batch["size"], batch["from"]) == (3, "input")
 
 
-def test_a_loaders_waits_of_all_runs_are_put_together() -> None:
+def test_loader_times_of_all_runs_are_merged() -> None:
     body = """
     data = torch.utils.data.DataLoader(torch.ones(3, 4), batch_size=3)
     model = net(); optimizer = sgd(model)
     for batch in data:
         model(batch).sum().backward(); optimizer.step()
     """
-    recording = repeated(body, "optimizer")
+    recording = record_three_runs(body, "optimizer")
     assert [len(loader["fetch_ns"]) for loader in recording.manifest["loaders"]] == [2]
     assert recording.manifest["batch"]["size"] == 3
 
 
 HAND_WRITTEN = {
-    "functional gradients": """
+    "torch.func.grad": """
         gradients = torch.func.grad(loss)(weights)
         weights = {name: value - 0.1 * gradients[name] for name, value in weights.items()}
     """,
-    "gradient and value": """
+    "grad_and_value": """
         gradients, value = torch.func.grad_and_value(loss)(weights)
     """,
-    "descent without an optimizer": """
+    "gradient descent without an optimizer": """
         model(x).sum().backward()
         with torch.no_grad():
             for parameter in model.parameters():
@@ -216,15 +222,15 @@ HAND_WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("how", HAND_WRITTEN)
-def test_hand_written_training_is_found(how: str) -> None:
+@pytest.mark.parametrize("method", HAND_WRITTEN)
+def test_training_without_optimizer_is_found(method: str) -> None:
     setup = """
     model = net()
     weights = dict(model.named_parameters())
     def loss(weights):
         return torch.func.functional_call(model, weights, (x,)).sum()
     for step in range(40):  # the loop"""
-    recording = record(SETUP + setup + HAND_WRITTEN[how])
+    recording = record(SETUP + setup + HAND_WRITTEN[method])
     assert recording.outcome == "complete", recording.printed
     assert recording.manifest["iterations"]["found_by"] == "backward"
     assert recording.manifest["loop"] == {"file": 0, "line": recording.line_of("# the loop")}
@@ -241,20 +247,20 @@ LANGUAGE_MODEL = """
     model = Model().eval()
     tokens = torch.zeros(2, 3, dtype=torch.long)
 """
-# The whole text each time; only the newest token; and no more than the model can take.
-WAYS_TO_GENERATE = {
+# Inputs: all tokens, only the newest token (with a KV cache), or the model's context window.
+GENERATION_STEPS = {
     "whole": "model(tokens)",
     "cached": "model(tokens if i == 0 else tokens[:, -1:], mask=torch.ones_like(tokens))",
     "cropped": "model(tokens[:, -8:])",
 }
 
 
-@pytest.mark.parametrize("way", WAYS_TO_GENERATE)
-def test_generation_is_counted_in_tokens(way: str) -> None:
+@pytest.mark.parametrize("step", GENERATION_STEPS)
+def test_generation_is_counted_in_tokens(step: str) -> None:
     body = f"""
     with torch.no_grad():
         for i in range(40):
-            logits = {WAYS_TO_GENERATE[way]}[:, -1]
+            logits = {GENERATION_STEPS[step]}[:, -1]
             tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], 1)
     """
     recording = record(SETUP + LANGUAGE_MODEL + body)
@@ -273,7 +279,7 @@ def test_generation_is_counted_in_tokens(way: str) -> None:
         "for tokens in torch.utils.data.DataLoader(torch.zeros(80, 1).long(), 2): model(tokens)",
     ],
 )
-def test_an_evaluation_is_counted_in_samples(loop: str) -> None:
+def test_evaluation_is_counted_in_samples(loop: str) -> None:
     recording = record(SETUP + LANGUAGE_MODEL + f"    with torch.no_grad():\n        {loop}\n")
     assert recording.outcome == "complete", recording.printed
     batch = recording.manifest["batch"]

@@ -1,4 +1,4 @@
-"""Hooks that never hurt the user's program."""
+"""Errors in hooks do not affect the user's program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ridgeline_agent.patches.harmless import HookGuard, Notes, harmless
 
 
 class Log:
-    """Keeps since when the agent's own time was logged."""
+    """Records the start times of the agent's own work."""
 
     def __init__(self) -> None:
         self.began: list[int] = []
@@ -20,7 +20,7 @@ class Log:
 
 
 class Hooks:
-    """Two hooks, of which one starts the profiler."""
+    """Two hooks. One of them starts the profiler."""
 
     def __init__(self) -> None:
         self.guard = HookGuard(Notes("the profiler"))
@@ -31,11 +31,11 @@ class Hooks:
         return 1 / number
 
     @harmless
-    def starts(self) -> None:
+    def start_profiler(self) -> None:
         self.guard.log, self.guard.iteration_began_ns = self.log, 7
 
 
-def test_an_error_becomes_a_note() -> None:
+def test_error_in_hook_becomes_a_note() -> None:
     hooks = Hooks()
     assert hooks._some_hook(2) == 0.5
     assert hooks._some_hook(0) is None and hooks._some_hook(0) is None
@@ -45,7 +45,7 @@ def test_an_error_becomes_a_note() -> None:
     ]
 
 
-def test_nothing_runs_in_a_child_or_once_it_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hooks_do_nothing_in_child_process_or_when_inert(monkeypatch: pytest.MonkeyPatch) -> None:
     hooks = Hooks()
     hooks.guard.is_inert = True
     assert hooks._some_hook(2) is None
@@ -55,18 +55,18 @@ def test_nothing_runs_in_a_child_or_once_it_is_ignored(monkeypatch: pytest.Monke
     assert hooks.guard.notes.texts == []
 
 
-def test_what_a_hook_takes_is_logged_while_the_profiler_runs() -> None:
+def test_hook_time_is_logged_while_profiler_runs() -> None:
     hooks = Hooks()
     hooks._some_hook(2)
     assert hooks.log.began == []
-    # Where it is started, the iteration begins in the middle of the hook.
-    hooks.starts()
+    # The hook starts the profiler, so the iteration begins during the hook.
+    hooks.start_profiler()
     assert hooks.log.began == [7]
     hooks._some_hook(0)
     assert len(hooks.log.began) == 2 and hooks.log.began[1] > 7
 
 
-def test_notes_have_a_bound() -> None:
+def test_number_of_notes_is_limited() -> None:
     notes = Notes("the estimate")
     for number in range(200):
         notes.add(str(number % 100))

@@ -1,7 +1,7 @@
-"""Two ranks through the launchers themselves: Slurm's srun, accelerate, Ray's jobs, and ssh.
+"""Runs of two ranks with real launchers: Slurm's srun, accelerate, Ray jobs and ssh.
 
-Each test runs where its launcher is there and works, and says that it is skipped elsewhere. See
-docs/ranks.md for the versions with which they were run.
+A test is skipped if its launcher is not installed or does not work. docs/ranks.md lists the
+versions that were tested.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Any
 import pytest
 
 from agent_driver import Agent, all_end, is_alive, log
-from test_launch import ITERATIONS, TORCHRUN, TRAINING, check_recordings
+from launch_helpers import ITERATIONS, TORCHRUN, TRAINING, check_recordings
 
-# Where the launcher tells a rank its number in its own way, programs translate it.
-OF_SLURM = """\
+# Programs translate launcher-specific variables to those of torch.distributed.
+SLURM_SETUP = """\
 import os
 os.environ.update(RANK=os.environ["SLURM_PROCID"], WORLD_SIZE=os.environ["SLURM_NTASKS"],
                   MASTER_ADDR="127.0.0.1", MASTER_PORT="{port}")
 """
-WITH_ACCELERATE = """\
+ACCELERATE_TRAINING = """\
 import torch
 from accelerate import Accelerator
 accelerator = Accelerator(cpu=True)
@@ -43,12 +43,6 @@ for _ in range(1000):
 """
 
 
-@pytest.fixture
-def launches() -> Iterator[Agent]:
-    with Agent("--launch") as started:
-        yield started
-
-
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
@@ -56,7 +50,7 @@ def free_port() -> int:
 
 
 def succeeds(*command: str) -> bool:
-    """Whether a command is there and does what it should within a moment."""
+    """Whether a command exists and succeeds within a minute."""
     try:
         return subprocess.run(command, capture_output=True, timeout=60.0).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -68,16 +62,16 @@ def start(agent: Agent, folder: Path, text: str, launcher: dict[str, Any]) -> in
     return agent.start(folder, text, launcher=launcher, iterations=ITERATIONS)
 
 
-def both_record(agent: Agent, folder: Path, text: str, *words: str) -> None:
-    identifier = start(agent, folder, text, {"command": list(words)})
+def check_both_ranks_are_recorded(agent: Agent, folder: Path, text: str, *command: str) -> None:
+    identifier = start(agent, folder, text, {"command": list(command)})
     finished = agent.wait_for("finished", id=identifier)
     assert finished["outcome"] == "complete", (finished, log(folder)[-2000:])
     check_recordings(folder)
 
 
-def cancelled_leaves_no_rank(agent: Agent, folder: Path, *words: str) -> None:
+def check_cancel_terminates_ranks(agent: Agent, folder: Path, *command: str) -> None:
     text = "import time\ntime.sleep(600)\n"
-    identifier = start(agent, folder, text, {"command": list(words)})
+    identifier = start(agent, folder, text, {"command": list(command)})
     states: list[Path] = []
     end = time.monotonic() + 100.0
     while len(states) < 2:
@@ -94,100 +88,111 @@ def cancelled_leaves_no_rank(agent: Agent, folder: Path, *words: str) -> None:
 @pytest.fixture(scope="module")
 def srun() -> None:
     if not succeeds("srun", "-n", "2", "true"):
-        pytest.skip("there is no Slurm here that runs two tasks")
+        pytest.skip("Slurm is not available or cannot run two tasks")
 
 
-def jobs_of_slurm() -> list[str]:
+def running_slurm_jobs() -> list[str]:
     queue = ["squeue", "--noheader", "--format", "%i", "--states", "RUNNING"]
     return subprocess.run(queue, capture_output=True, text=True, check=True).stdout.split()
 
 
 @pytest.mark.usefixtures("srun")
-def test_srun(launches: Agent, tmp_path: Path) -> None:
-    text = OF_SLURM.replace("{port}", str(free_port())) + TRAINING.replace("{misbehave}", "pass")
-    both_record(launches, tmp_path, text, "srun", "-n", "2")
+def test_srun(launch_agent: Agent, tmp_path: Path) -> None:
+    text = SLURM_SETUP.replace("{port}", str(free_port())) + TRAINING.replace("{step_hook}", "pass")
+    check_both_ranks_are_recorded(launch_agent, tmp_path, text, "srun", "-n", "2")
 
 
 @pytest.mark.usefixtures("srun")
-def test_srun_starts_torchrun(launches: Agent, tmp_path: Path) -> None:
-    text = TRAINING.replace("{misbehave}", "pass")
-    both_record(launches, tmp_path, text, "srun", "-n", "1", *TORCHRUN)
+def test_srun_starts_torchrun(launch_agent: Agent, tmp_path: Path) -> None:
+    text = TRAINING.replace("{step_hook}", "pass")
+    check_both_ranks_are_recorded(launch_agent, tmp_path, text, "srun", "-n", "1", *TORCHRUN)
 
 
 @pytest.mark.usefixtures("srun")
-def test_a_cancelled_srun_leaves_no_rank(launches: Agent, tmp_path: Path) -> None:
-    before = set(jobs_of_slurm())
-    cancelled_leaves_no_rank(launches, tmp_path, "srun", "-n", "2")
-    # Nor is a job left that nobody is in, which would hold its processors.
-    assert set(jobs_of_slurm()) <= before
+def test_cancel_terminates_srun_ranks(launch_agent: Agent, tmp_path: Path) -> None:
+    before = set(running_slurm_jobs())
+    check_cancel_terminates_ranks(launch_agent, tmp_path, "srun", "-n", "2")
+    # An empty job would keep its CPUs allocated.
+    assert set(running_slurm_jobs()) <= before
 
 
 @pytest.mark.usefixtures("srun")
-def test_a_server_that_goes_away_leaves_no_job_of_slurm(launches: Agent, tmp_path: Path) -> None:
-    before = set(jobs_of_slurm())
-    start(launches, tmp_path, "import time\ntime.sleep(600)\n", {"command": ["srun", "-n", "2"]})
+def test_end_of_input_terminates_slurm_job(launch_agent: Agent, tmp_path: Path) -> None:
+    before = set(running_slurm_jobs())
+    start(
+        launch_agent, tmp_path, "import time\ntime.sleep(600)\n", {"command": ["srun", "-n", "2"]}
+    )
     end = time.monotonic() + 100.0
     while len(list((tmp_path / "out" / "ranks").glob("?.json"))) < 2:
         assert time.monotonic() < end
         time.sleep(0.05)
-    assert not set(jobs_of_slurm()) <= before
-    launches.close()
-    assert set(jobs_of_slurm()) <= before
+    assert not set(running_slurm_jobs()) <= before
+    launch_agent.close()
+    assert set(running_slurm_jobs()) <= before
 
 
-def test_accelerate(launches: Agent, tmp_path: Path) -> None:
+def test_accelerate(launch_agent: Agent, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    # On processors alone it starts several ranks only when it is told of GPUs (or by an mpirun).
+    # Without --multi_gpu (or mpirun), accelerate starts only one rank on CPUs.
     launcher = ["accelerate", "launch", "--multi_gpu", "--num_processes", "2"]
     port = ["--main_process_port", str(free_port())]
-    both_record(launches, tmp_path, WITH_ACCELERATE, *launcher, *port)
+    check_both_ranks_are_recorded(launch_agent, tmp_path, ACCELERATE_TRAINING, *launcher, *port)
 
 
 @pytest.fixture(scope="module")
 def ray_job() -> Iterator[list[str]]:
-    """The words that submit a job to a Ray cluster of this test's own."""
+    """The command that submits a job to a Ray cluster started for these tests."""
     ray = shutil.which("ray", path=os.path.dirname(sys.executable))
     if ray is None:
-        pytest.skip("there is no Ray beside this Python")
-    pages = free_port()
-    ports = ["--port", str(free_port()), "--dashboard-port", str(pages)]
-    begin = [ray, "start", "--block", "--head", "--num-cpus", "2", "--disable-usage-stats", *ports]
-    # In the foreground: `ray stop` would end every cluster of this machine.
+        pytest.skip("Ray is not installed")
+    dashboard_port = free_port()
+    ports = ["--port", str(free_port()), "--dashboard-port", str(dashboard_port)]
+    start_command = [
+        ray,
+        "start",
+        "--block",
+        "--head",
+        "--num-cpus",
+        "2",
+        "--disable-usage-stats",
+        *ports,
+    ]
+    # Run in the foreground, because `ray stop` would stop every cluster on this machine.
     variables = {**os.environ, "RAY_raylet_start_wait_time_s": "120"}
     cluster = subprocess.Popen(
-        begin, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        start_command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    address = ["--address", f"http://127.0.0.1:{pages}"]
+    address = ["--address", f"http://127.0.0.1:{dashboard_port}"]
     end = time.monotonic() + 180.0
     try:
-        # Its pages answer before it takes jobs.
+        # The dashboard responds before the cluster accepts jobs.
         while not succeeds(ray, "job", "submit", *address, "--", "true"):
             if time.monotonic() > end or cluster.poll() is not None:
-                pytest.skip("Ray does not start here")
+                pytest.skip("Ray does not start")
         yield [ray, "job", "submit", *address, "--"]
     finally:
         cluster.terminate()
         cluster.wait(60.0)
 
 
-def test_a_job_of_ray(launches: Agent, tmp_path: Path, ray_job: list[str]) -> None:
-    text = TRAINING.replace("{misbehave}", "pass")
-    both_record(launches, tmp_path, text, *ray_job, *TORCHRUN)
+def test_ray_job(launch_agent: Agent, tmp_path: Path, ray_job: list[str]) -> None:
+    text = TRAINING.replace("{step_hook}", "pass")
+    check_both_ranks_are_recorded(launch_agent, tmp_path, text, *ray_job, *TORCHRUN)
 
 
-def test_a_cancelled_job_of_ray_leaves_no_rank(
-    launches: Agent, tmp_path: Path, ray_job: list[str]
+def test_cancel_terminates_ray_job_ranks(
+    launch_agent: Agent, tmp_path: Path, ray_job: list[str]
 ) -> None:
-    # What runs there is nobody's here: it has to find out by itself.
-    cancelled_leaves_no_rank(launches, tmp_path, *ray_job, *TORCHRUN)
+    # The ranks are not descendants of the agent and must detect the cancellation themselves.
+    check_cancel_terminates_ranks(launch_agent, tmp_path, *ray_job, *TORCHRUN)
 
 
 @pytest.fixture
 def ssh(tmp_path: Path) -> Iterator[list[str]]:
-    """The words that reach a real sshd on the second address of this machine."""
+    """The command that connects to a real sshd on a second address of this machine."""
     sshd = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
     if sshd is None or shutil.which("ssh") is None:
-        pytest.skip("there is no ssh with its server here")
+        pytest.skip("ssh and sshd are not installed")
     folder = tmp_path / "ssh"
     folder.mkdir(mode=0o700)
     key, host, known = folder / "key", folder / "host", folder / "known"
@@ -200,26 +205,26 @@ def ssh(tmp_path: Path) -> Iterator[list[str]]:
         *("StrictModes=no", "UsePAM=no", "PermitRootLogin=yes", "PidFile=none"),
     ]
     options = [word for setting in settings for word in ("-o", setting)]
-    said = open(folder / "said", "w+")  # noqa: SIM115
-    server = subprocess.Popen([sshd, "-D", "-e", "-f", "/dev/null", *options], stderr=said)
+    output = open(folder / "output", "w+")  # noqa: SIM115
+    server = subprocess.Popen([sshd, "-D", "-e", "-f", "/dev/null", *options], stderr=output)
     accept = ["-o", f"UserKnownHostsFile={known}", "-o", "StrictHostKeyChecking=accept-new"]
-    words = ["ssh", "-p", port, "-i", str(key), "-o", "BatchMode=yes", *accept]
-    words.append(f"{getpass.getuser()}@127.0.0.2")
+    command = ["ssh", "-p", port, "-i", str(key), "-o", "BatchMode=yes", *accept]
+    command.append(f"{getpass.getuser()}@127.0.0.2")
     end = time.monotonic() + 5.0
-    while not succeeds(*words, "true"):
+    while not succeeds(*command, "true"):
         if time.monotonic() > end or server.poll() is not None:
             server.kill()
-            pytest.skip(f"sshd does not work here: {(folder / 'said').read_text()[-300:]}")
-    yield words
+            pytest.skip(f"sshd does not work: {(folder / 'output').read_text()[-300:]}")
+    yield command
     server.terminate()
     server.wait(10.0)
 
 
-def test_ssh(launches: Agent, tmp_path: Path, ssh: list[str]) -> None:
+def test_ssh(launch_agent: Agent, tmp_path: Path, ssh: list[str]) -> None:
     project, tree = tmp_path / "project", tmp_path / "my tree"
     project.mkdir()
     tree.mkdir()
-    text = TRAINING.replace("{misbehave}", "print('in', os.getcwd(), os.environ['SSH_CLIENT'])")
+    text = TRAINING.replace("{step_hook}", "print('in', os.getcwd(), os.environ['SSH_CLIENT'])")
     (tree / "train.py").write_text(text)
     launcher = {
         "remote": ssh,
@@ -227,8 +232,8 @@ def test_ssh(launches: Agent, tmp_path: Path, ssh: list[str]) -> None:
         "command": TORCHRUN,
         "paths": {str(project): str(tree)},
     }
-    identifier = start(launches, project, text, launcher)
-    finished = launches.wait_for("finished", id=identifier)
+    identifier = start(launch_agent, project, text, launcher)
+    finished = launch_agent.wait_for("finished", id=identifier)
     assert finished["outcome"] == "complete", (finished, log(project)[-2000:])
     check_recordings(project)
     assert f"in {tree} 127.0.0." in log(project).decode()

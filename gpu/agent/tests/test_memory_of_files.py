@@ -1,4 +1,4 @@
-"""Memory that is in no process's resident size counts as well: files that take no disk."""
+"""The memory limit includes in-memory files, which are not part of any resident set size."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 
 from agent_driver import Agent
-from test_estimate import estimate
+from estimate_helpers import estimate
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is looked at on Linux")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the agent limits memory only on Linux"
+)
 
 PREAMBLE = "import os, time\n"
 LIMIT_BYTES = 600 * 2**20
-WRITES_MORE = f"""
+WRITE_BEYOND_LIMIT = f"""
 pieces = {LIMIT_BYTES // (200 * 2**20) + 1}
 for number in range(pieces):
-    file = place(number)
+    file = open_file(number)
     for _ in range(200):
         os.write(file, bytes(2**20))
 while True:
@@ -26,26 +28,26 @@ while True:
 """
 
 
-def test_memory_of_files_without_a_name(agent: Agent, tmp_path: Path) -> None:
-    text = "place = lambda number: os.memfd_create(str(number))\n"
+def test_memory_of_memfd_files(agent: Agent, tmp_path: Path) -> None:
+    text = "open_file = lambda number: os.memfd_create(str(number))\n"
     limits = {"seconds": 30, "memory_bytes": LIMIT_BYTES}
-    finished = estimate(agent, tmp_path, PREAMBLE + text + WRITES_MORE, limits=limits)
+    finished = estimate(agent, tmp_path, PREAMBLE + text + WRITE_BEYOND_LIMIT, limits=limits)
     assert finished["outcome"] == "memory", finished
 
 
-def test_memory_of_files_that_a_run_leaves_behind(agent: Agent, tmp_path: Path) -> None:
-    """Runs are not confined, and a limit on memory holds for them as well."""
+def test_memory_of_tmpfs_files(agent: Agent, tmp_path: Path) -> None:
+    # Runs are not sandboxed, but their memory is limited too.
     name = f"/dev/shm/ridgeline-test-{os.getpid()}"
     text = f"""
-def place(number):
+def open_file(number):
     if number:
         os.close(file)
     return os.open(f"{name}-{{number}}", os.O_WRONLY | os.O_CREAT)
 """
     limits = {"seconds": 30, "memory_bytes": LIMIT_BYTES}
     try:
-        finished = agent.run(tmp_path, PREAMBLE + text + WRITES_MORE, limits=limits)
+        finished = agent.run(tmp_path, PREAMBLE + text + WRITE_BEYOND_LIMIT, limits=limits)
     finally:
-        for left in Path("/dev/shm").glob(f"ridgeline-test-{os.getpid()}*"):
-            left.unlink()
+        for path in Path("/dev/shm").glob(f"ridgeline-test-{os.getpid()}*"):
+            path.unlink()
     assert finished["outcome"] == "memory", finished

@@ -1,4 +1,4 @@
-"""The operators of a model's step, listed under fake tensors without a device."""
+"""Operators of a model's training step, recorded with fake tensors and without a device."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from ridgeline_agent.models.transformer_model import transformer_step  # noqa: E
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 pytestmark = [
     pytest.mark.runs_operators,
-    # Models are listed by `ridgeline evaluate` only, which a developer runs.
-    pytest.mark.skipif(VERSION <= (2, 8), reason="its fake tensors on a GPU ask for a driver"),
+    # Only developers list models, with `ridgeline evaluate`.
+    pytest.mark.skipif(VERSION <= (2, 8), reason="fake CUDA tensors need a driver in this version"),
 ]
 
 BATCH = 4
@@ -47,7 +47,7 @@ class Attention(torch.nn.Module):
         return torch.nn.functional.scaled_dot_product_attention(query, key, value)
 
 
-def convolutions() -> Any:
+def convolutional_model() -> Any:
     return torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3, padding=1, bias=False),
         torch.nn.BatchNorm2d(8),
@@ -65,59 +65,63 @@ def sgd(parameters: list[Any]) -> Any:
     return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=False)
 
 
-def counted(recorder: OperatorRecorder, phase: int) -> Counter[str]:
+def operator_counts(recorder: OperatorRecorder, phase: int) -> Counter[str]:
     columns = recorder.columns()
     operators = columns["ops"]
     return Counter(
         columns["signatures"][signature]["op"]
-        for signature, its_phase in zip(operators["signature"], operators["phase"])
-        if its_phase == phase
+        for signature, operator_phase in zip(operators["signature"], operators["phase"])
+        if operator_phase == phase
     )
 
 
-def test_a_step_has_its_three_phases() -> None:
-    recorder = record_step(convolutions(), images, loss=lambda out: out.mean(), optimizer=sgd)
-    forward, backward, step = (counted(recorder, phase) for phase in (FORWARD, BACKWARD, OPTIMIZER))
+def test_step_has_three_phases() -> None:
+    recorder = record_step(
+        convolutional_model(), images, loss=lambda out: out.mean(), optimizer=sgd
+    )
+    forward, backward, step = (
+        operator_counts(recorder, phase) for phase in (FORWARD, BACKWARD, OPTIMIZER)
+    )
     assert forward["aten::convolution"] == 1
     assert forward["aten::addmm"] == 1
     assert backward["aten::convolution_backward"] == 1
-    # The gradient of the linear layer's weight and that of its input.
+    # The gradients of the linear layer's weight and of its input.
     assert backward["aten::mm"] == 2
-    # Momentum is there from the first step: each of five parameters has it scaled, the gradient
-    # added to it, and is moved.
+    # Momentum exists from the first step. For each of the five parameters, it is scaled, the
+    # gradient is added to it, and the parameter is updated.
     assert step == {"aten::mul_.Tensor": 5, "aten::add_.Tensor": 10}
 
 
-def test_gradients_that_are_kept_are_added_to() -> None:
+def test_kept_gradients_are_accumulated() -> None:
     def additions(keeps_gradients: bool) -> int:
         recorder = record_step(
-            convolutions(),
+            convolutional_model(),
             images,
             loss=lambda out: out.mean(),
             keeps_gradients=keeps_gradients,
         )
-        return counted(recorder, BACKWARD)["aten::add_.Tensor"]
+        return operator_counts(recorder, BACKWARD)["aten::add_.Tensor"]
 
     assert additions(True) - additions(False) == 5
 
 
-def test_inference_has_one_phase_and_a_cast_for_each_weight_under_autocast() -> None:
-    recorder = record_step(convolutions(), images, loss=None, autocast=torch.float16)
-    assert not counted(recorder, BACKWARD)
-    forward = counted(recorder, FORWARD)
-    # Weight and input of the convolution, weight and bias of the linear layer.
+def test_inference_under_autocast_casts_each_weight() -> None:
+    recorder = record_step(convolutional_model(), images, loss=None, autocast=torch.float16)
+    assert not operator_counts(recorder, BACKWARD)
+    forward = operator_counts(recorder, FORWARD)
+    # The weight and the input of the convolution, and the weight and the bias of the linear layer.
     assert forward["aten::_to_copy"] == 4
     convolution = next(
         signature
         for signature in recorder.columns()["signatures"]
         if signature["op"] == "aten::convolution"
     )
-    assert [given["t"] for given in convolution["in"][:2]] == ["float16", "float16"]
+    assert [tensor["t"] for tensor in convolution["in"][:2]] == ["float16", "float16"]
     assert convolution["out"] == [{"t": "float16", "s": [BATCH, 8, 16, 16]}]
 
 
-def test_channels_last_shows_in_the_strides() -> None:
-    recorder = record_step(convolutions(), images, loss=None, channels_last=True)
+def test_channels_last_strides() -> None:
+    recorder = record_step(convolutional_model(), images, loss=None, channels_last=True)
     convolution = recorder.columns()["signatures"][0]
     assert convolution["op"] == "aten::convolution"
     assert convolution["in"][0] == {"t": "float32", "s": [BATCH, 3, 16, 16], "d": [768, 1, 48, 3]}
@@ -130,19 +134,19 @@ def test_channels_last_shows_in_the_strides() -> None:
         (None, "aten::_scaled_dot_product_efficient_attention"),
     ],
 )
-def test_attention_is_the_kernel_that_the_device_would_take(autocast: Any, operator: str) -> None:
+def test_attention_uses_cuda_kernel(autocast: Any, operator: str) -> None:
     def tokens(device: Any) -> tuple[Any, ...]:
         return (torch.randn(BATCH, 16, 32, device=device),)
 
     recorder = record_step(
         Attention(), tokens, loss=lambda out: out.float().mean(), autocast=autocast
     )
-    assert counted(recorder, FORWARD)[operator] == 1
-    assert counted(recorder, BACKWARD)[f"{operator}_backward"] == 1
+    assert operator_counts(recorder, FORWARD)[operator] == 1
+    assert operator_counts(recorder, BACKWARD)[f"{operator}_backward"] == 1
 
 
-def test_gradients_have_the_shapes_that_autograd_gives() -> None:
-    # A broadcast bias, a tensor used twice and a weight used twice: what the engine sums up.
+def test_gradient_shapes_match_autograd() -> None:
+    # A broadcast bias, a tensor used twice and a weight used twice: autograd sums their gradients.
     class Twice(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -161,14 +165,14 @@ def test_gradients_have_the_shapes_that_autograd_gives() -> None:
     assert model.bias.grad.shape == (3,)
 
 
-def test_a_model_is_made_without_writing_its_weights() -> None:
+def test_create_without_values_does_not_touch_weights() -> None:
     model = create_without_values(lambda: torch.nn.Linear(100_000, 10_000))
     assert model.weight.shape == (10_000, 100_000)
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
     assert resident < 100_000 * 10_000 * 4
 
 
-def test_small_tensors_keep_their_values_while_a_model_is_made() -> None:
+def test_create_without_values_keeps_small_tensors() -> None:
     class Rates(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -177,12 +181,12 @@ def test_small_tensors_keep_their_values_while_a_model_is_made() -> None:
     assert create_without_values(Rates).rates == [0.0, 0.5, 1.0]
 
 
-def test_the_loss_can_be_left_out_of_the_forward_pass() -> None:
+def test_loss_apart_from_forward() -> None:
     recorder = record_step(
-        convolutions(), images, loss=lambda out: out.exp().mean(), loss_apart=True
+        convolutional_model(), images, loss=lambda out: out.exp().mean(), loss_apart=True
     )
-    assert counted(recorder, FORWARD)["aten::exp"] == 0
-    assert counted(recorder, OTHER)["aten::exp"] == 1
+    assert operator_counts(recorder, FORWARD)["aten::exp"] == 0
+    assert operator_counts(recorder, OTHER)["aten::exp"] == 1
 
 
 @pytest.mark.parametrize(
@@ -238,23 +242,23 @@ def test_the_loss_can_be_left_out_of_the_forward_pass() -> None:
     ],
     ids=lambda config: config["model_type"],
 )
-def test_transformers_attend_in_steps(config: dict[str, Any]) -> None:
+def test_transformer_attention_uses_separate_operators(config: dict[str, Any]) -> None:
     recorder = transformer_step(config, 16, BATCH, train=True)
-    forward, backward = counted(recorder, FORWARD), counted(recorder, BACKWARD)
-    # Switch attends to itself in each half and to the encoder in the decoder.
+    forward, backward = operator_counts(recorder, FORWARD), operator_counts(recorder, BACKWARD)
+    # Switch has self-attention in encoder and decoder, and cross-attention in the decoder.
     attentions = 9 if config["model_type"] == "switch_transformers" else 3
     assert forward["aten::_softmax"] >= attentions
     assert forward["aten::bmm"] == 2 * attentions
     assert backward["aten::bmm"] == 4 * attentions
-    assert not counted(recorder, OPTIMIZER)
+    assert not operator_counts(recorder, OPTIMIZER)
 
 
-def test_an_unknown_architecture_is_refused() -> None:
+def test_unknown_architecture_raises() -> None:
     with pytest.raises(ValueError, match="mamba"):
         transformer_step({"model_type": "mamba", "vocab_size": 1}, 16, BATCH, train=False)
 
 
-# A `timm` of this test's own: what the lister asks of the package, and models of bad manners.
+# A fake `timm` with the functions that the lister uses, and models that misbehave.
 TIMM = """
 import time
 import torch
@@ -272,7 +276,7 @@ def create_model(name, img_size=None):
     if name == "endless":
         time.sleep(600)
     if name == "chatty":
-        print("a line that is no answer")
+        print("not an answer")
     if name == "huge":
         return torch.nn.Linear(1_000_000, 1_000_000)
     if name == "gone":
@@ -282,12 +286,12 @@ def create_model(name, img_size=None):
 """
 
 
-def listed(folder: Path, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def list_models(folder: Path, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     package = folder / "timm"
     package.mkdir()
     (package / "__init__.py").write_text(TIMM)
     (package / "layers.py").write_text("def set_fused_attn(enable):\n    pass\n")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "ridgeline_agent.models.list_models"],
         cwd=agent_driver.BOOT.parent,
         env={**os.environ, "PYTHONPATH": str(folder)},
@@ -297,13 +301,13 @@ def listed(folder: Path, requests: list[dict[str, Any]]) -> list[dict[str, Any]]
         timeout=agent_driver.TIMEOUT_SECONDS,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    assert process.returncode == 0, process.stderr
+    return [json.loads(line) for line in process.stdout.splitlines()]
 
 
-def request(folder: Path, number: int, model: str, **more: Any) -> dict[str, Any]:
+def request(folder: Path, request_id: int, model: str, **extra: Any) -> dict[str, Any]:
     return {
-        "id": number,
+        "id": request_id,
         "kind": "timm",
         "out": str(folder / f"{model}.json"),
         "model": model,
@@ -314,69 +318,71 @@ def request(folder: Path, number: int, model: str, **more: Any) -> dict[str, Any
         "fused_attention": True,
         "foreach": False,
         "keeps_gradients": False,
-        **more,
+        **extra,
     }
 
 
-def types_of_products(recorder: OperatorRecorder) -> set[str]:
+def matmul_types(recorder: OperatorRecorder) -> set[str]:
     names = ("aten::mm", "aten::addmm", "aten::bmm", "aten::convolution")
     signatures = recorder.columns()["signatures"]
     return {
-        one["in"][-1 if "mm" in one["op"] else 0]["t"] for one in signatures if one["op"] in names
+        signature["in"][-1 if "mm" in signature["op"] else 0]["t"]
+        for signature in signatures
+        if signature["op"] in names
     }
 
 
 @pytest.mark.parametrize("name", ["resnet50", "ssd", "ncf", "bert_base_squad", "transformerxlbase"])
-def test_a_benchmark_multiplies_in_the_type_that_it_is_asked_for(name: str) -> None:
+def test_benchmark_matmuls_use_requested_type(name: str) -> None:
     single, half = (benchmark_step(name, 2, half=half) for half in (False, True))
-    assert types_of_products(single) == {"float32"}
-    assert types_of_products(half) == {"float16"}
+    assert matmul_types(single) == {"float32"}
+    assert matmul_types(half) == {"float16"}
     for recorder in (single, half):
-        assert counted(recorder, BACKWARD) and counted(recorder, OPTIMIZER)
+        assert operator_counts(recorder, BACKWARD) and operator_counts(recorder, OPTIMIZER)
 
 
-def test_benchmarks_have_the_parameters_of_their_papers() -> None:
-    # Of torchvision's ResNet-50, and of BERT for questions as it was released, without its pooler.
+def test_benchmark_parameter_counts() -> None:
+    # torchvision's ResNet-50, and the released BERT for question answering without its pooler.
     for name, millions in {"resnet50": 25.557, "bert_base_squad": 108.893}.items():
         model = create_without_values(BENCHMARKS[name].make)
-        found = sum(parameter.numel() for parameter in model.parameters()) / 1e6
-        assert found == pytest.approx(millions, abs=0.001)
+        parameters = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+        assert parameters == pytest.approx(millions, abs=0.001)
 
 
-def test_half_precision_updates_copies_in_full() -> None:
+def test_half_precision_updates_float32_master_weights() -> None:
     recorder = benchmark_step("bert_base_squad", 2, half=True)
-    columns = recorder.columns()
-    updates = [one for one in columns["signatures"] if one["op"].startswith("aten::_fused_adam")]
-    assert {tensor["t"] for one in updates for tensor in one["in"][0]} == {"float32"}
-    weights = [one for one in columns["signatures"] if one["op"].startswith("aten::_foreach_copy")]
-    types = {(one["in"][0][0]["t"], one["in"][1][0]["t"]) for one in weights}
+    signatures = recorder.columns()["signatures"]
+    updates = [entry for entry in signatures if entry["op"].startswith("aten::_fused_adam")]
+    assert {tensor["t"] for update in updates for tensor in update["in"][0]} == {"float32"}
+    copies = [entry for entry in signatures if entry["op"].startswith("aten::_foreach_copy")]
+    types = {(copy["in"][0][0]["t"], copy["in"][1][0]["t"]) for copy in copies}
     assert types == {("float32", "float16"), ("float16", "float32")}
 
 
-def test_words_are_scored_by_the_weights_that_look_them_up() -> None:
-    # Of Transformer-XL as the benchmark starts it: 192 million, of which 137 are words.
+def test_transformer_xl_ties_embedding_and_output_weights() -> None:
+    # Transformer-XL in the benchmark's configuration: 137 of 192 million are word embeddings.
     model = create_without_values(BENCHMARKS["transformerxlbase"].make)
-    found = sum(parameter.numel() for parameter in model.parameters()) / 1e6
-    assert found == pytest.approx(192.0, abs=4.0)
+    parameters = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    assert parameters == pytest.approx(192.0, abs=4.0)
 
 
-def test_a_benchmark_that_is_not_written_down_is_refused() -> None:
+def test_unknown_benchmark_raises() -> None:
     with pytest.raises(ValueError, match="no model 'waveglow'"):
         benchmark_step("waveglow", 1, half=False)
 
 
-def test_the_lister_outlives_models_of_bad_manners(tmp_path: Path) -> None:
-    here, *answers = listed(
+def test_lister_survives_misbehaving_models(tmp_path: Path) -> None:
+    versions, *answers = list_models(
         tmp_path,
         [
             request(tmp_path, 1, "gone"),
             request(tmp_path, 2, "endless", seconds=1),
             request(tmp_path, 3, "huge", memory_bytes=8 << 30),
             request(tmp_path, 4, "chatty"),
-            {"id": 5, "kind": "unheard of", "out": str(tmp_path / "none.json")},
+            {"id": 5, "kind": "unknown", "out": str(tmp_path / "none.json")},
         ],
     )
-    assert here == {"torch": torch.__version__, "timm": "0.0.test"}
+    assert versions == {"torch": torch.__version__, "timm": "0.0.test"}
     assert [answer["id"] for answer in answers] == [1, 2, 3, 4, 5]
     assert "Unknown model (gone)" in answers[0]["error"]
     too_slow = {"id": 2, "ok": False, "too_slow": True, "error": "it took longer than 1 s"}
@@ -384,7 +390,7 @@ def test_the_lister_outlives_models_of_bad_manners(tmp_path: Path) -> None:
     assert not answers[2]["ok"]
     assert answers[3] == {"id": 4, "ok": True}
     assert not answers[4]["ok"]
-    # What failed leaves nothing behind, not even a beginning.
+    # Failed models leave no files, not even partial ones.
     assert [path.name for path in tmp_path.glob("*.json*")] == ["chatty.json"]
     document = json.loads((tmp_path / "chatty.json").read_text())
     assert document["version"] == 1

@@ -1,4 +1,4 @@
-"""How many iterations are timed: what is decided by the times so far."""
+"""The number of timed iterations, which depends on the times measured so far."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def ns(times_ms: list[int]) -> list[int]:
 @pytest.mark.parametrize(
     ("times_ms", "more"),
     [
-        # Less than a tenth of a second together.
+        # Less than 0.1 s in total.
         ([21, 21, 21, 21], True),
         ([21, 21, 21, 21, 21], False),
         ([33, 33, 33], True),
         ([300, 300, 300], False),
-        # Unequal: the slowest takes 1.3 times as long as the quickest.
+        # The slowest iteration takes at least 1.3 times as long as the fastest.
         ([100, 130, 100], True),
         ([100, 129, 100], False),
-        # However unequal, once they took ten seconds.
+        # At most ten seconds in total.
         ([2000, 6000, 1999], True),
         ([2000, 6000, 2000], False),
-        # Six are the most.
+        # At most six iterations.
         ([1] * 5, True),
         ([1] * 6, False),
         ([40, 200] * 3, False),
@@ -43,34 +43,34 @@ def test_more_are_timed(times_ms: list[int], more: bool) -> None:
     ("times_ms", "quick"),
     [([], False), ([0, 0, 0], False), ([19, 19, 900], True), ([20, 20, 1], False)],
 )
-def test_the_median_is_quick(times_ms: list[int], quick: bool) -> None:
+def test_are_quick(times_ms: list[int], quick: bool) -> None:
     assert are_quick(ns(times_ms)) is quick
 
 
-# One that is slow: the first of many, or an accident.
+# A single slow iteration: periodic work, or an outlier.
 ONE_SLOW = [1, 1, 9, 1]
 
 
 @pytest.mark.parametrize(
     ("times_ms", "quick", "on_cuda", "more"),
     [
-        # Quick ones: twenty-four, and half a second of them.
+        # Quick iterations: at least 24, and at least 0.5 s in total.
         ([1] * 23, True, False, True),
         ([1] * 24, True, False, True),
         ([20] * 24, True, False, True),
         ([21] * 24, True, False, False),
         ([1] * 396, True, False, True),
         ([1] * 400, True, False, False),
-        # On a GPU no more than twenty-four.
+        # At most 24 on a GPU.
         ([1] * 23, True, True, True),
         ([1] * 24, True, True, False),
-        # Not quick: timed for their period alone, which every fourth time is looked for.
+        # Slow iterations: only to find a period, which is checked after every fourth iteration.
         ([100] * 4, False, False, True),
         ([40, 200] * 3, False, False, True),
         ([40, 200] * 4, False, False, False),
         ([40, 200] * 4 + [100], False, False, True),
         (ONE_SLOW, False, False, True),
-        # Three seconds are enough.
+        # At most three seconds in total.
         ([400] * 7, False, False, True),
         ([1000] * 3, False, False, False),
     ],
@@ -79,9 +79,9 @@ def test_more_are_timed_again(times_ms: list[int], quick: bool, on_cuda: bool, m
     assert more_are_timed_again(ns(times_ms), quick, 3_000 * MS, on_cuda) is more
 
 
-def test_a_better_signal_is_waited_for_as_long_as_the_run_can() -> None:
-    for seconds_left, most in ((None, 15.0), (1000.0, 15.0), (8.0, 2.0)):
+def test_signal_grace_period_depends_on_remaining_time() -> None:
+    for seconds_left, grace_seconds in ((None, 15.0), (1000.0, 15.0), (8.0, 2.0)):
         period = SignalGracePeriod(seconds_left, 5)
-        until_ns = 5 + int(most * 1e9)
+        until_ns = 5 + int(grace_seconds * 1e9)
         assert not period.iteration_ended(until_ns - 1)
         assert period.iteration_ended(until_ns)

@@ -1,4 +1,4 @@
-"""What is shown of a program's output, and what is known of its exceptions."""
+"""The tail of a program's output, and details of its exceptions."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_escapes_and_progress_bars() -> None:
     ]
 
 
-def test_paths_of_the_machine_are_shortened() -> None:
+def test_paths_are_shortened() -> None:
     text = f"reading {ROOT}/data/a.bin\nkept in /home/someone/cache/models\n"
     assert tail(text) == ["reading data/a.bin", "kept in …/models"]
 
 
-def test_of_tracebacks_the_exceptions_are_left() -> None:
+def test_tracebacks_are_reduced_to_exceptions() -> None:
     text = """\
 before
 Traceback (most recent call last):
@@ -58,14 +58,14 @@ after
     assert tail(prompt) == ["Overwrite?", "EOFError: EOF"]
 
 
-def test_boxes_are_opened() -> None:
+def test_box_borders_are_removed() -> None:
     assert tail("╭─ Error ──╮\n│ Missing option '--data'. │\n╰──╯\n") == [
         "Error",
         "Missing option '--data'.",
     ]
 
 
-def test_it_is_bounded() -> None:
+def test_tail_is_limited() -> None:
     lines = tail("\n".join(f"{number} " + "x" * 1000 for number in range(1000)))
     assert len(lines) == MAX_LINES and lines[-1].startswith("999 ")
     assert max(map(len, lines)) <= 300
@@ -73,7 +73,7 @@ def test_it_is_bounded() -> None:
     assert last_lines(b"\xff\xfe", ROOT) == ["\ufffd\ufffd"]
 
 
-def failing(source: str, **names: Any) -> dict[str, Any]:
+def failure_of(source: str, **names: Any) -> dict[str, Any]:
     path = f"{ROOT}/train.py"
     try:
         exec(compile(source, path, "exec"), {"__name__": "__main__", **names})
@@ -82,34 +82,34 @@ def failing(source: str, **names: Any) -> dict[str, Any]:
     raise AssertionError("the source raises nothing")
 
 
-def test_a_file_that_is_not_there() -> None:
-    facts = failing(f"open('{ROOT}/data/x.csv')\n")["facts"]
+def test_missing_file() -> None:
+    facts = failure_of(f"open('{ROOT}/data/x.csv')\n")["facts"]
     assert (facts["errno"], facts["file"]) == ("ENOENT", "data/x.csv")
-    assert failing("open('/no/such/folder/x.csv')\n")["facts"]["file"] == "…/x.csv"
+    assert failure_of("open('/no/such/folder/x.csv')\n")["facts"]["file"] == "…/x.csv"
 
 
-def test_a_variable_that_is_not_set() -> None:
-    raised = failing("import os\nos.environ['NO_SUCH_VARIABLE']\n")["facts"]["raised_in"]
+def test_missing_environment_variable() -> None:
+    raised = failure_of("import os\nos.environ['NO_SUCH_VARIABLE']\n")["facts"]["raised_in"]
     assert raised == {"path": "os.py", "name": "__getitem__"}
 
 
-def test_a_message_in_colours() -> None:
-    failure = failing("raise ValueError('\\x1b[1mbold\\x1b[0m and plain')\n")
+def test_colored_message() -> None:
+    failure = failure_of("raise ValueError('\\x1b[1mbold\\x1b[0m and plain')\n")
     assert failure["message"] == "bold and plain"
 
 
-def test_modules_and_their_versions() -> None:
-    module = failing("from pytest import no_such_name\n")["facts"]["module"]
+def test_module_and_version() -> None:
+    module = failure_of("from pytest import no_such_name\n")["facts"]["module"]
     if sys.version_info >= (3, 10):
         assert module == {"name": "pytest", "version": pytest.__version__}
-    assert failing("import no_such_module_at_all\n")["facts"]["module"] == {
+    assert failure_of("import no_such_module_at_all\n")["facts"]["module"] == {
         "name": "no_such_module_at_all",
         "version": None,
     }
 
 
-def test_an_exit_within_a_handler_of_a_library() -> None:
-    # A framework that catches what the program raised, prints it and exits.
+def test_exit_in_exception_handler_of_library() -> None:
+    # A framework that catches an exception of the program and exits.
     library: dict[str, Any] = {}
     exec(
         compile(
@@ -120,18 +120,20 @@ def test_an_exit_within_a_handler_of_a_library() -> None:
         ),
         library,
     )
-    failure = failing("def main():\n    1 / 0\nrun(main)\n", run=library["run"])
+    failure = failure_of("def main():\n    1 / 0\nrun(main)\n", run=library["run"])
     assert [frame["line"] for frame in failure["frames"]] == [3, 2]
     assert failure["message"].endswith("caused by ZeroDivisionError: division by zero")
     assert failure["facts"]["causes"] == ["ZeroDivisionError"]
-    # Where the program exits by itself, that line is the place.
-    own = failing("import sys\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    sys.exit(3)\n")
-    assert [frame["line"] for frame in own["frames"]] == [5]
-    assert own["facts"]["exit_code"] == 3
+    # If the program itself exits, that line is reported.
+    failure = failure_of(
+        "import sys\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    sys.exit(3)\n"
+    )
+    assert [frame["line"] for frame in failure["frames"]] == [5]
+    assert failure["facts"]["exit_code"] == 3
 
 
-def test_what_another_process_raised() -> None:
-    # As torch._utils.ExceptionWrapper has it.
+def test_exception_of_another_process() -> None:
+    # The message format of torch._utils.ExceptionWrapper.
     text = (
         "Caught KeyError in DataLoader worker process 2.\n"
         "Original Traceback (most recent call last):\n"
@@ -142,14 +144,14 @@ def test_what_another_process_raised() -> None:
         "           ~~~~~~~~~~~^^^^^^\n"
         "KeyError: 'cat'\n"
     )
-    failure = failing("raise KeyError(text)\n", text=Text(text))
+    failure = failure_of("raise KeyError(text)\n", text=KeyErrorText(text))
     assert failure["message"] == "'cat' (in DataLoader worker process 2)"
     assert [frame["line"] for frame in failure["frames"]] == [1, 17]
     assert failure["facts"]["raised_in"] == {"path": "train.py", "name": "__getitem__"}
 
 
-class Text(str):
-    """As torch does it: the text of a KeyError is shown as it is."""
+class KeyErrorText(str):
+    """Shows the message of a KeyError without quotes, like torch's KeyErrorMessage."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -176,10 +178,10 @@ class Text(str):
         ([], None),
     ],
 )
-def test_what_a_library_was_doing(frames: list[tuple[str, str]], expected: str | None) -> None:
+def test_activity(frames: list[tuple[str, str]], expected: str | None) -> None:
     assert activity(frames) == expected
 
 
-def test_the_end_of_a_run_has_its_output(agent: agent_driver.Agent, tmp_path: Path) -> None:
+def test_finished_event_contains_output(agent: agent_driver.Agent, tmp_path: Path) -> None:
     finished = agent.run(tmp_path, "print('begins')\nraise ValueError('x')\n")
     assert finished["output"] == ["begins", "ValueError: x"]

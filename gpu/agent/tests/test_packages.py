@@ -1,4 +1,4 @@
-"""The agent's packages: which may import which, and where functions of others are replaced."""
+"""Rules for the agent's packages: allowed imports, and where other modules are patched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 AGENT = Path(__file__).resolve().parent.parent / "ridgeline_agent"
-# As the docstring of `ridgeline_agent/__init__.py` lists them: each imports from those before it.
+# The order in the docstring of `ridgeline_agent/__init__.py`. A package imports only earlier ones.
 ORDER = (
     "system",
     "protocol",
@@ -27,8 +27,8 @@ ORDER = (
     "process",
     "launch",
 )
-# Switches that torch and the standard library offer for assignment.
-SWITCHES = (
+# Settings of torch and the standard library that are meant to be assigned.
+SETTINGS = (
     "sys.dont_write_bytecode",
     "tempfile.tempdir",
     "torch._dynamo.config.",
@@ -41,21 +41,21 @@ def name_of(path: Path) -> str:
     return path.relative_to(AGENT).as_posix()
 
 
-def test_every_package_has_its_place_in_the_order() -> None:
+def test_every_package_is_listed_in_order() -> None:
     packages = {path.name for path in AGENT.iterdir() if (path / "__init__.py").is_file()}
     assert packages == set(ORDER)
     listed = ast.get_docstring(ast.parse((AGENT / "__init__.py").read_text()))
     assert listed is not None
-    places = [listed.index(f"{number}. `{name}`") for number, name in enumerate(ORDER, 1)]
-    assert places == sorted(places)
+    positions = [listed.index(f"{number}. `{name}`") for number, name in enumerate(ORDER, 1)]
+    assert positions == sorted(positions)
 
 
-def test_no_python_file_lies_beside_the_packages() -> None:
+def test_no_modules_outside_packages() -> None:
     assert [path.name for path in AGENT.glob("*.py")] == ["__init__.py"]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_imports_point_one_way(path: Path) -> None:
+def test_imports_only_earlier_packages(path: Path) -> None:
     package = path.relative_to(AGENT).parts[:-1]
     later = ORDER[ORDER.index(package[0]) + 1 :]
     for node in ast.walk(ast.parse(path.read_text())):
@@ -68,7 +68,7 @@ def test_imports_point_one_way(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_only_patches_replace_functions_of_others(path: Path) -> None:
+def test_only_patches_assign_attributes_of_other_modules(path: Path) -> None:
     if "patches" in path.relative_to(AGENT).parts:
         return
     tree = ast.parse(path.read_text())
@@ -78,26 +78,26 @@ def test_only_patches_replace_functions_of_others(path: Path) -> None:
         if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level)
         for alias in node.names
     }
-    found = [
+    assignments = [
         f"line {target.lineno}: {ast.unparse(target)}"
-        for target in assigned(tree)
-        if root(target) in imported and not ast.unparse(target).startswith(SWITCHES)
+        for target in assigned_attributes(tree)
+        if root_name(target) in imported and not ast.unparse(target).startswith(SETTINGS)
     ]
-    assert found == []
+    assert assignments == []
 
 
 @pytest.mark.parametrize(
     "path", [path for path in MODULES if path.parent.name == "patches"], ids=name_of
 )
-def test_patches_name_the_versions_on_which_they_were_checked(path: Path) -> None:
+def test_patches_state_checked_torch_version(path: Path) -> None:
     text = ast.get_docstring(ast.parse(path.read_text()))
     if path.name != "__init__.py":
         assert text is not None
         assert re.match(r"Checked on torch \d+\.\d+\.\d+", text.splitlines()[-1])
 
 
-def assigned(tree: ast.AST) -> Iterator[ast.expr]:
-    """The attributes that are assigned, and what `setattr` is called with."""
+def assigned_attributes(tree: ast.AST) -> Iterator[ast.expr]:
+    """The attributes that are assigned, and the objects passed to `setattr`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -107,7 +107,7 @@ def assigned(tree: ast.AST) -> Iterator[ast.expr]:
             yield node.args[0]
 
 
-def root(expression: ast.expr) -> str | None:
+def root_name(expression: ast.expr) -> str | None:
     while isinstance(expression, ast.Attribute):
         expression = expression.value
     return expression.id if isinstance(expression, ast.Name) else None

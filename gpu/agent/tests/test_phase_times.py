@@ -1,4 +1,4 @@
-"""What the phases of the timed iterations took."""
+"""Times of the phases in timed iterations."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ridgeline_agent.patches.hooks import BACKWARD, DATA, OPTIMIZER
 from ridgeline_agent.record.phase_times import PhaseTimes
 
 
-def at(*times: int) -> PhaseTimes:
+def phase_times_at(*times: int) -> PhaseTimes:
     ticks: Iterator[int] = iter(times)
     return PhaseTimes(lambda: next(ticks))
 
 
-def test_time_belongs_to_the_innermost_phase() -> None:
-    times = at(0, 10, 30, 40, 100, 110)
+def test_time_belongs_to_innermost_phase() -> None:
+    times = phase_times_at(0, 10, 30, 40, 100, 110)
     times.entered(BACKWARD)
     times.left(BACKWARD)
     times.entered(OPTIMIZER)
@@ -27,8 +27,8 @@ def test_time_belongs_to_the_innermost_phase() -> None:
     assert times.json(2) == {}
 
 
-def test_a_step_that_goes_backward_is_no_phase() -> None:
-    times = at(*range(10))
+def test_backward_inside_optimizer_step() -> None:
+    times = phase_times_at(*range(10))
     times.entered(OPTIMIZER)
     times.entered(BACKWARD)
     times.left(BACKWARD)
@@ -56,15 +56,15 @@ PROGRAM = """
 """
 
 
-def test_a_program_tells_its_phases() -> None:
+def test_phases_of_program() -> None:
     iterations = record(PROGRAM).manifest["iterations"]
     phases = iterations["timed_phases"]
     assert len(phases["backward"]) == len(phases["optimizer"]) == len(iterations["timed_ns"])
-    for backward, update, whole in zip(*phases.values(), iterations["timed_ns"]):
-        assert backward > 0 and update >= 10e6 and backward + update + 20e6 <= whole
+    for backward, update, total in zip(*phases.values(), iterations["timed_ns"]):
+        assert backward > 0 and update >= 10e6 and backward + update + 20e6 <= total
 
 
-def test_a_closure_tells_none() -> None:
+def test_no_phases_with_closure() -> None:
     program = """
     import torch
     from torch import nn

@@ -1,4 +1,4 @@
-"""Work that nobody waits for gives way."""
+"""Priority of background work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-_TOLD = """
+_PRINT_PRIORITY = """
 import os
 from ridgeline_agent.system import priority
 priority.set_low_priority()
@@ -21,13 +21,13 @@ os.waitpid(child, 0)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other means")
-def test_what_gives_way_is_nice_and_a_batch_job_with_its_children() -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", _TOLD],
+@pytest.mark.skipif(sys.platform != "linux", reason="checks Linux scheduling policies")
+def test_low_priority_applies_to_child_processes() -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", _PRINT_PRIORITY],
         cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout.split() == ["19", "True"]
+    assert process.stdout.split() == ["19", "True"]

@@ -1,4 +1,4 @@
-"""What Dynamo keeps of its compilations becomes `observed.recompilations`."""
+"""Conversion of Dynamo's compilation metrics to `observed.recompilations`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ridgeline_agent.record.observed import recompilations
 
 
-def test_attempts_that_failed_take_time_and_are_no_compilations(
+def test_failed_compilations_only_count_as_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def metrics(number: int, microseconds: int, fail_type: str | None = None) -> SimpleNamespace:
@@ -23,20 +23,22 @@ def test_attempts_that_failed_take_time_and_are_no_compilations(
             recompile_reason="a size",
         )
 
-    # The first is no recompilation; the last finds that there were too many.
-    kept = [
+    # The first is not a recompilation. The last one hits the recompilation limit.
+    compilations = [
         metrics(0, 500),
         metrics(1, 20),
         metrics(2, 30),
         metrics(3, 4, "FailOnRecompileLimitHit"),
     ]
-    monkeypatch.setattr(recompilations, "_compilations", lambda: iter(kept))
+    monkeypatch.setattr(recompilations, "_compilations", lambda: iter(compilations))
     monkeypatch.setattr(recompilations, "_function", lambda *_: (0, 7))
     monkeypatch.setattr(recompilations, "_reason", lambda *_: "a size")
     unused: Any = None
     assert recompilations.recompilations_json(unused, []) == [
         {"at": {"file": 0, "line": 7}, "count": 2, "time_ns": 54_000, "reason": "a size"}
     ]
-    # One that failed and nothing else is none.
-    monkeypatch.setattr(recompilations, "_compilations", lambda: iter([kept[0], kept[3]]))
+    # A failed compilation only is not a recompilation.
+    monkeypatch.setattr(
+        recompilations, "_compilations", lambda: iter([compilations[0], compilations[3]])
+    )
     assert recompilations.recompilations_json(unused, []) == []

@@ -363,7 +363,7 @@ def times_of(body: str, profiled: int = 1) -> list[int]:
 def taking(milliseconds: str, count: int = 100) -> str:
     """A loop each of whose iterations takes so long."""
     loop = LOOP_OF.format(count=count)
-    return loop.replace("optimizer.zero_grad()", f"took_ms = {milliseconds}")
+    return loop.replace("optimizer.zero_grad()", f"iteration_ms = {milliseconds}")
 
 
 def test_more_are_timed_where_they_are_quick() -> None:

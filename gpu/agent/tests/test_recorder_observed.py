@@ -23,7 +23,7 @@ START = """
     net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 2))
     other = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    took_ms = 1
+    iteration_ms = 1
     def batch():
         return torch.randn(6, 4)
     def train():
@@ -982,7 +982,7 @@ VARYING = """
         time.sleep(0.05 if number % 3 == 0 else 0.005)  # here
     while True:
         number += 1
-        took_ms = 50 if number % 3 == 0 else 5
+        iteration_ms = 50 if number % 3 == 0 else 5
         train()
         wait()  # call
 """

@@ -119,7 +119,7 @@ PERIODIC = """
         torch.ones(3)  # the rollout
 
     for step in range({steps}):
-        took_ms = 60 if step % 7 == 0 else 1
+        iteration_ms = 60 if step % 7 == 0 else 1
         if step % 7 == 0:
             rollout()
         optimizer.zero_grad()

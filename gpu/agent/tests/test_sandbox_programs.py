@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from agent_driver import TIMEOUT_SECONDS, Agent, all_end, is_alive, log
-from test_estimate import TRAINING, estimate
+from estimate_helpers import TRAINING, estimate
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
 
