@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,8 @@ pytest.register_assert_rewrite(
     "sandbox_helpers",
     "side_effect_helpers",
 )
+
+from side_effect_helpers import PROGRAM  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +41,36 @@ def standby() -> Iterator[Agent]:
 def launch_agent() -> Iterator[Agent]:
     with Agent("--launch") as agent:
         yield agent
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with files that runs with redirected writes must not change."""
+    folder = tmp_path / "project"
+    (folder / "out").mkdir(parents=True)
+    (folder / "out" / "model.pt").write_bytes(b"trained weights")
+    for name in ("by_libc.txt", "copied.txt", "spawned.txt", "removed.txt", "old_name.txt"):
+        (folder / name).write_text("original\n")
+    (folder / "untouched.txt").write_text("original\n")
+    for name in ("old_folder", "tree"):
+        (folder / name).mkdir()
+        (folder / name / "inside.txt").write_text("original\n")
+    table = sqlite3.connect(folder / "rows.db")
+    table.execute("create table rows (value)")
+    table.executemany("insert into rows values (?)", [(value,) for value in range(5)])
+    table.commit()
+    table.close()
+    (folder / "train.py").write_text(PROGRAM)
+    return folder
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder outside of the project."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "runs.log").write_text("a run\n")
+    return folder
 
 
 def pytest_configure(config: pytest.Config) -> None:

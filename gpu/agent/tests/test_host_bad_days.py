@@ -1,4 +1,4 @@
-"""Each way in which a program can misbehave ends in one `finished` that says what happened."""
+"""Every kind of misbehaving program gives exactly one `finished` event with the right outcome."""
 
 from __future__ import annotations
 
@@ -16,84 +16,83 @@ ON_LINUX = sys.platform.startswith("linux")
 
 
 def check(agent: Agent, folder: Path, text: str | bytes, outcome: str, **keys: Any) -> str:
-    """Runs the text and checks the outcome and that there is one alone; the message."""
+    """Runs the text, checks that it gives exactly one `finished` event, and returns its message."""
     identifier = agent.start(folder, text, **keys)
     events = agent.events_until_finished(identifier)
     finished = events[-1]
     assert finished["outcome"] == outcome, (finished, log(folder)[-2000:])
     assert [event["event"] for event in events].count("finished") == 1
-    # Whatever it did, the next run finds an agent that works.
     return finished["message"] or ""
 
 
 def failure(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = manifest(folder)["failure"]
-    return found
+    result: dict[str, Any] = manifest(folder)["failure"]
+    return result
 
 
-def test_a_training_completes(agent: Agent, tmp_path: Path) -> None:
+def test_training_completes(agent: Agent, tmp_path: Path) -> None:
     check(agent, tmp_path, COMPLETE, "complete")
     assert manifest(tmp_path)["status"] == "complete"
 
 
-def test_nothing_after_the_measurement_runs(agent: Agent, tmp_path: Path) -> None:
+def test_program_does_not_continue_after_measurement(agent: Agent, tmp_path: Path) -> None:
     text = TRAINING + "try:\n    train(1000)\nfinally:\n    open('checkpoint', 'w')\n"
     check(agent, tmp_path, text, "complete")
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_it_raises(agent: Agent, tmp_path: Path) -> None:
+def test_program_raises(agent: Agent, tmp_path: Path) -> None:
     message = check(agent, tmp_path, TRAINING + "model(torch.zeros(3))\n", "failed")
     assert message.startswith("RuntimeError: ")
     assert failure(tmp_path)["frames"][-1]["line"] == 9
 
 
-def test_the_traceback_is_in_the_log_without_our_frames(agent: Agent, tmp_path: Path) -> None:
+def test_traceback_in_log_excludes_agent_frames(agent: Agent, tmp_path: Path) -> None:
     check(agent, tmp_path, "1 / 0\n", "failed")
     assert b"ZeroDivisionError" in log(tmp_path)
     assert b"ridgeline_agent" not in log(tmp_path)
 
 
-def test_its_exception_cannot_be_shown(agent: Agent, tmp_path: Path) -> None:
+def test_exception_with_failing_str(agent: Agent, tmp_path: Path) -> None:
     text = "class Bad(Exception):\n    def __str__(self):\n        raise ValueError\nraise Bad\n"
     assert check(agent, tmp_path, text, "failed").startswith("Bad")
 
 
-def test_a_syntax_error(agent: Agent, tmp_path: Path) -> None:
+def test_syntax_error(agent: Agent, tmp_path: Path) -> None:
     check(agent, tmp_path, "x = 1\nif x\n", "failed")
     assert failure(tmp_path)["kind"] == "syntax"
     assert failure(tmp_path)["frames"][-1]["line"] == 2
 
 
-def test_a_syntax_error_in_an_imported_module(agent: Agent, tmp_path: Path) -> None:
+def test_syntax_error_in_imported_module(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("\n\nclass Net(:\n")
     check(agent, tmp_path, "import net\n", "failed")
-    found = failure(tmp_path)
+    result = failure(tmp_path)
     files = [file["path"] for file in manifest(tmp_path)["files"]]
-    assert [(files[one["file"]], one["line"]) for one in found["frames"]] == [
+    assert [(files[frame["file"]], frame["line"]) for frame in result["frames"]] == [
         ("train.py", 1),
         ("net.py", 3),
     ]
 
 
-def test_a_nul_byte_in_the_file(agent: Agent, tmp_path: Path) -> None:
+def test_nul_byte_in_script(agent: Agent, tmp_path: Path) -> None:
     check(agent, tmp_path, b"x = 1\0\n", "failed")
     assert failure(tmp_path)["kind"] == "syntax"
 
 
-def test_the_file_is_gone(agent: Agent, tmp_path: Path) -> None:
-    entry = {"kind": "script", "path": str(tmp_path / "gone.py")}
+def test_script_does_not_exist(agent: Agent, tmp_path: Path) -> None:
+    entry = {"kind": "script", "path": str(tmp_path / "missing.py")}
     finished = agent.wait_for("finished", id=agent.start_entry(tmp_path, entry))
     assert finished["outcome"] == "failed"
-    assert "gone.py cannot be read: No such file" in finished["message"]
+    assert "missing.py cannot be read: No such file" in finished["message"]
 
 
-def test_the_file_is_deleted_while_it_runs(agent: Agent, tmp_path: Path) -> None:
+def test_script_deletes_itself(agent: Agent, tmp_path: Path) -> None:
     text = "import os\nos.unlink(__file__)\n" + COMPLETE
     check(agent, tmp_path, text, "complete")
 
 
-def test_it_ends_before_enough_iterations(agent: Agent, tmp_path: Path) -> None:
+def test_too_few_iterations(agent: Agent, tmp_path: Path) -> None:
     check(agent, tmp_path, TRAINING + "train(1)\n", "short")
 
 
@@ -115,7 +114,7 @@ def test_os_exit(agent: Agent, tmp_path: Path) -> None:
     assert "exited with code 4" in message
 
 
-def test_a_segfault_says_where(agent: Agent, tmp_path: Path) -> None:
+def test_segfault_reports_location(agent: Agent, tmp_path: Path) -> None:
     text = "import ctypes\ndef crash():\n    ctypes.string_at(0)\ncrash()\n"
     message = check(agent, tmp_path, text, "crashed")
     assert "SIGSEGV" in message
@@ -123,12 +122,12 @@ def test_a_segfault_says_where(agent: Agent, tmp_path: Path) -> None:
         assert message.endswith("at train.py:3 in crash")
 
 
-def test_it_kills_itself(agent: Agent, tmp_path: Path) -> None:
+def test_program_kills_itself(agent: Agent, tmp_path: Path) -> None:
     text = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
     assert "SIGKILL" in check(agent, tmp_path, text, "crashed")
 
 
-def test_it_runs_for_ever(agent: Agent, tmp_path: Path) -> None:
+def test_timeout(agent: Agent, tmp_path: Path) -> None:
     text = "def wait():\n    while True:\n        pass\nwait()\n"
     message = check(agent, tmp_path, text, "timeout", limits={"seconds": 0.5})
     assert message.startswith("stopped after 0.5 s")
@@ -136,8 +135,8 @@ def test_it_runs_for_ever(agent: Agent, tmp_path: Path) -> None:
         assert "train.py:" in message and message.endswith("in wait")
 
 
-@pytest.mark.skipif(not ON_LINUX, reason="elsewhere nobody asks where it stands")
-def test_it_is_stopped_within_an_import(agent: Agent, tmp_path: Path) -> None:
+@pytest.mark.skipif(not ON_LINUX, reason="the location is reported only on Linux")
+def test_timeout_in_import(agent: Agent, tmp_path: Path) -> None:
     library = tmp_path / "site-packages" / "slow_library"
     library.mkdir(parents=True)
     (library / "__init__.py").write_text("import time\ntime.sleep(600)\n")
@@ -149,7 +148,7 @@ def test_it_is_stopped_within_an_import(agent: Agent, tmp_path: Path) -> None:
     assert [(frame["path"], frame["line"]) for frame in finished["frames"]] == [("train.py", 3)]
 
 
-def test_it_ignores_every_signal(agent: Agent, tmp_path: Path) -> None:
+def test_program_ignores_all_signals(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import signal, time
 for number in range(1, signal.NSIG):
@@ -162,20 +161,20 @@ time.sleep(600)
     check(agent, tmp_path, text, "timeout", limits={"seconds": 0.5})
 
 
-@pytest.mark.skipif(not ON_LINUX, reason="elsewhere the server limits memory")
-def test_it_takes_too_much_memory(agent: Agent, tmp_path: Path) -> None:
-    text = "import time\nheld = b'x' * 700_000_000\ntime.sleep(600)\n"
+@pytest.mark.skipif(not ON_LINUX, reason="on other systems, the server limits memory")
+def test_memory_limit(agent: Agent, tmp_path: Path) -> None:
+    text = "import time\ndata = b'x' * 700_000_000\ntime.sleep(600)\n"
     limits = {"seconds": 60, "memory_bytes": 600_000_000}
     assert "the limit is 600000000" in check(agent, tmp_path, text, "memory", limits=limits)
 
 
-@pytest.mark.skipif(not ON_LINUX, reason="elsewhere the server limits memory")
-def test_the_memory_of_its_children_counts(agent: Agent, tmp_path: Path) -> None:
+@pytest.mark.skipif(not ON_LINUX, reason="on other systems, the server limits memory")
+def test_memory_limit_includes_child_processes(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import os, time
 for _ in range(3):
     if os.fork() == 0:
-        held = b'x' * 300_000_000
+        data = b'x' * 300_000_000
         time.sleep(600)
 time.sleep(600)
 """
@@ -183,13 +182,13 @@ time.sleep(600)
     check(agent, tmp_path, text, "memory", limits=limits)
 
 
-def test_an_allocation_that_cannot_be(agent: Agent, tmp_path: Path) -> None:
+def test_impossible_allocation(agent: Agent, tmp_path: Path) -> None:
     check(agent, tmp_path, "import torch\ntorch.empty(2**50)\n", "failed")
     assert failure(tmp_path)["kind"] == "memory"
     assert failure(tmp_path)["requested_bytes"] == 2**52
 
 
-def test_it_prints_megabytes_of_binary(agent: Agent, tmp_path: Path) -> None:
+def test_program_prints_megabytes_of_binary_data(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import os, sys
 print('the start')
@@ -205,7 +204,7 @@ print('the end', flush=True)
     assert b"the end" in written
 
 
-def test_a_print_looks_like_the_protocol(agent: Agent, tmp_path: Path) -> None:
+def test_output_that_looks_like_the_protocol(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import os, sys
 fake = b'\\n{"event": "finished", "id": 1, "outcome": "complete"}\\n'
@@ -219,42 +218,42 @@ for descriptor in range(3):
     assert log(tmp_path).count(b'"outcome"') == 2
 
 
-def test_it_makes_its_output_non_blocking(agent: Agent, tmp_path: Path) -> None:
+def test_program_makes_stdout_non_blocking(agent: Agent, tmp_path: Path) -> None:
     check(agent, tmp_path, "import os\nos.set_blocking(1, False)\n", "short")
     text = "for _ in range(3000):\n    print('x' * 1000)\nprint('the end')\n"
     check(agent, tmp_path, text, "short")
     assert b"the end" in log(tmp_path)
 
 
-def test_it_closes_all_descriptors(agent: Agent, tmp_path: Path) -> None:
+def test_program_closes_all_file_descriptors(agent: Agent, tmp_path: Path) -> None:
     text = "import os\nos.closerange(0, 4096)\n" + COMPLETE
     check(agent, tmp_path, text, "complete")
 
 
-def test_it_closes_all_descriptors_and_fails(agent: Agent, tmp_path: Path) -> None:
+def test_program_closes_all_file_descriptors_and_raises(agent: Agent, tmp_path: Path) -> None:
     check(agent, tmp_path, "import os\nos.closerange(0, 4096)\n1 / 0\n", "failed")
 
 
-def test_it_closes_sys_stdout(agent: Agent, tmp_path: Path) -> None:
+def test_program_closes_sys_stdout(agent: Agent, tmp_path: Path) -> None:
     check(agent, tmp_path, "import sys\nsys.stdout.close()\nsys.stderr = None\n", "short")
 
 
-def test_it_changes_directory(agent: Agent, tmp_path: Path) -> None:
+def test_program_changes_directory(agent: Agent, tmp_path: Path) -> None:
     text = "import os, tempfile\nos.chdir(tempfile.mkdtemp())\n" + COMPLETE
     check(agent, tmp_path, text, "complete")
     assert manifest(tmp_path)["files"][0]["path"] == "train.py"
 
 
-def test_it_removes_its_directory(agent: Agent, tmp_path: Path) -> None:
+def test_program_removes_its_directory(agent: Agent, tmp_path: Path) -> None:
     text = "import os\nos.mkdir('here')\nos.chdir('here')\nos.rmdir('../here')\n" + COMPLETE
     check(agent, tmp_path, text, "complete")
 
 
-def test_it_waits_for_input(agent: Agent, tmp_path: Path) -> None:
+def test_program_reads_input(agent: Agent, tmp_path: Path) -> None:
     assert "EOFError" in check(agent, tmp_path, "input('name? ')\n", "failed")
 
 
-def test_it_starts_threads(agent: Agent, tmp_path: Path) -> None:
+def test_program_starts_threads(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import threading, time
 threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
@@ -263,11 +262,11 @@ threading.Thread(target=time.sleep, args=(600,)).start()
     check(agent, tmp_path, text + COMPLETE, "complete")
 
 
-def test_it_forks(agent: Agent, tmp_path: Path) -> None:
+def test_program_forks(agent: Agent, tmp_path: Path) -> None:
     check(agent, tmp_path, "import os\nos.fork()\n" + COMPLETE, "complete")
 
 
-def test_its_fork_ends_first(agent: Agent, tmp_path: Path) -> None:
+def test_forked_process_exits_first(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import os, sys
 child = os.fork()
@@ -278,7 +277,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
     check(agent, tmp_path, text + COMPLETE, "complete")
 
 
-def test_loader_workers(agent: Agent, tmp_path: Path) -> None:
+def test_dataloader_workers(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -299,8 +298,8 @@ if __name__ == "__main__":
         check(agent, tmp_path, text.replace("{!r}", repr(method)), "complete")
 
 
-@pytest.mark.skipif(not ON_LINUX, reason="daemons are found through /proc")
-def test_a_daemon_does_not_outlive_the_run(agent: Agent, tmp_path: Path) -> None:
+@pytest.mark.skipif(not ON_LINUX, reason="needs /proc")
+def test_daemon_does_not_outlive_run(agent: Agent, tmp_path: Path) -> None:
     text = """\
 import os, time
 if os.fork() == 0:
@@ -318,7 +317,7 @@ while not os.path.exists('pid'):
     assert all_end([int((tmp_path / "pid").read_text())])
 
 
-def test_a_cancel_ends_it(agent: Agent, tmp_path: Path) -> None:
+def test_cancel(agent: Agent, tmp_path: Path) -> None:
     identifier = agent.start(tmp_path, "import time\ntime.sleep(600)\n")
     process = agent.wait_for("started", id=identifier)["pid"]
     assert is_alive(process)
@@ -327,14 +326,14 @@ def test_a_cancel_ends_it(agent: Agent, tmp_path: Path) -> None:
     assert not is_alive(process)
 
 
-def test_a_cancel_right_after_the_run(agent: Agent, tmp_path: Path) -> None:
+def test_cancel_immediately_after_run(agent: Agent, tmp_path: Path) -> None:
     for _ in range(5):
         identifier = agent.start(tmp_path, "import time\ntime.sleep(600)\n")
         agent.send({"op": "cancel", "id": identifier})
         assert agent.wait_for("finished", id=identifier)["outcome"] == "cancelled"
 
 
-def test_a_second_run_is_told_to_wait(agent: Agent, tmp_path: Path) -> None:
+def test_second_concurrent_run_is_rejected(agent: Agent, tmp_path: Path) -> None:
     first = agent.start(tmp_path, "import time\ntime.sleep(600)\n")
     second = agent.start(tmp_path, "")
     assert agent.wait_for("finished", id=second)["outcome"] == "busy"
@@ -342,23 +341,25 @@ def test_a_second_run_is_told_to_wait(agent: Agent, tmp_path: Path) -> None:
     assert agent.wait_for("finished", id=first)["outcome"] == "cancelled"
 
 
-def test_a_request_that_makes_no_sense(agent: Agent, tmp_path: Path) -> None:
+def test_invalid_requests(agent: Agent, tmp_path: Path) -> None:
     for keys in ({"device": "tpu"}, {"cwd": 3}, {"args": "x"}, {"iterations": {"timed": -1}}):
         finished = agent.wait_for("finished", id=agent.start(tmp_path, "", **keys))
         assert finished["outcome"] == "exited"
         assert "the request cannot be run" in finished["message"]
 
 
-def test_lines_that_are_no_requests(agent: Agent, tmp_path: Path) -> None:
+def test_invalid_lines_are_ignored(agent: Agent, tmp_path: Path) -> None:
     assert agent.process.stdin is not None
     for line in (b"", b"{", b"[" * 20_000, b"\xff\x00", b'"run"', b'{"op": ["run"]}', b"3" * 9000):
         agent.process.stdin.write(line + b"\n")
     check(agent, tmp_path, COMPLETE, "complete")
 
 
-def test_a_trace_that_was_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_save_trace_raises_if_trace_was_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Results:
-        """Kineto, where the disk is full: it writes beside the file and renames that never."""
+        """Like Kineto on a full disk: the temporary file is never renamed."""
 
         def save(self, path: str) -> None:
             pass
@@ -368,11 +369,11 @@ def test_a_trace_that_was_not_written(tmp_path: Path, monkeypatch: pytest.Monkey
         save_trace(Results(), str(tmp_path))
 
 
-@pytest.mark.skipif(not ON_LINUX, reason="/dev/full is there on Linux alone")
-def test_a_full_disk(agent: Agent, tmp_path: Path) -> None:
+@pytest.mark.skipif(not ON_LINUX, reason="needs /dev/full")
+def test_full_disk(agent: Agent, tmp_path: Path) -> None:
     out = tmp_path / "full"
     out.mkdir()
-    # Writing to this device says "no space left", as a full disk does.
+    # Writing to this device fails with "No space left on device", as on a full disk.
     for name in ("trace.json", "lines.bin", "manifest.json", "log.txt"):
         (out / name).symlink_to("/dev/full")
     finished = agent.wait_for("finished", id=agent.start(tmp_path, COMPLETE, out=str(out)))
@@ -380,19 +381,19 @@ def test_a_full_disk(agent: Agent, tmp_path: Path) -> None:
     assert "No space left on device" in finished["message"]
 
 
-def test_there_is_no_folder_to_write_to(agent: Agent, tmp_path: Path) -> None:
+def test_output_folder_cannot_be_created(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     out = str(tmp_path / "file" / "out")
     finished = agent.wait_for("finished", id=agent.start(tmp_path, COMPLETE, out=out))
     assert finished["outcome"] == "exited"
 
 
-def test_the_device_is_not_there(agent: Agent, tmp_path: Path) -> None:
+def test_device_does_not_exist(agent: Agent, tmp_path: Path) -> None:
     message = check(agent, tmp_path, COMPLETE, "exited", device="cuda:97")
     assert "cuda:97" in message
 
 
-def test_standby_serves_one_run_after_the_other(standby: Agent, tmp_path: Path) -> None:
+def test_standby_serves_consecutive_runs(standby: Agent, tmp_path: Path) -> None:
     assert standby.wait_for("ready")["mode"] == "standby"
     check(standby, tmp_path, "print('hello')\nimport os\nos._exit(4)\n", "exited")
     assert log(tmp_path) == b"hello\n"

@@ -1,4 +1,4 @@
-"""A program finds unsaved text in the places of files, and the files stay as they are."""
+"""Programs see unsaved text in place of files, and the files do not change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fail():
 """
 
 
-def project(folder: Path) -> None:
+def create_project(folder: Path) -> None:
     (folder / "package").mkdir()
     (folder / "package" / "__init__.py").write_text("")
     (folder / "package" / "inner.py").write_text("def double(x):\n    return x\n")
@@ -62,8 +62,8 @@ def run(agent: Agent, folder: Path, text: str, overlay: dict[str, str], **keys: 
     return printed
 
 
-def test_imports_files_and_tracebacks_have_the_overlay(agent: Agent, tmp_path: Path) -> None:
-    project(tmp_path)
+def test_overlay_applies_to_imports_files_and_tracebacks(agent: Agent, tmp_path: Path) -> None:
+    create_project(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     printed = run(agent, tmp_path, TRAINING, OVERLAY).splitlines()
     assert printed[:8] == [
@@ -82,8 +82,8 @@ def test_imports_files_and_tracebacks_have_the_overlay(agent: Agent, tmp_path: P
     assert weight["elements"] == 3 * 4
 
 
-def test_the_recording_refers_to_the_text_that_ran(agent: Agent, tmp_path: Path) -> None:
-    project(tmp_path)
+def test_recording_refers_to_overlay_text(agent: Agent, tmp_path: Path) -> None:
+    create_project(tmp_path)
     run(agent, tmp_path, TRAINING, {**OVERLAY, "train.py": "\n# unsaved\n" + TRAINING})
     recorded = manifest(tmp_path)
     checksums = {file["path"]: file["line_crc"] for file in recorded["files"]}
@@ -92,15 +92,15 @@ def test_the_recording_refers_to_the_text_that_ran(agent: Agent, tmp_path: Path)
     assert recorded["loop"]["line"] == TRAINING.splitlines().index("for _ in range(5):") + 3
 
 
-def test_the_next_run_finds_the_files_again(agent: Agent, tmp_path: Path) -> None:
-    project(tmp_path)
+def test_next_run_without_overlay_sees_files(agent: Agent, tmp_path: Path) -> None:
+    create_project(tmp_path)
     text = TRAINING.replace("inner.fail()", "raise ValueError")
     run(agent, tmp_path, text, OVERLAY)
     assert "open size = 2 True" in run(agent, tmp_path, text, {})
 
 
-def test_bytecode_is_neither_used_nor_written(agent: Agent, tmp_path: Path) -> None:
-    project(tmp_path)
+def test_bytecode_is_not_used_or_written(agent: Agent, tmp_path: Path) -> None:
+    create_project(tmp_path)
     text = TRAINING.replace("inner.fail()", "raise ValueError")
     compileall.compile_dir(tmp_path, quiet=1)
     caches = {path: path.read_bytes() for path in tmp_path.rglob("*.pyc")}
@@ -109,7 +109,7 @@ def test_bytecode_is_neither_used_nor_written(agent: Agent, tmp_path: Path) -> N
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.pyc")} == caches
 
 
-def test_a_module_that_was_never_saved_is_found(agent: Agent, tmp_path: Path) -> None:
+def test_module_that_exists_only_in_overlay(agent: Agent, tmp_path: Path) -> None:
     overlay = {
         "fresh.py": "import inspect, sys\nsize = 3\nprint(inspect.getsource(sys.modules[__name__]))"
     }
@@ -118,9 +118,9 @@ def test_a_module_that_was_never_saved_is_found(agent: Agent, tmp_path: Path) ->
     assert "size = 3" in run(agent, tmp_path, text, overlay)
 
 
-def test_a_module_that_is_run_by_name_has_the_overlay(agent: Agent, tmp_path: Path) -> None:
-    project(tmp_path)
-    (tmp_path / "package" / "train.py").write_text("raise SystemExit('the file itself')")
+def test_overlay_applies_to_module_entry(agent: Agent, tmp_path: Path) -> None:
+    create_project(tmp_path)
+    (tmp_path / "package" / "train.py").write_text("raise SystemExit('overlay was not used')")
     identifier = agent.start_entry(
         tmp_path,
         {"kind": "module", "name": "package.train"},
@@ -129,9 +129,9 @@ def test_a_module_that_is_run_by_name_has_the_overlay(agent: Agent, tmp_path: Pa
     assert agent.wait_for("finished", id=identifier)["outcome"] == "complete", log(tmp_path)
 
 
-def test_a_provider_has_the_overlay(agent: Agent, tmp_path: Path) -> None:
+def test_overlay_applies_to_provider(agent: Agent, tmp_path: Path) -> None:
     path = tmp_path / "provider.py"
-    path.write_text("this is no Python")
+    path.write_text("this is not Python")
     text = """\
 import torch
 def skyline_model_provider():
@@ -151,7 +151,7 @@ def skyline_iteration_provider(model):
     assert manifest(tmp_path)["batch"]["size"] == 16
 
 
-def test_what_a_program_writes_is_what_it_reads(agent: Agent, tmp_path: Path) -> None:
+def test_program_reads_its_own_writes(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text("1")
     text = """\
 import json, torch
@@ -167,15 +167,15 @@ print("passed")
     assert json.loads((tmp_path / "state.json").read_text()) == 3
 
 
-def test_an_overlay_that_makes_no_sense_is_refused(agent: Agent, tmp_path: Path) -> None:
+def test_invalid_overlays_are_rejected(agent: Agent, tmp_path: Path) -> None:
     for overlay in ({"/etc/hosts": "x"}, {"": "x"}, {"a.py": 1}, ["a.py"], {"a\0.py": "x"}):
         finished = agent.run(tmp_path, TRAINING, overlay=overlay)
         assert finished["outcome"] == "exited"
         assert "overlay" in finished["message"]
 
 
-def test_a_syntax_error_of_unsaved_text_has_its_line(agent: Agent, tmp_path: Path) -> None:
-    project(tmp_path)
+def test_syntax_error_in_overlay_reports_line(agent: Agent, tmp_path: Path) -> None:
+    create_project(tmp_path)
     finished = agent.run(tmp_path, TRAINING, overlay={**OVERLAY, "settings.py": "size = 2\nsize ="})
     assert finished["outcome"] == "failed"
     recorded = manifest(tmp_path)

@@ -1,4 +1,4 @@
-"""The parts that need no process: requests, the log, the lines of the protocol."""
+"""Unit tests of parts that need no process: requests, the log and the protocol's lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import agent_driver  # noqa: F401 (it puts the agent on the path)
+import agent_driver  # noqa: F401 (adds the agent to sys.path)
 from ridgeline_agent.process.run_log import RunLog
 from ridgeline_agent.protocol import channel
 from ridgeline_agent.protocol.spec import Iterations, RunSpec, SpecError
@@ -24,18 +24,16 @@ REQUEST: dict[str, Any] = {
 }
 
 
-def test_what_is_not_said_has_defaults() -> None:
+def test_request_defaults() -> None:
     spec = RunSpec.from_json(REQUEST)
     assert (spec.cwd, spec.user_code, spec.device) == ("/project", ("/project",), "auto")
     assert spec.iterations == Iterations(2, 3, None, 2, None)
     assert spec.limits.seconds is None
 
 
-def test_null_is_as_if_it_were_not_said() -> None:
-    nothing = dict.fromkeys(
-        ("args", "env", "device", "iterations", "batch_size", "eager", "limits")
-    )
-    assert RunSpec.from_json({**REQUEST, **nothing}) == RunSpec.from_json(REQUEST)
+def test_null_means_default() -> None:
+    nulls = dict.fromkeys(("args", "env", "device", "iterations", "batch_size", "eager", "limits"))
+    assert RunSpec.from_json({**REQUEST, **nulls}) == RunSpec.from_json(REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +64,7 @@ def test_null_is_as_if_it_were_not_said() -> None:
         ("earlier", ["/a"] * 17),
         ("iterations", {"timed_at_most": 0}),
         ("iterations", {"warmup": 10**100}),
-        ("iterations", {"found_by": "luck"}),
+        ("iterations", {"found_by": "unknown"}),
         ("batch_size", 0),
         ("eager", 1),
         ("limits", {"seconds": 0}),
@@ -76,44 +74,44 @@ def test_null_is_as_if_it_were_not_said() -> None:
         ("limits", [1]),
     ],
 )
-def test_a_request_that_makes_no_sense(key: str, value: object) -> None:
+def test_invalid_request(key: str, value: object) -> None:
     with pytest.raises(SpecError, match=key):
         RunSpec.from_json({**REQUEST, key: value})
 
 
 @pytest.mark.parametrize("request_", [None, 3, [], "run", {}])
-def test_no_request_at_all(request_: object) -> None:
+def test_not_a_request(request_: object) -> None:
     with pytest.raises(SpecError):
         RunSpec.from_json(request_)
 
 
-def written(folder: Path, most_bytes: int, *pieces: bytes) -> bytes:
-    log = RunLog(str(folder), most_bytes)
+def write_log(folder: Path, max_bytes: int, *pieces: bytes) -> bytes:
+    log = RunLog(str(folder), max_bytes)
     for piece in pieces:
         log.write(piece)
     log.close()
     return (folder / "log.txt").read_bytes()
 
 
-def test_a_short_log_is_all_there(tmp_path: Path) -> None:
-    assert written(tmp_path, 1000, b"one\n", b"\xff\0", b"two\n") == b"one\n\xff\0two\n"
+def test_short_log_is_complete(tmp_path: Path) -> None:
+    assert write_log(tmp_path, 1000, b"one\n", b"\xff\0", b"two\n") == b"one\n\xff\0two\n"
 
 
-@pytest.mark.parametrize("most_bytes", [0, 1, 79, 81, 200, 1000])
+@pytest.mark.parametrize("max_bytes", [0, 1, 79, 81, 200, 1000])
 @pytest.mark.parametrize("piece", [1, 7, 64, 5000])
-def test_a_long_log_keeps_its_limit(tmp_path: Path, most_bytes: int, piece: int) -> None:
+def test_long_log_is_truncated(tmp_path: Path, max_bytes: int, piece: int) -> None:
     text = b"".join(b"%d\n" % number for number in range(1000))
     pieces = [text[start : start + piece] for start in range(0, len(text), piece)]
-    found = written(tmp_path, most_bytes, *pieces)
-    assert len(found) <= max(most_bytes, 80)
-    if most_bytes >= 200:
-        head, _, tail = found.partition(b"\n[... ")
+    log = write_log(tmp_path, max_bytes, *pieces)
+    assert len(log) <= max(max_bytes, 80)
+    if max_bytes >= 200:
+        head, _, tail = log.partition(b"\n[... ")
         count, _, tail = tail.partition(b" bytes left out ...]\n")
         assert text.startswith(head) and text.endswith(tail)
         assert len(head) + int(count) + len(tail) == len(text)
 
 
-def test_objects_are_read_whatever_stands_between() -> None:
+def test_read_objects_skips_invalid_lines() -> None:
     read_end, write_end = os.pipe()
     lines = [b'{"a": 1}', b"[1]", b"{", b"[" * 100_000, b"\xff", b"", b'{"a": 2}', b'{"a": 3']
 
@@ -128,7 +126,7 @@ def test_objects_are_read_whatever_stands_between() -> None:
     os.close(read_end)
 
 
-def test_a_line_without_an_end_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_line_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "MAX_LINE_BYTES", 1000)
     read_end, write_end = os.pipe()
     channel.write_all(write_end, b'{"a": "' + b"x" * 5000)
@@ -138,7 +136,7 @@ def test_a_line_without_an_end_is_dropped(monkeypatch: pytest.MonkeyPatch) -> No
     os.close(read_end)
 
 
-def test_a_sender_notices_that_its_descriptor_is_another_file(tmp_path: Path) -> None:
+def test_sender_detects_replaced_file_descriptor(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     sender = channel.Sender(write_end)
     sender.send({"a": "\ud800 é"})

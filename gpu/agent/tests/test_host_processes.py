@@ -1,4 +1,4 @@
-"""No process outlives the one that it belongs to."""
+"""No process outlives its owner."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ import pytest
 from agent_driver import TIMEOUT_SECONDS, TRAINING, Agent, all_end
 from ridgeline_agent.system import process_tree
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="processes are found through /proc"
-)
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
-# Forks children that ignore the end of their parents: a worker, and a daemon in its own session.
-FAMILY = """\
+# Forks a worker and a daemon in its own session. Both ignore the exit of their parents.
+PROCESS_TREE = """\
 import os, signal, time
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 for name in ('worker', 'daemon'):
@@ -39,8 +37,8 @@ time.sleep(600)
 """
 
 
-def family(folder: Path) -> list[int]:
-    """The processes of a run of FAMILY, once they are all there."""
+def wait_for_process_tree(folder: Path) -> list[int]:
+    """Waits until all processes of a PROCESS_TREE run have started and returns them."""
     end = time.monotonic() + TIMEOUT_SECONDS
     while not all((folder / name).exists() for name in ("main", "worker", "daemon")):
         assert time.monotonic() < end
@@ -53,27 +51,27 @@ def agent_processes(agent: Agent) -> list[int]:
     return [agent.process.pid, *process_tree.descendants(agent.process.pid)]
 
 
-def test_the_end_of_the_input_ends_everything(tmp_path: Path) -> None:
+def test_end_of_input_terminates_all_processes(tmp_path: Path) -> None:
     with Agent() as agent:
         agent.wait_for("ready")
-        agent.start(tmp_path, FAMILY)
-        everyone = family(tmp_path) + agent_processes(agent)
+        agent.start(tmp_path, PROCESS_TREE)
+        processes = wait_for_process_tree(tmp_path) + agent_processes(agent)
         assert agent.process.stdin is not None
         agent.process.stdin.close()
-        assert all_end(everyone)
+        assert all_end(processes)
 
 
-def test_the_end_of_the_input_while_torch_is_imported() -> None:
+def test_end_of_input_while_importing_torch() -> None:
     with Agent() as agent:
-        while len(everyone := agent_processes(agent)) < 2:
+        while len(processes := agent_processes(agent)) < 2:
             time.sleep(0.01)
         assert agent.process.stdin is not None
         agent.process.stdin.close()
-        assert all_end(everyone)
+        assert all_end(processes)
 
 
-def test_a_killed_server_leaves_nothing(tmp_path: Path) -> None:
-    # A process between this test and the agent stands for the server, and is killed.
+def test_killed_server_leaves_no_processes(tmp_path: Path) -> None:
+    # A process between this test and the agent acts as the server and is killed.
     tests = str(Path(__file__).parent)
     server = subprocess.Popen(
         [
@@ -85,49 +83,49 @@ sys.path.insert(0, {tests!r})
 from agent_driver import Agent
 agent = Agent()
 agent.wait_for('ready')
-agent.start(pathlib.Path({str(tmp_path)!r}), {FAMILY!r})
+agent.start(pathlib.Path({str(tmp_path)!r}), {PROCESS_TREE!r})
 time.sleep(600)
 """,
         ]
     )
     try:
-        everyone = family(tmp_path) + process_tree.descendants(server.pid)
-        assert len(everyone) >= 6
+        processes = wait_for_process_tree(tmp_path) + process_tree.descendants(server.pid)
+        assert len(processes) >= 6
     finally:
         server.kill()
         server.wait()
-    assert all_end(everyone)
+    assert all_end(processes)
 
 
-def test_a_killed_zygote_takes_its_run_along_and_is_replaced(agent: Agent, tmp_path: Path) -> None:
-    identifier = agent.start(tmp_path, FAMILY)
-    everyone = family(tmp_path)
+def test_killed_zygote_terminates_run_and_is_replaced(agent: Agent, tmp_path: Path) -> None:
+    identifier = agent.start(tmp_path, PROCESS_TREE)
+    processes = wait_for_process_tree(tmp_path)
     zygote = process_tree.descendants(agent.process.pid)[0]
     os.kill(zygote, signal.SIGKILL)
-    assert all_end(everyone)
+    assert all_end(processes)
     finished = agent.wait_for("finished", id=identifier)
     assert finished["outcome"] == "exited"
     assert "the process that starts runs was terminated" in finished["message"]
     assert agent.run(tmp_path, TRAINING + "train(99)\n")["outcome"] == "complete"
 
 
-def test_a_killed_supervisor_leaves_no_run(tmp_path: Path) -> None:
+def test_killed_supervisor_terminates_run(tmp_path: Path) -> None:
     with Agent() as agent:
         agent.wait_for("ready")
         identifier = agent.start(tmp_path, "import time\ntime.sleep(600)\n")
         agent.wait_for("started", id=identifier)
-        everyone = agent_processes(agent)
+        processes = agent_processes(agent)
         agent.process.kill()
-        assert all_end(everyone)
+        assert all_end(processes)
 
 
-def test_processes_are_found_without_the_kernels_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descendants_without_children_file(monkeypatch: pytest.MonkeyPatch) -> None:
     child = subprocess.Popen(["sleep", "600"])
     try:
-        with_list = process_tree.descendants(os.getpid())
+        expected = process_tree.descendants(os.getpid())
         monkeypatch.setattr(process_tree, "_LISTS_CHILDREN", False)
-        assert set(process_tree.descendants(os.getpid())) == set(with_list)
-        assert child.pid in with_list
+        assert set(process_tree.descendants(os.getpid())) == set(expected)
+        assert child.pid in expected
     finally:
         child.kill()
         child.wait()
@@ -139,7 +137,7 @@ def test_exit_ends_the_agent() -> None:
         assert agent.process.wait(TIMEOUT_SECONDS) == 0
 
 
-def test_twenty_runs_leave_no_process(agent: Agent, tmp_path: Path) -> None:
+def test_many_runs_leave_no_processes(agent: Agent, tmp_path: Path) -> None:
     before = len(agent_processes(agent))
     for _ in range(20):
         agent.run(tmp_path, "import os\nos.fork()\n")

@@ -37,7 +37,7 @@ def test_failed_compilations_only_count_as_time(
     assert recompilations.recompilations_json(unused, []) == [
         {"at": {"file": 0, "line": 7}, "count": 2, "time_ns": 54_000, "reason": "a size"}
     ]
-    # A failed compilation only is not a recompilation.
+    # A failed compilation alone does not count as a recompilation.
     monkeypatch.setattr(
         recompilations, "_compilations", lambda: iter([compilations[0], compilations[3]])
     )

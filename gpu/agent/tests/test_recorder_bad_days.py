@@ -1,4 +1,4 @@
-"""Programs that fail or misbehave, and what must not get into a recording."""
+"""Programs that fail or misbehave, and data that must not be recorded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_exception() -> None:
     assert frames == [("train.py", recording.line_of("# here")), ("helper.py", 2)]
 
 
-def test_exception_in_a_module_while_it_is_profiled() -> None:
+def test_exception_in_module_during_profiling() -> None:
     recording = record(
         TRAIN
         + """
@@ -61,7 +61,7 @@ def test_exception_in_a_module_while_it_is_profiled() -> None:
     assert frames[-1]["line"] == recording.line_of("# here")
 
 
-def test_program_that_forks_changes_directory_and_closes_its_descriptors() -> None:
+def test_program_that_forks_changes_directory_and_closes_file_descriptors() -> None:
     recording = record(
         TRAIN
         + """
@@ -82,7 +82,7 @@ def test_program_that_forks_changes_directory_and_closes_its_descriptors() -> No
     assert recording.printed.count("saving 1 1") == 1
 
 
-def test_folder_that_cannot_be_written() -> None:
+def test_output_folder_that_is_removed() -> None:
     recording = record(
         TRAIN
         + """
@@ -96,7 +96,7 @@ def test_folder_that_cannot_be_written() -> None:
     assert "could not be written" in recording.printed
 
 
-def test_program_that_catches_everything() -> None:
+def test_program_that_catches_all_exceptions() -> None:
     recording = record(
         TRAIN
         + """
@@ -110,11 +110,11 @@ def test_program_that_catches_everything() -> None:
     """
     )
     assert recording.outcome == "complete"
-    # The process ends within the step, so that no checkpoint is written.
+    # The process exits inside the last step, so that the program does not write a checkpoint.
     assert recording.printed.count("finally") == 6
 
 
-def test_file_that_was_edited_while_it_ran() -> None:
+def test_file_edited_during_run() -> None:
     recording = record(
         TRAIN
         + """
@@ -135,7 +135,7 @@ def test_file_that_was_edited_while_it_ran() -> None:
     assert lines["train.py"] > 10
 
 
-def test_nothing_of_the_machine() -> None:
+def test_recording_contains_no_private_data() -> None:
     recording = record(
         TRAIN
         + """
@@ -161,7 +161,7 @@ def test_nothing_of_the_machine() -> None:
     assert sorted(os.listdir(recording.folder)) == ["lines.bin", "manifest.json", "trace.json"]
 
 
-def test_an_error_of_ours_is_a_note_and_the_program_goes_on() -> None:
+def test_recorder_error_becomes_note_and_program_continues() -> None:
     recording = record(
         TRAIN
         + """
@@ -184,8 +184,8 @@ def test_an_error_of_ours_is_a_note_and_the_program_goes_on() -> None:
     assert recording.manifest["batch"]["size"] == 3
 
 
-def test_tracing_of_the_users_own() -> None:
-    """A debugger's or a coverage tool's trace function must not make the run fail."""
+def test_program_that_sets_trace_function() -> None:
+    """The trace function of a debugger or a coverage tool must not make the run fail."""
     recording = record(
         TRAIN
         + """
@@ -199,7 +199,7 @@ def test_tracing_of_the_users_own() -> None:
     assert [event for event in recording.events() if event[1] == "LINE"]
 
 
-def test_threads_that_compute_beside_the_training() -> None:
+def test_threads_that_compute_during_training() -> None:
     recording = record(
         TRAIN
         + """

@@ -1,4 +1,4 @@
-"""NVML's counter of energy, as a library in its place answers."""
+"""The NVML energy counter, with a fake NVML library."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ridgeline_agent.record.timing import Timer
 from ridgeline_agent.system import nvml
 
 
-class Nvml:
-    """Counts on by 500 J at each look."""
+class FakeNvml:
+    """A GPU whose energy counter increases by 500 J with each query."""
 
     def __init__(self, failing: str | None = None) -> None:
         self.failing = failing
@@ -34,20 +34,20 @@ class Nvml:
         return self._code("energy")
 
 
-class Old:
-    """A library of before there was such a counter."""
+class OldNvml:
+    """A library without the energy counter."""
 
     def nvmlInit_v2(self) -> int:
         return 0
 
 
-class Instance(Nvml):
-    """A GPU of which a MIG instance is used."""
+class MigNvml(FakeNvml):
+    """A MIG instance of a GPU."""
 
     def nvmlDeviceGetHandleByUUID(self, name: bytes, handle: Any) -> int:
         return 0 if name == b"MIG-x" else 6
 
-    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: Any, whole: Any) -> int:
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: Any, gpu: Any) -> int:
         return self._code("parent")
 
 
@@ -55,43 +55,43 @@ def counter_of(library: Any, uuid: str) -> EnergyCounter | None:
     return EnergyCounter.of_gpu(nvml.by_uuid(library, uuid))
 
 
-def test_a_counter_counts() -> None:
-    counter = counter_of(Nvml(), "x")
+def test_counter() -> None:
+    counter = counter_of(FakeNvml(), "x")
     assert counter is not None
     first, second = counter.millijoules(), counter.millijoules()
     assert first is not None and second == first + 500_000
 
 
-def test_what_is_not_there_is_not_measured() -> None:
-    assert counter_of(Nvml(), "y") is None
-    assert counter_of(Nvml("init"), "x") is None
-    assert counter_of(Nvml("energy"), "x") is None
-    assert counter_of(Old(), "x") is None
+def test_counter_is_none_if_unavailable() -> None:
+    assert counter_of(FakeNvml(), "y") is None
+    assert counter_of(FakeNvml("init"), "x") is None
+    assert counter_of(FakeNvml("energy"), "x") is None
+    assert counter_of(OldNvml(), "x") is None
     assert EnergyCounter.of(torch.device("cpu")) is None
 
 
-def test_the_counter_of_a_gpu_that_is_shared_is_not_the_instance_s() -> None:
-    found = nvml.by_uuid(Instance(), "x")
-    assert isinstance(found, nvml.Gpu) and found.is_instance
-    assert counter_of(Instance(), "x") is None
+def test_no_counter_for_mig_instance() -> None:
+    gpu = nvml.by_uuid(MigNvml(), "x")
+    assert isinstance(gpu, nvml.Gpu) and gpu.is_instance
+    assert counter_of(MigNvml(), "x") is None
 
 
-def test_each_reason_is_told() -> None:
+def test_unavailable_reasons() -> None:
     reasons = [
-        nvml.by_uuid(Nvml(), "y"),
-        nvml.by_uuid(Nvml("init"), "x"),
-        nvml.by_uuid(Instance("parent"), "x"),
+        nvml.by_uuid(FakeNvml(), "y"),
+        nvml.by_uuid(FakeNvml("init"), "x"),
+        nvml.by_uuid(MigNvml("parent"), "x"),
     ]
     assert reasons == [
         nvml.Unavailable("NVML does not know this GPU"),
         nvml.Unavailable("NVML failed to initialize (error 999)"),
         nvml.Unavailable("NVML does not report the GPU of this MIG instance (error 999)"),
     ]
-    old = nvml.by_uuid(Old(), "x")
+    old = nvml.by_uuid(OldNvml(), "x")
     assert isinstance(old, nvml.Unavailable) and "too old" in old.why
 
 
-def test_the_timer_of_a_cpu_knows_no_energy() -> None:
+def test_no_energy_on_cpu() -> None:
     timer = Timer(torch.device("cpu"))
     timer.begin()
     timer.end(10)

@@ -1,4 +1,4 @@
-"""What a recording tells of loaders, settings, the machine, and zeros in activations."""
+"""Recorded data loaders, settings, machine properties and activation sparsity."""
 
 from __future__ import annotations
 
@@ -39,27 +39,26 @@ PROGRAM = """
 """
 
 
-def manifest(program: str = PROGRAM, **request: Any) -> dict[str, Any]:
+def complete_manifest(program: str = PROGRAM, **request: Any) -> dict[str, Any]:
     recording = record(program, **request)
     assert recording.outcome == "complete", recording.printed
     assert recording.manifest["notes"] == []
     return recording.manifest
 
 
-def test_a_program_with_a_loader_and_autocast() -> None:
+def test_loader_and_autocast() -> None:
     recording = record(PROGRAM)
-    found = recording.manifest
-    assert recording.outcome == "complete" and found["notes"] == []
-    (loader,) = found["loaders"]
+    result = recording.manifest
+    assert recording.outcome == "complete" and result["notes"] == []
+    (loader,) = result["loaders"]
     fetches = loader.pop("fetch_ns")
     slept_ns = len(fetches) * 4 * 2e6
-    assert 0 < loader.pop("fetch_cpu_ns") <= sum(fetches) - slept_ns, "samples are slept for"
+    assert 0 < loader.pop("fetch_cpu_ns") <= sum(fetches) - slept_ns, "sleeping takes no CPU time"
     (first_batch,) = loader.pop("first_batch_ns")
-    assert len(fetches) == len(found["iterations"]["timed_ns"])
-    assert all(took >= 4 * 2e6 for took in fetches), "four samples of 2 ms each"
-    assert all(
-        took <= all_of_it for took, all_of_it in zip(fetches, found["iterations"]["timed_ns"])
-    )
+    assert len(fetches) == len(result["iterations"]["timed_ns"])
+    assert all(fetch_ns >= 4 * 2e6 for fetch_ns in fetches), "four samples of 2 ms each"
+    timed_ns = result["iterations"]["timed_ns"]
+    assert all(fetch_ns <= total_ns for fetch_ns, total_ns in zip(fetches, timed_ns))
     assert loader == {
         "workers": 0,
         "pin_memory": False,
@@ -73,22 +72,22 @@ def test_a_program_with_a_loader_and_autocast() -> None:
         "worker_load_ns": None,
     }
     assert first_batch >= 4 * 2e6
-    settings = found["settings"]
+    settings = result["settings"]
     assert settings["autocast"] == ["bfloat16"]
     assert settings["matmul_precision"] == "high"
     assert settings["anomaly"] is False and settings["deterministic"] is False
-    (sparse,) = found["sparsity"]
-    assert found["modules"][sparse["module"]]["type"] == "ReLU"
+    (sparse,) = result["sparsity"]
+    assert result["modules"][sparse["module"]]["type"] == "ReLU"
     assert 0.2 < sparse["zeros"] < 0.8
-    (optimizer,) = found["optimizers"]
+    (optimizer,) = result["optimizers"]
     assert optimizer["options"]["betas"] == [0.5, 0.9] and optimizer["options"]["lr"] == 0.001
     assert "params" not in optimizer["options"]
-    assert found["machine"]["cores"] >= 1
+    assert result["machine"]["cores"] >= 1
 
 
-def test_workers_are_told() -> None:
+def test_loader_workers() -> None:
     program = PROGRAM.replace("batch_size=4", "batch_size=4, num_workers=1, prefetch_factor=3")
-    (loader,) = manifest(program)["loaders"]
+    (loader,) = complete_manifest(program)["loaders"]
     assert (loader["workers"], loader["prefetch_factor"]) == (1, 3)
     assert len(loader["fetch_ns"]) > 0
     if multiprocessing.get_all_start_methods()[0] == "fork":
@@ -97,7 +96,7 @@ def test_workers_are_told() -> None:
         assert loader["worker_load_ns"] is None
 
 
-def test_a_program_without_any_of_it() -> None:
+def test_program_without_loader_autocast_and_modules() -> None:
     program = """
         import torch
         x = torch.ones(4, requires_grad=True)
@@ -106,13 +105,13 @@ def test_a_program_without_any_of_it() -> None:
             (x * x).sum().backward()
             optimizer.step()
     """
-    found = manifest(program)
-    assert found["loaders"] == [] and found["sparsity"] == []
-    assert found["settings"]["autocast"] == []
+    result = complete_manifest(program)
+    assert result["loaders"] == [] and result["sparsity"] == []
+    assert result["settings"]["autocast"] == []
 
 
 @pytest.mark.parametrize("within", ["loss = model(x).sum()", "loss.backward()"])
-def test_anomaly_detection_for_a_part_of_each_iteration(within: str) -> None:
+def test_anomaly_detection_in_part_of_iteration(within: str) -> None:
     program = """
         import torch
         x, model = torch.ones(4), torch.nn.Linear(4, 2)
@@ -122,13 +121,13 @@ def test_anomaly_detection_for_a_part_of_each_iteration(within: str) -> None:
             loss.backward()
             optimizer.step()
     """
-    assert manifest(program)["settings"]["anomaly"] is False
+    assert complete_manifest(program)["settings"]["anomaly"] is False
     program = program.replace(within, f"with torch.autograd.detect_anomaly(): {within}")
-    assert manifest(program)["settings"]["anomaly"] is True
+    assert complete_manifest(program)["settings"]["anomaly"] is True
 
 
-def test_zeros_of_many_models_at_once_are_not_counted() -> None:
-    found = manifest("""
+def test_sparsity_is_not_counted_under_vmap() -> None:
+    result = complete_manifest("""
         import torch
         from torch.func import functional_call, vmap
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
@@ -140,7 +139,7 @@ def test_zeros_of_many_models_at_once_are_not_counted() -> None:
             vmap(lambda x: functional_call(model, weights, (x,)).sum())(x).sum().backward()
             optimizer.step()
     """)
-    assert found["sparsity"] == []
+    assert result["sparsity"] == []
 
 
 @pytest.mark.parametrize(
@@ -153,28 +152,28 @@ def test_zeros_of_many_models_at_once_are_not_counted() -> None:
         ("class Mine(torch.optim.SGD):\n        {step}", "Mine"),
     ],
 )
-def test_an_optimizer_is_called_by_the_step_that_it_runs(declared: str, name: str) -> None:
+def test_optimizer_is_named_after_its_step(declared: str, name: str) -> None:
     step = "def step(self): self.param_groups[0]['params'][0].data.add_(1)"
     init = "def __init__(self, p, lr): super().__init__(p, {'lr': lr})"
-    own = f"{step}\n        {init}" if "Optimizer)" in declared else step
+    methods = f"{step}\n        {init}" if "Optimizer)" in declared else step
     program = f"""
     import torch
-    {declared.replace("{step}", own)}
+    {declared.replace("{step}", methods)}
     x = torch.ones(4, requires_grad=True)
     optimizer = Mine([x], lr=0.1)
     for _ in range(20):
         (x * x).sum().backward()
         optimizer.step()
     """
-    assert [one["type"] for one in manifest(program)["optimizers"]] == [name]
+    assert [optimizer["type"] for optimizer in complete_manifest(program)["optimizers"]] == [name]
 
 
-def test_without_warm_up_no_zeros_are_counted() -> None:
+def test_sparsity_is_not_counted_without_warm_up() -> None:
     recording = record(PROGRAM, iterations={"warmup": 0, "timed": 2, "profiled": 2})
     assert recording.manifest["sparsity"] == []
 
 
-def test_times_of_a_restarted_timing_are_forgotten() -> None:
+def test_forget_times() -> None:
     times = LoaderTimes()
     times.begins()
     times.ends()
@@ -185,19 +184,19 @@ def test_times_of_a_restarted_timing_are_forgotten() -> None:
 
 
 @pytest.mark.runs_operators
-def test_zeros_are_counted_in_part_of_a_large_output() -> None:
+def test_sparsity_of_large_output_is_sampled() -> None:
     sparsity = Sparsity()
     output = torch.zeros(1 << 12, 1 << 10)
     output[: 1 << 9] = 1
     sparsity.gave(nn.ReLU(), output)
     sparsity.settle()
     ((_, zeros, elements),) = sparsity.sums()
-    # Of 2^22 elements the first quarter was looked at, half of which are ones.
+    # Only the first quarter of the 2^22 elements is counted. Half of them are ones.
     assert (zeros, elements) == (1 << 19, 1 << 20)
 
 
 @pytest.mark.runs_operators
-def test_the_calls_of_a_module_add_up() -> None:
+def test_sparsity_sums_over_calls() -> None:
     sparsity, module = Sparsity(), nn.ReLU()
     sparsity.gave(module, torch.zeros(2, 8))
     sparsity.gave(module, torch.ones(6, 8))
@@ -207,14 +206,14 @@ def test_the_calls_of_a_module_add_up() -> None:
 
 @pytest.mark.runs_operators
 @pytest.mark.parametrize("output", [None, (), torch.tensor(1.0), torch.ones(0)])
-def test_what_is_no_activation_is_left_out(output: object) -> None:
+def test_sparsity_ignores_other_outputs(output: object) -> None:
     sparsity = Sparsity()
     sparsity.gave(nn.ReLU(), output)
     sparsity.settle()
     assert sparsity.sums() == []
 
 
-def test_the_processor_is_asked() -> None:
+def test_cpu_properties() -> None:
     assert (usable_cores() or 0) >= 1
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

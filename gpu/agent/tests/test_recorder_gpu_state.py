@@ -1,4 +1,4 @@
-"""What NVML says of a GPU, as a library in its place answers."""
+"""The GPU state reported by NVML, with a fake NVML library."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ INSTANCE = ctypes.c_void_p(2)
 
 
 def state_of(library: Any) -> GpuState:
-    """Of a GPU that is used as a whole."""
     return GpuState(nvml.Gpu(library, HANDLE, HANDLE))
 
 
-# The shell that starts it ends, so that it is no child of this process.
+# The shell that starts the process exits, so that the process is not a child of this one.
 _PARENT_AND_CHILD = "sh -c 'sleep 100 >&- 2>&- & echo $$ $!; exec sleep 100 >&- 2>&-' &"
 
 
-def _with_a_child() -> tuple[int, int]:
-    """A process that this one did not start, and a child of it."""
-    said = subprocess.run(["sh", "-c", _PARENT_AND_CHILD], stdout=subprocess.PIPE, check=True)
-    pid, child = said.stdout.split()
+def _process_with_child() -> tuple[int, int]:
+    """Starts an unrelated process with a child of its own."""
+    result = subprocess.run(["sh", "-c", _PARENT_AND_CHILD], stdout=subprocess.PIPE, check=True)
+    pid, child = result.stdout.split()
     return int(pid), int(child)
 
 
@@ -39,17 +38,17 @@ def _set(pointer: Any, kind: Any, value: int) -> None:
     ctypes.cast(pointer, ctypes.POINTER(kind))[0] = value
 
 
-class Nvml:
-    """A GPU that power and heat hold back, with these processes on it."""
+class FakeNvml:
+    """A GPU that is throttled by power and heat, with these processes."""
 
     def __init__(self, processes: list[tuple[int, int]]) -> None:
         self.processes = processes
-        self.looks = 0
+        self.queries = 0
 
     def nvmlDeviceGetClockInfo(self, handle: Any, clock: int, value: Any) -> int:
         assert clock == 1
-        self.looks += 1
-        _set(value, ctypes.c_uint, 1500 + self.looks)
+        self.queries += 1
+        _set(value, ctypes.c_uint, 1500 + self.queries)
         return 0
 
     def nvmlDeviceGetMaxClockInfo(self, handle: Any, clock: int, value: Any) -> int:
@@ -61,27 +60,27 @@ class Nvml:
         return 0
 
     def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, found: Any) -> int:
-        for at, (pid, held) in enumerate(self.processes):
-            found[at] = _Process(pid, held, 0, 0)
+        for at, (pid, memory) in enumerate(self.processes):
+            found[at] = _Process(pid, memory, 0, 0)
         _set(count, ctypes.c_uint, len(self.processes))
         return 0
 
 
-class Failing:
-    """Knows the functions, and answers none."""
+class FailingNvml:
+    """A library whose functions all fail."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: 3
 
 
-def test_a_gpu_that_is_held_back() -> None:
-    stranger = os.getppid()
-    state = state_of(Nvml([(os.getpid(), 10), (stranger, 1000)]))
+def test_throttled_gpu() -> None:
+    other_process = os.getppid()
+    state = state_of(FakeNvml([(os.getpid(), 10), (other_process, 1000)]))
     for now_ns in (1, 50_000_000, 100_000_001, 300_000_000):
         state.query(now_ns)
     state.query_processes()
     assert state.json() == {
-        # The second look came too soon after the first.
+        # The second query was too soon after the first.
         "clock_mhz": [1501, 1502, 1503],
         "highest_clock_mhz": 1980,
         "limited_by": ["power", "heat"],
@@ -91,13 +90,13 @@ def test_a_gpu_that_is_held_back() -> None:
     }
 
 
-def test_a_worker_of_ours_is_no_other_process() -> None:
+def test_child_processes_are_not_other_processes() -> None:
     child = os.fork()
     if child == 0:
         while True:
             os.read(os.pipe()[0], 1)
     try:
-        state = state_of(Nvml([(child, 5), (os.getpid(), 10)]))
+        state = state_of(FakeNvml([(child, 5), (os.getpid(), 10)]))
         state.query_processes()
         assert (state.json()["other_processes"], state.json()["other_bytes"]) == (0, 0)
     finally:
@@ -105,45 +104,45 @@ def test_a_worker_of_ours_is_no_other_process() -> None:
         os.waitpid(child, 0)
 
 
-def test_ranks_of_the_same_run_are_no_other_processes(tmp_path: Path) -> None:
+def test_ranks_of_same_run_are_not_other_processes(tmp_path: Path) -> None:
     (tmp_path / rank_states.FOLDER).mkdir()
-    sibling, its_worker = _with_a_child()
-    stranger, its_child = _with_a_child()
+    sibling, sibling_worker = _process_with_child()
+    other_process, other_child = _process_with_child()
     try:
         for rank, pid in enumerate([os.getpid(), sibling]):
             rank_states.write(str(tmp_path), RankState(rank, 2, pid))
-        held = [
+        memory = [
             (os.getpid(), 10),
             (sibling, 20),
-            (its_worker, 30),
-            (stranger, 400),
-            (its_child, 50),
+            (sibling_worker, 30),
+            (other_process, 400),
+            (other_child, 50),
         ]
         for rank in range(2):
             folder = rank_states.rank_folder(str(tmp_path), rank)
-            state = state_of(Nvml(held))
+            state = state_of(FakeNvml(memory))
             state.query_processes(rank_states.processes_of_run(folder, rank))
             assert (state.json()["other_processes"], state.json()["other_bytes"]) == (2, 450)
     finally:
-        for pid in (sibling, its_worker, stranger, its_child):
+        for pid in (sibling, sibling_worker, other_process, other_child):
             os.kill(pid, 9)
 
 
-def test_processes_of_a_host_that_cannot_be_told_apart() -> None:
+def test_other_processes_are_unknown_in_container() -> None:
     for processes in ([], [(2**22 + 1, 10)]):
-        state = state_of(Nvml(processes))
+        state = state_of(FakeNvml(processes))
         state.query_processes()
         assert state.json()["other_processes"] is None
 
 
-def test_memory_that_the_driver_does_not_tell() -> None:
-    state = state_of(Nvml([(os.getpid(), 10), (os.getppid(), 2**64 - 1)]))
+def test_memory_that_driver_does_not_report() -> None:
+    state = state_of(FakeNvml([(os.getpid(), 10), (os.getppid(), 2**64 - 1)]))
     state.query_processes()
     assert (state.json()["other_processes"], state.json()["other_bytes"]) == (1, None)
 
 
-def test_a_library_that_does_not_answer() -> None:
-    for library in (object(), Failing()):
+def test_unavailable_functions() -> None:
+    for library in (object(), FailingNvml()):
         state = state_of(library)
         state.query()
         state.query_processes()
@@ -157,8 +156,8 @@ def test_a_library_that_does_not_answer() -> None:
         }
 
 
-class Instances(Nvml):
-    """As NVML answers under MIG: clocks for the GPU, processes for the instance."""
+class MigNvml(FakeNvml):
+    """NVML with MIG: clocks are reported for the GPU, processes for the instance."""
 
     def nvmlDeviceGetClockInfo(self, handle: Any, clock: int, value: Any) -> int:
         return 3 if handle is INSTANCE else super().nvmlDeviceGetClockInfo(handle, clock, value)
@@ -168,8 +167,8 @@ class Instances(Nvml):
         return super().nvmlDeviceGetComputeRunningProcesses_v3(handle, count, found)
 
 
-def test_an_instance_has_the_clocks_of_its_gpu_and_processes_of_its_own() -> None:
-    state = GpuState(nvml.Gpu(Instances([(os.getpid(), 10)]), INSTANCE, HANDLE))
+def test_mig_instance() -> None:
+    state = GpuState(nvml.Gpu(MigNvml([(os.getpid(), 10)]), INSTANCE, HANDLE))
     state.query()
     state.query_processes()
     found = state.json()
@@ -178,7 +177,7 @@ def test_an_instance_has_the_clocks_of_its_gpu_and_processes_of_its_own() -> Non
     assert "other MIG instances" in why
 
 
-def test_the_reason_is_told_where_nvml_has_no_answers() -> None:
+def test_reason_is_reported_without_nvml() -> None:
     state = GpuState(nvml.Unavailable("NVML is not on this machine"))
     state.query()
     state.query_processes()
@@ -190,5 +189,5 @@ def test_the_reason_is_told_where_nvml_has_no_answers() -> None:
     ]
 
 
-def test_a_cpu_has_no_such_state() -> None:
+def test_no_gpu_state_on_cpu() -> None:
     assert GpuState.of(torch.device("cpu")) is None

@@ -1,4 +1,4 @@
-"""How iterations are found, in programs of many kinds."""
+"""Detection of iterations in many kinds of programs."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ def check(
     loop: str | None = None,
     **request: object,
 ) -> Recording:
-    """Records a program and checks how its iterations were found. `loop` marks the loop's line."""
+    """Records a program and checks how its iterations were found. `loop` marks the loop line."""
     recording = record(SETUP + body, **request)
     assert recording.outcome == "complete", recording.printed
     iterations = recording.manifest["iterations"]
     assert iterations["found_by"] == found_by
     assert iterations["steps_per_iteration"] == steps
-    wanted = request.get("iterations", {"warmup": 2, "timed": 3, "profiled": 2})
-    assert isinstance(wanted, dict)
-    assert len(iterations["timed_ns"]) == wanted["timed"]
-    assert len(iterations["profiled"]) == wanted["profiled"]
-    assert iterations["measured"] == wanted["profiled"] - 1
+    expected = request.get("iterations", {"warmup": 2, "timed": 3, "profiled": 2})
+    assert isinstance(expected, dict)
+    assert len(iterations["timed_ns"]) == expected["timed"]
+    assert len(iterations["profiled"]) == expected["profiled"]
+    assert iterations["measured"] == expected["profiled"] - 1
     assert all(0 < begin < end for begin, end in iterations["profiled"])
     if loop is not None:
         assert recording.manifest["loop"] == {"file": 0, "line": recording.line_of(loop)}
     marks = [entry for entry in recording.events() if entry[1] == "ITERATION"]
-    assert [entry[3] for entry in marks] == list(range(wanted["profiled"] + 1))
+    assert [entry[3] for entry in marks] == list(range(expected["profiled"] + 1))
     notes = [note for note in recording.manifest["notes"] if not note.startswith("forward only")]
-    assert notes == [] or wanted["profiled"] == 1
+    assert notes == [] or expected["profiled"] == 1
     return recording
 
 
-def test_plain_loop() -> None:
+def test_training_loop() -> None:
     check(
         """
     model = net(); optimizer = sgd(model)
@@ -60,7 +60,7 @@ def test_plain_loop() -> None:
     )
 
 
-def test_gan_of_two_steps() -> None:
+def test_gan_with_two_steps() -> None:
     check(
         """
     g, d = net(), net(); og, od = sgd(g), sgd(d)
@@ -73,7 +73,7 @@ def test_gan_of_two_steps() -> None:
     )
 
 
-def test_gan_of_three_steps_with_a_loop_over_optimizers() -> None:
+def test_gan_with_loop_over_optimizers() -> None:
     check(
         """
     d, g = net(), net(); od, og = sgd(d), sgd(g)
@@ -89,7 +89,7 @@ def test_gan_of_three_steps_with_a_loop_over_optimizers() -> None:
     )
 
 
-def test_critic_steps_five_times() -> None:
+def test_gan_with_five_critic_steps() -> None:
     check(
         """
     g, d = net(), net(); og, od = sgd(g), sgd(d)
@@ -111,7 +111,7 @@ def test_optimizer_that_never_steps() -> None:
     """)
 
 
-def test_optimizer_around_another() -> None:
+def test_optimizer_wrapper() -> None:
     check("""
     class Lookahead(torch.optim.Optimizer):
         def __init__(self, inner):
@@ -125,7 +125,7 @@ def test_optimizer_around_another() -> None:
     """)
 
 
-def test_accumulation() -> None:
+def test_gradient_accumulation() -> None:
     recording = check("""
     data = torch.utils.data.DataLoader(torch.ones(400, 4), batch_size=5)
     model = net(); optimizer = sgd(model)
@@ -175,7 +175,7 @@ def test_step_with_closure_and_scheduler() -> None:
     """)
 
 
-def test_gradient_scaler_that_skips_steps() -> None:
+def test_grad_scaler_that_skips_steps() -> None:
     check("""
     model = net(); optimizer = sgd(model)
     scaler = torch.amp.GradScaler("cpu")
@@ -201,7 +201,7 @@ def test_step_that_raises() -> None:
     """)
 
 
-def test_hand_written_descent() -> None:
+def test_gradient_descent_without_optimizer() -> None:
     check(
         """
     weight = torch.ones(4, requires_grad=True)
@@ -215,7 +215,7 @@ def test_hand_written_descent() -> None:
     )
 
 
-def test_functional_gradients() -> None:
+def test_autograd_grad() -> None:
     check(
         """
     weight = torch.ones(4, requires_grad=True)
@@ -240,7 +240,7 @@ def test_inference() -> None:
     assert recording.manifest["batch"] == {"size": 3, "from": "input", "certain": True}
 
 
-def test_inference_of_two_models() -> None:
+def test_inference_with_two_models() -> None:
     check(
         """
     encoder, decoder = net().eval(), nn.Linear(2, 4).eval()
@@ -265,7 +265,7 @@ def test_validation_before_training() -> None:
 
 
 @pytest.mark.parametrize("gradients", ["no_grad", "enable_grad"])
-def test_many_calls_before_the_first_step(gradients: str) -> None:
+def test_many_forward_passes_before_first_step(gradients: str) -> None:
     check(
         f"""
     model = net(); optimizer = sgd(model)
@@ -281,7 +281,7 @@ def test_many_calls_before_the_first_step(gradients: str) -> None:
 
 
 @pytest.mark.parametrize("loop", ["while True:", "for i in range(200):"])
-def test_an_optimizer_that_is_made_for_nothing(loop: str) -> None:
+def test_inference_with_unused_optimizer(loop: str) -> None:
     check(
         f"""
     model = net(); optimizer = sgd(model)
@@ -294,7 +294,7 @@ def test_an_optimizer_that_is_made_for_nothing(loop: str) -> None:
     )
 
 
-def test_asked_for_modules() -> None:
+def test_requested_detection_by_module() -> None:
     check(
         """
     model = net(); optimizer = sgd(model)
@@ -319,7 +319,7 @@ def test_step_in_a_thread() -> None:
     """)
 
 
-LOOP_OF = """
+TRAINING_LOOP = """
     model = net(); optimizer = sgd(model)
     for i in range({count}):
         optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()
@@ -327,82 +327,84 @@ LOOP_OF = """
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
-def test_too_few(count: int) -> None:
-    recording = record(SETUP + LOOP_OF.format(count=count))
+def test_too_few_iterations(count: int) -> None:
+    recording = record(SETUP + TRAINING_LOOP.format(count=count))
     assert recording.outcome == "short"
     assert recording.manifest["status"] == "short"
     assert recording.manifest["iterations"]["seen"] == count
     assert not (recording.folder / "trace.json").exists()
 
 
-def test_what_was_profiled_before_the_end_is_enough() -> None:
-    recording = record(SETUP + LOOP_OF.format(count=6))
+def test_program_that_ends_during_profiling() -> None:
+    recording = record(SETUP + TRAINING_LOOP.format(count=6))
     assert recording.outcome == "complete"
     assert len(recording.manifest["iterations"]["profiled"]) == 1
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_few_are_enough_where_asked(count: int) -> None:
-    wanted = {"warmup": count - 2, "timed": 1, "profiled": 1}
-    recording = check(LOOP_OF.format(count=count), iterations=wanted)
+def test_requested_few_iterations(count: int) -> None:
+    expected = {"warmup": count - 2, "timed": 1, "profiled": 1}
+    recording = check(TRAINING_LOOP.format(count=count), iterations=expected)
     assert recording.operators("aten::addmm")
 
 
-def times_of(body: str, profiled: int = 1) -> list[int]:
-    """What is timed where three iterations are asked for, and up to six."""
-    asked = {"warmup": 2, "timed": 3, "timed_at_most": 6, "profiled": 1}
-    recording = record(SETUP + body, iterations=asked)
+def timed_iterations(body: str, profiled: int = 1) -> list[int]:
+    """Records a program with three to six timed iterations and returns their times."""
+    request = {"warmup": 2, "timed": 3, "timed_at_most": 6, "profiled": 1}
+    recording = record(SETUP + body, iterations=request)
     assert recording.outcome == "complete", recording.printed
     iterations = recording.manifest["iterations"]
     assert len(iterations["profiled"]) == profiled
-    # The memory is that of the first, with or without more behind it.
+    # Memory is always measured in the first profiled iteration.
     assert iterations["measured"] == 0
     return list(iterations["timed_ns"])
 
 
-def taking(milliseconds: str, count: int = 100) -> str:
-    """A loop each of whose iterations takes so long."""
-    loop = LOOP_OF.format(count=count)
+def loop_with_times(milliseconds: str, count: int = 100) -> str:
+    """A loop with simulated iteration times."""
+    loop = TRAINING_LOOP.format(count=count)
     return loop.replace("optimizer.zero_grad()", f"iteration_ms = {milliseconds}")
 
 
-def test_more_are_timed_where_they_are_quick() -> None:
-    # So many that they take a tenth of a second together.
-    assert times_of(taking("21")) == [21_000_000] * 5
+def test_more_iterations_are_timed_if_quick() -> None:
+    # Enough iterations for a total of 0.1 s.
+    assert timed_iterations(loop_with_times("21")) == [21_000_000] * 5
 
 
 @pytest.mark.parametrize(
     ("count", "timed", "profiled"),
     [(60, 37, 1 + 6), (2 + 6 + 1 + 6 + 8 + 10, 10, 1 + 6), (2 + 6 + 1 + 3, 6, 1 + 3)],
 )
-def test_of_quick_ones_more_are_looked_at(count: int, timed: int, profiled: int) -> None:
-    assert len(times_of(taking("1", count), profiled)) == timed
+def test_more_quick_iterations_are_timed_and_profiled(
+    count: int, timed: int, profiled: int
+) -> None:
+    assert len(timed_iterations(loop_with_times("1", count), profiled)) == timed
 
 
-def test_more_are_timed_where_they_are_unequal() -> None:
-    # A period of two, which is profiled whole.
-    times = times_of(taking("200 if i % 2 else 40"), profiled=2)
+def test_more_iterations_are_timed_if_unequal() -> None:
+    # A period of two iterations, which is profiled completely.
+    times = timed_iterations(loop_with_times("200 if i % 2 else 40"), profiled=2)
     assert times == [200_000_000, 40_000_000] * 4
 
 
-def test_no_more_are_timed_where_they_are_long_and_equal() -> None:
-    assert len(times_of(taking("300"))) == 3
+def test_no_more_iterations_are_timed_if_long_and_equal() -> None:
+    assert len(timed_iterations(loop_with_times("300"))) == 3
 
 
-def test_a_period_needs_no_second_round_to_be_believed() -> None:
+def test_period_is_used_after_first_round() -> None:
     period = Period()
     verdicts = [period.add(symbol, symbol == "a") for symbol in "ab" * 2]
     assert verdicts == [Verdict.NOTHING, Verdict.BOUNDARY] * 2
 
 
-def test_contradictions_end() -> None:
+def test_period_stops_restarting() -> None:
     period = Period()
     verdicts = [period.add(symbol, False) for symbol in "abaabbbabaabababbbaaabab"]
     assert verdicts.count(Verdict.RESTART) == 4
     assert verdicts[-3:] == [Verdict.BOUNDARY] * 3
 
 
-def test_an_optimizer_beats_a_backward_pass() -> None:
+def test_optimizer_step_takes_precedence_over_backward() -> None:
     finder = IterationFinder(None)
     assert finder.went_backward(1) is Verdict.BOUNDARY
     assert finder.stepped("a", 2, {"a"}) is Verdict.RESTART
@@ -411,7 +413,7 @@ def test_an_optimizer_beats_a_backward_pass() -> None:
 
 
 def check_optimizer_phase(body: str, methods: list[str]) -> Recording:
-    """Checks that an optimizer's calls, with all that torch does in them, are one phase each."""
+    """Checks that each call of an optimizer method is entirely within one optimizer phase."""
     recording = check(body)
     base = int(recording.trace()["baseTimeNanoseconds"])
     spans: list[tuple[int, int]] = []
@@ -421,8 +423,9 @@ def check_optimizer_phase(body: str, methods: list[str]) -> Recording:
             entered.append(at)
         elif name == "optimizer":
             spans.append((entered.pop(), at))
-    # torch names each call in the trace, around its own work and its hooks.
-    calls = [e for e in recording.trace()["traceEvents"] if "Optimizer." in e.get("name", "")]
+    # torch records each call in the trace, including its hooks.
+    events = recording.trace()["traceEvents"]
+    calls = [event for event in events if "Optimizer." in event.get("name", "")]
     calls.sort(key=lambda call: float(call["ts"]))
     assert [call["name"].split("#")[0] for call in calls] == methods * 2
     for call in calls:
@@ -443,7 +446,7 @@ def test_step_and_zero_grad_are_the_optimizer_phase() -> None:
     )
 
 
-def test_the_phase_of_an_optimizer_of_the_users() -> None:
+def test_phase_of_custom_optimizer() -> None:
     recording = check_optimizer_phase(
         """
     class Plain(torch.optim.SGD):
@@ -470,7 +473,7 @@ def test_the_phase_of_an_optimizer_of_the_users() -> None:
         assert before[-1][1:4:2] == ("PHASE_ENTER", "optimizer")
 
 
-def test_a_copied_optimizer() -> None:
+def test_copied_optimizer() -> None:
     check("""
     import copy
     model, optimizer = copy.deepcopy((lambda model: (model, sgd(model)))(net()))
@@ -479,7 +482,7 @@ def test_a_copied_optimizer() -> None:
     """)
 
 
-def test_an_optimizer_within_a_compiled_function() -> None:
+def test_optimizer_in_compiled_function() -> None:
     recording = record(
         SETUP
         + """

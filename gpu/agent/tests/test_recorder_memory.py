@@ -1,4 +1,4 @@
-"""Memory: the baseline and the profiler's events together give what is counted by hand."""
+"""Memory: the baseline and the profiler's events match values calculated by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ridgeline_agent.program.batch import samples_in
 
 
 def replay(recording: Recording) -> tuple[int, dict[int, int]]:
-    """The peak of the measured iteration in bytes, and what was alive at its end."""
+    """The peak of the measured iteration in bytes, and the allocations alive at its end."""
     trace = recording.trace()
     base = int(trace.get("baseTimeNanoseconds", 0))
     manifest = recording.manifest
@@ -32,14 +32,14 @@ def replay(recording: Recording) -> tuple[int, dict[int, int]]:
 
 
 def by_kind(recording: Recording) -> Counter[str]:
-    """Bytes of the baseline."""
+    """Bytes allocated before the step, by kind."""
     kinds: Counter[str] = Counter()
     for entry in recording.manifest["memory"]["baseline"]:
         kinds[entry["kind"]] += entry["bytes"]
     return kinds
 
 
-def test_peak_counted_by_hand() -> None:
+def test_peak_of_single_tensor_program() -> None:
     recording = record("""
         import torch
         weight = torch.nn.Parameter(torch.ones(1000))
@@ -49,15 +49,15 @@ def test_peak_counted_by_hand() -> None:
             a = torch.ones(100_000)     # 400 kB
             b = a * 2                   # 400 kB
             del a
-            c = b * weight.sum()        # 400 kB, and b is kept for backward
-            c.sum().backward()          # 400 kB of b times the gradient, beside b and c
+            c = b * weight.sum()        # 400 kB, and b is saved for backward
+            c.sum().backward()          # 400 kB for b times the gradient, in addition to b and c
             optimizer.step()
         while True:
             iteration()
     """)
     assert recording.outcome == "complete", recording.printed
     peak, alive = replay(recording)
-    # At the peak: b, c, the product, the weight and its momentum. Scalars take less than 100 bytes.
+    # At the peak: b, c, the product, the weight and its momentum. Scalars take under 100 bytes.
     assert 0 <= peak - (3 * 400_000 + 2 * 4_000) < 100
     assert by_kind(recording) == {
         "weight": 4_000,
@@ -65,11 +65,11 @@ def test_peak_counted_by_hand() -> None:
         "optimizer_state": 4_000,
         "other": 2 * 400_000,
     }
-    # When the step ends: the weight, its gradient and its momentum, and still b and c.
+    # At the end of the step: the weight, its gradient and its momentum, b and c.
     assert 0 <= sum(alive.values()) - (2 * 400_000 + 3 * 4_000) < 100
 
 
-def test_peak_of_a_model_counted_by_hand() -> None:
+def test_peak_of_model() -> None:
     recording = record("""
         import torch
         from torch import nn
@@ -85,10 +85,10 @@ def test_peak_of_a_model_counted_by_hand() -> None:
     """)
     peak, _ = replay(recording)
     weights = 4 * (100 * 1000 + 1000 + 1000 + 1)
-    # The peak is where sigmoid's backward runs: its output, the gradient of its output and the one
-    # that it makes, each 500 x 1000, with the second layer's gradients already there.
-    wanted = weights + 4 * 500 * 100 + 3 * 4 * 500 * 1000 + 4 * 1001
-    assert 0 <= peak - wanted < 4 * 500 * 2, peak - wanted
+    # The peak is in sigmoid's backward: its output, and the gradients of its output and input, each
+    # 500 x 1000. The gradients of the second layer already exist.
+    expected = weights + 4 * 500 * 100 + 3 * 4 * 500 * 1000 + 4 * 1001
+    assert 0 <= peak - expected < 4 * 500 * 2, peak - expected
 
 
 def test_kinds() -> None:
@@ -115,24 +115,24 @@ def test_kinds() -> None:
     weights = 4 * (10 * 20 + 20 + 20 + 20)
     assert kinds["weight"] == weights
     assert kinds["gradient"] == weights
-    # Two moments, and a step count of four bytes for each of the four parameters.
+    # Two moments, and a step counter of four bytes for each of the four parameters.
     assert kinds["optimizer_state"] == 2 * weights + 4 * 4
     assert kinds["buffer"] == 4 * 20 * 2 + 8
-    # The table, six samples and the last batch; nothing of the iteration before.
+    # The table, six samples and the last batch, but nothing from the previous iteration.
     assert 4 * 1000 + 6 * 40 <= kinds["other"] <= 4 * 1000 + 6 * 40 + 1000
     memory = recording.manifest["memory"]
     assert memory["device"] == "cpu"
     assert [entry["bytes"] for entry in memory["batch"]] == [3 * 10 * 4]
     assert sum(entry["bytes"] for entry in memory["gradients"]) == weights
     norm = recording.manifest["modules"].index(recording.module("norm"))
-    owners = [e for e in memory["baseline"] if e["kind"] == "weight" and e["module"] == norm]
-    assert sorted(entry["name"] for entry in owners) == ["bias", "weight"]
+    norm_weights = [e for e in memory["baseline"] if e["kind"] == "weight" and e["module"] == norm]
+    assert sorted(entry["name"] for entry in norm_weights) == ["bias", "weight"]
     state = [e for e in memory["baseline"] if e["kind"] == "optimizer_state"]
     assert all(entry["module"] is not None for entry in state)
     assert recording.manifest["notes"] == []
 
 
-def test_gradients_that_were_freed_before_the_step_are_known() -> None:
+def test_gradients_freed_before_step() -> None:
     recording = record("""
         import torch
         weight = torch.nn.Parameter(torch.ones(1000))
@@ -149,7 +149,7 @@ def test_gradients_that_were_freed_before_the_step_are_known() -> None:
     assert sizes >= {400, 40}
 
 
-def test_batches_of_many_shapes() -> None:
+def test_nested_batches() -> None:
     recording = record("""
         import torch
         from torch.utils.data import DataLoader, Dataset
@@ -178,7 +178,7 @@ def test_batches_of_many_shapes() -> None:
     assert sizes == [4 * 2 * 4, 4 * 8, 4 * 7 * 4]
 
 
-def test_an_input_of_another_size_than_the_loaders_is_uncertain() -> None:
+def test_input_size_that_differs_from_loader_is_uncertain() -> None:
     recording = record("""
         import torch
         from torch.utils.data import DataLoader, TensorDataset
@@ -218,7 +218,7 @@ def test_workers_and_iterable_datasets() -> None:
     assert [entry["bytes"] for entry in recording.manifest["memory"]["batch"]] == [6 * 4 * 4]
 
 
-def test_weights_trained_by_hand() -> None:
+def test_weights_without_module_and_optimizer() -> None:
     recording = record("""
         import torch
         w1 = torch.randn(64, 256, requires_grad=True)
@@ -234,7 +234,7 @@ def test_weights_trained_by_hand() -> None:
     kinds = by_kind(recording)
     weights = 4 * (64 * 256 + 256)
     assert kinds["weight"] == weights
-    # A boundary is the end of the backward pass: the gradients are still there.
+    # Iterations end with the backward pass, when the gradients still exist.
     assert kinds["gradient"] == weights
     memory = recording.manifest["memory"]
     assert sorted(entry["bytes"] for entry in memory["gradients"]) == [4 * 256, 4 * 64 * 256]
@@ -242,7 +242,7 @@ def test_weights_trained_by_hand() -> None:
     assert named == {"w1": 4 * 64 * 256, "w2": 4 * 256}
 
 
-def test_tensors_given_straight_to_an_optimizer() -> None:
+def test_tensors_passed_to_optimizer() -> None:
     recording = record("""
         import torch
         def train():
@@ -265,10 +265,8 @@ def test_tensors_given_straight_to_an_optimizer() -> None:
     assert all(entry["module"] is None for entry in entries)
 
 
-@pytest.mark.skipif(
-    torch.__version__.startswith("2.4."), reason="torch 2.4 itself cannot shard such a layer"
-)
-def test_weights_that_are_parts_of_a_distributed_tensor() -> None:
+@pytest.mark.skipif(torch.__version__.startswith("2.4."), reason="not supported by torch 2.4")
+def test_dtensor_weights() -> None:
     recording = record("""
         import os, tempfile
         import torch
@@ -290,11 +288,11 @@ def test_weights_that_are_parts_of_a_distributed_tensor() -> None:
     kinds = by_kind(recording)
     sizes = {kind: kinds[kind] for kind in ("weight", "gradient", "optimizer_state")}
     assert sizes == {"weight": 20_000, "gradient": 20_000, "optimizer_state": 20_000}
-    weights = [one for one in recording.manifest["memory"]["baseline"] if one["kind"] == "weight"]
-    assert [one["name"] for one in weights] == ["weight"]
+    baseline = recording.manifest["memory"]["baseline"]
+    assert [entry["name"] for entry in baseline if entry["kind"] == "weight"] == ["weight"]
 
 
-def test_inputs_whose_gradient_is_asked_for_are_no_weights() -> None:
+def test_inputs_that_require_grad_are_not_weights() -> None:
     recording = record("""
         import torch
         model = torch.nn.Linear(10, 1)
@@ -306,11 +304,11 @@ def test_inputs_whose_gradient_is_asked_for_are_no_weights() -> None:
     """)
     kinds = by_kind(recording)
     assert kinds["weight"] == 4 * 11
-    # The input of the iteration before, which the variable still holds.
+    # The input of the previous iteration, which the variable still references.
     assert kinds["other"] >= 4 * 500 * 10
 
 
-def test_a_batch_that_the_program_keeps() -> None:
+def test_batch_that_is_reused() -> None:
     recording = record("""
         import torch
         model = torch.nn.Linear(10, 1)
@@ -325,8 +323,8 @@ def test_a_batch_that_the_program_keeps() -> None:
     assert kinds["other"] >= 4 * 700
 
 
-def check_samples(body: str, size: int | None) -> None:
-    """Checks the batch size of a program whose iteration is `body`."""
+def check_batch_size(body: str, size: int | None) -> None:
+    """Checks the batch size of a program with `body` as the iteration."""
     recording = record(f"""
         import torch
         model = torch.nn.Linear(4, 2)
@@ -345,28 +343,28 @@ def check_samples(body: str, size: int | None) -> None:
     assert recording.manifest["batch"] == {"size": size, "from": "input", "certain": is_certain}
 
 
-def test_a_closure_counts_its_batch_once() -> None:
-    check_samples("optimizer.step(lambda: loss(x))", 64)
+def test_batch_of_closure_is_counted_once() -> None:
+    check_batch_size("optimizer.step(lambda: loss(x))", 64)
 
 
-def test_parts_of_a_batch_add_up() -> None:
-    check_samples("optimizer.step(lambda: loss(x[:32]) + loss(x[32:48]))", 48)
+def test_parts_of_batch_are_summed() -> None:
+    check_batch_size("optimizer.step(lambda: loss(x[:32]) + loss(x[32:48]))", 48)
 
 
-def test_what_the_model_gave_is_no_other_part() -> None:
-    check_samples("optimizer.step(lambda: loss(x) + loss(model(x) @ torch.ones(2, 4)))", 64)
+def test_model_output_is_not_part_of_batch() -> None:
+    check_batch_size("optimizer.step(lambda: loss(x) + loss(model(x) @ torch.ones(2, 4)))", 64)
 
 
-def test_samples_that_vmap_takes_one_by_one() -> None:
-    check_samples(
-        """torch.func.vmap(lambda one: model(one[None]).sum())(x)
+def test_batch_size_with_vmap() -> None:
+    check_batch_size(
+        """torch.func.vmap(lambda sample: model(sample[None]).sum())(x)
             optimizer.step(lambda: loss(x))""",
         64,
     )
 
 
-def test_a_vector_is_no_batch() -> None:
-    check_samples("optimizer.step(lambda: loss(torch.ones(4)))", None)
+def test_vector_is_not_a_batch() -> None:
+    check_batch_size("optimizer.step(lambda: loss(torch.ones(4)))", None)
 
 
 @pytest.mark.parametrize(
@@ -375,23 +373,23 @@ def test_a_vector_is_no_batch() -> None:
         # Token ids and targets.
         ([(12, 64), (12, 64)], 12, True),
         ([(12, 64)], 12, True),
-        # Time first: words and the state of a recurrent network of two layers.
+        # Time-first: tokens, and the state of a recurrent network with two layers.
         ([(35, 20), (2, 20, 200), (2, 20, 200)], 20, False),
-        # Boxes, their classes, and the images that they are in.
+        # Object detection: classes and boxes, images, and image indices.
         ([(458, 1), (458, 4), (8, 3, 64, 64), (458,)], 8, False),
     ],
 )
-def test_shapes_of_a_batch(shapes: list[tuple[int, ...]], size: int, is_certain: bool) -> None:
-    # On no device, since a process that has run operators in several threads cannot be forked.
+def test_samples_in(shapes: list[tuple[int, ...]], size: int, is_certain: bool) -> None:
+    # Meta tensors, because a process that has run operators in several threads cannot be forked.
     batch = [torch.empty(shape, device="meta") for shape in shapes]
     assert samples_in(object(), batch) == (size, is_certain)
 
 
-def test_a_sampler_that_repeats_another_has_its_batch_size() -> None:
-    # As Ultralytics wraps its own.
-    class Repeated:
+def test_sampler_wrapper_has_batch_size_of_inner_sampler() -> None:
+    # Like the sampler wrapper of Ultralytics.
+    class RepeatedSampler:
         sampler = SimpleNamespace(batch_size=8)
 
-    loader = SimpleNamespace(_index_sampler=Repeated())
+    loader = SimpleNamespace(_index_sampler=RepeatedSampler())
     batch = [torch.empty(458, 4, device="meta"), torch.empty(8, 3, device="meta")]
     assert samples_in(loader, batch) == (8, True)

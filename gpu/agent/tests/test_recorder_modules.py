@@ -1,4 +1,4 @@
-"""Module instances: paths, definitions, owners, and that nothing of the user's changes."""
+"""Recorded modules: paths, definitions and parameters, without effects on the user's objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRAIN = """
 def check(
     body: str, files: dict[str, str] | None = None, train: str = TRAIN, **request: Any
 ) -> Recording:
-    """Records a program that makes `model` and `x`."""
+    """Records a program that defines `model` and `x`."""
     recording = record(IMPORTS + body + train, files, **request)
     assert recording.outcome == "complete", recording.printed
     assert recording.manifest["notes"] == []
@@ -32,12 +32,12 @@ def check(
 
 
 def paths(recording: Recording) -> dict[str, str]:
-    """Types by path."""
+    """Module types by path."""
     return {module["path"]: module["type"] for module in recording.manifest["modules"]}
 
 
 def definition(recording: Recording, path: str) -> list[tuple[str, int]]:
-    """A module's definition, with names of files."""
+    """The definition of a module, with file names."""
     files = [file["path"] for file in recording.manifest["files"]]
     return [(files[file], line) for file, line in recording.module(path)["definition"]]
 
@@ -79,28 +79,33 @@ def test_paths_and_definitions() -> None:
     def at(mark: str) -> tuple[str, int]:
         return ("model.py", recording.line_of(mark, "model.py"))
 
-    here = ("train.py", recording.line_of("# model"))
-    assert definition(recording, "0") == [at("# first"), here]
-    assert definition(recording, "0.linear") == [at("# linear"), at("# first"), here]
-    # Its own constructor, with the call of the class above it, is not among its lines.
-    assert definition(recording, "1") == [at("# second"), here]
-    assert definition(recording, "1.linear") == [at("# linear"), at("# wide"), at("# second"), here]
+    definition_line = ("train.py", recording.line_of("# model"))
+    assert definition(recording, "0") == [at("# first"), definition_line]
+    assert definition(recording, "0.linear") == [at("# linear"), at("# first"), definition_line]
+    # The call of the base class constructor is not part of the definition.
+    assert definition(recording, "1") == [at("# second"), definition_line]
+    assert definition(recording, "1.linear") == [
+        at("# linear"),
+        at("# wide"),
+        at("# second"),
+        definition_line,
+    ]
     called = [event[3] for event in recording.events() if event[1] == "MODULE_ENTER"]
     assert called == ["", "0", "0.linear", "1", "1.linear"] * 2
 
 
-def test_copies_have_the_definition_of_their_original() -> None:
+def test_copies_have_definition_of_original() -> None:
     recording = check("""
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)  # layer
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     x = torch.ones(2, 3, 8)
     """)
-    here = ("train.py", recording.line_of("# layer"))
+    definition_line = ("train.py", recording.line_of("# layer"))
     for path in ("layers.0", "layers.1", "layers.1.self_attn", "layers.0.linear1"):
-        assert definition(recording, path) == [here]
+        assert definition(recording, path) == [definition_line]
 
 
-def test_unpickled_modules_are_defined_where_they_were_loaded() -> None:
+def test_unpickled_modules_are_defined_at_load() -> None:
     recording = check("""
     import io, pickle
     content = pickle.dumps(nn.Sequential(nn.Linear(4, 4)))
@@ -110,7 +115,7 @@ def test_unpickled_modules_are_defined_where_they_were_loaded() -> None:
     assert definition(recording, "0") == [("train.py", recording.line_of("# loaded"))]
 
 
-def test_several_models_are_named_after_their_variables() -> None:
+def test_multiple_models_are_named_after_variables() -> None:
     recording = check(
         """
     class Trainer:
@@ -143,7 +148,7 @@ def test_several_models_are_named_after_their_variables() -> None:
     assert owned == {"generator": 20, "discriminator.0": 5}
 
 
-def test_shared_parameters_count_once() -> None:
+def test_shared_parameters_are_counted_once() -> None:
     recording = check("""
     class Tied(nn.Module):
         def __init__(self):
@@ -199,7 +204,7 @@ def test_compiled_model() -> None:
     assert paths(recording) == {"": "Net", "linear": "Linear"}
     [region] = recording.manifest["compiled"]
     assert region["name"].endswith("forward")
-    # In the profiled iterations the region ran as compiled: none of its lines, no submodule.
+    # The region runs compiled in the profiled iterations, without its submodules.
     called = {event[3] for event in recording.events() if event[1] == "MODULE_ENTER"}
     assert called == {""}
 
@@ -227,7 +232,7 @@ def test_eager_pass() -> None:
     assert called == {"", "linear"}
 
 
-def test_scripted_and_traced_and_graph_modules() -> None:
+def test_scripted_traced_and_graph_modules() -> None:
     recording = check("""
     scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4)))
     traced = torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4))
@@ -235,7 +240,7 @@ def test_scripted_and_traced_and_graph_modules() -> None:
     model = nn.Sequential(scripted, traced, graph)
     x = torch.ones(2, 4)
     """)
-    # What was scripted and traced may still be there, and then shares its parameters.
+    # The original modules may still exist and share their parameters.
     assert "RecursiveScriptModule" in paths(recording).values()
 
 
@@ -259,8 +264,8 @@ def test_phases_nest() -> None:
     assert entered == ["optimizer", "optimizer", "forward", "backward", "backward"] * 2
 
 
-def test_nothing_of_the_users_changes() -> None:
-    """Random numbers, gradients, copies, pickles and saved files are those of a run without us."""
+def test_recorder_does_not_affect_program() -> None:
+    """Random numbers, gradients, copies and pickles match those of a run that is not recorded."""
     program = """
     import pickle
     torch.manual_seed(1)
@@ -282,14 +287,14 @@ def test_nothing_of_the_users_changes() -> None:
               sorted(vars(optimizer)), [p.sum().item() for p in model.parameters()], len(hooks),
               len(pickle.dumps(model[2])), flush=True)
 """
-    wanted = {"warmup": 1, "timed": 2, "profiled": 2}
-    ours = check(program.replace("{steps}", "1000"), train="", iterations=wanted)
-    asked_for_more = {"warmup": 1000, "timed": 1, "profiled": 1}
-    bare = record(IMPORTS + program.replace("{steps}", "5"), iterations=asked_for_more)
-    assert bare.outcome == "short"
+    iterations = {"warmup": 1, "timed": 2, "profiled": 2}
+    recorded = check(program.replace("{steps}", "1000"), train="", iterations=iterations)
+    never_reached = {"warmup": 1000, "timed": 1, "profiled": 1}
+    unrecorded = record(IMPORTS + program.replace("{steps}", "5"), iterations=never_reached)
+    assert unrecorded.outcome == "short"
 
     def states(recording: Recording) -> list[str]:
         return [line for line in recording.printed.splitlines() if line.startswith("state")][:4]
 
-    assert len(states(ours)) == 4
-    assert states(ours) == states(bare)
+    assert len(states(recorded)) == 4
+    assert states(recorded) == states(unrecorded)

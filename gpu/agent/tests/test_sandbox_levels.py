@@ -1,4 +1,4 @@
-"""What holds on kernels with less of Landlock than this one: the filter takes over."""
+"""The sandbox with older Landlock versions, where the seccomp filter denies more."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ LEVELS = range(1, confinement.level().landlock + 1)
 
 
 def in_child(action: Callable[[], None]) -> None:
-    """Does it in a process of its own; what it raises is raised here."""
+    """Runs the action in a forked process, and fails if it raises or prints something."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        said = ""
+        output = ""
         try:
             os.dup2(writer, 1)
             action()
         except BaseException:
-            said = traceback.format_exc()
-        os.write(1, said.encode())
+            output = traceback.format_exc()
+        os.write(1, output.encode())
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
-        said = pipe.read()
+        output = pipe.read()
     _, status = os.waitpid(child, 0)
-    assert (said, status) == ("", 0)
+    assert (output, status) == ("", 0)
 
 
 def confine(out: Path, level: int) -> None:
@@ -53,14 +53,14 @@ def confine(out: Path, level: int) -> None:
     confinement.confine_to(str(out), level, reads_root=False, on_gpu=False, kept=[])
 
 
-def refused(action: Callable[[], object]) -> None:
+def check_refused(action: Callable[[], object]) -> None:
     try:
         action()
     except OSError as error:
-        # EXDEV: a file cannot be linked or moved into the folder.
+        # EXDEV: the file cannot be linked or moved to another folder.
         assert error.errno in (errno.EACCES, errno.EPERM, errno.EXDEV, errno.ENOSYS), error
     else:
-        raise AssertionError("it was not refused")
+        raise AssertionError("the action was not refused")
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -72,16 +72,16 @@ def test_files(tmp_path: Path, level: int) -> None:
     def attempt() -> None:
         confine(out, level)
         assert kept.read_text() == "kept"
-        refused(lambda: kept.write_text("changed"))
-        refused(lambda: os.truncate(kept, 0))
-        refused(lambda: os.open(kept, os.O_RDONLY | os.O_TRUNC))
-        refused(lambda: os.open(kept, os.O_TRUNC | 3))
-        refused(lambda: os.rename(kept, tmp_path / "moved"))
-        refused(lambda: os.rename(kept, out / "moved"))
-        refused(lambda: os.link(kept, out / "linked"))
-        refused(lambda: os.unlink(kept))
-        refused(lambda: os.symlink(kept, out / "link"))
-        refused(lambda: os.mkfifo(out / "pipe"))
+        check_refused(lambda: kept.write_text("changed"))
+        check_refused(lambda: os.truncate(kept, 0))
+        check_refused(lambda: os.open(kept, os.O_RDONLY | os.O_TRUNC))
+        check_refused(lambda: os.open(kept, os.O_TRUNC | 3))
+        check_refused(lambda: os.rename(kept, tmp_path / "moved"))
+        check_refused(lambda: os.rename(kept, out / "moved"))
+        check_refused(lambda: os.link(kept, out / "linked"))
+        check_refused(lambda: os.unlink(kept))
+        check_refused(lambda: os.symlink(kept, out / "link"))
+        check_refused(lambda: os.mkfifo(out / "pipe"))
         kept.chmod(0)
         (out / "folder").mkdir()
         (out / "a.txt").write_text("own")
@@ -102,13 +102,13 @@ def test_signals(tmp_path: Path, level: int) -> None:
 
     def attempt() -> None:
         confine(tmp_path / "out", level)
-        refused(lambda: os.kill(other.pid, signal.SIGKILL))
-        refused(lambda: signal.pidfd_send_signal(os.pidfd_open(other.pid), signal.SIGKILL))
+        check_refused(lambda: os.kill(other.pid, signal.SIGKILL))
+        check_refused(lambda: signal.pidfd_send_signal(os.pidfd_open(other.pid), signal.SIGKILL))
         reader, writer = os.pipe()
         try:
             fcntl.fcntl(reader, fcntl.F_SETOWN, other.pid)
             fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-            os.write(writer, b"x")  # SIGIO ends it.
+            os.write(writer, b"x")  # Sends SIGIO.
         except PermissionError:
             pass
         received: list[int] = []
@@ -130,8 +130,8 @@ def test_sockets(tmp_path: Path, level: int) -> None:
     def attempt() -> None:
         confine(tmp_path / "out", level)
         for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK):
-            refused(lambda family=family: socket.socket(family, socket.SOCK_DGRAM))
-        refused(lambda: socket.socketpair(type=socket.SOCK_DGRAM))
+            check_refused(lambda family=family: socket.socket(family, socket.SOCK_DGRAM))
+        check_refused(lambda: socket.socketpair(type=socket.SOCK_DGRAM))
         one, other = socket.socketpair()
         one.send(b"x")
         assert other.recv(2) == b"x"
@@ -139,9 +139,9 @@ def test_sockets(tmp_path: Path, level: int) -> None:
     in_child(attempt)
 
 
-def test_the_other_set_of_numbers_ends_the_process(tmp_path: Path) -> None:
+def test_x32_system_calls_kill_the_process(tmp_path: Path) -> None:
     if os.uname().machine != "x86_64":
-        pytest.skip("only x86-64 has one")
+        pytest.skip("only x86-64 has the x32 ABI")
     child = os.fork()
     if child == 0:
         confine(tmp_path / "out", LEVELS[-1])
@@ -151,7 +151,7 @@ def test_the_other_set_of_numbers_ends_the_process(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == -signal.SIGSYS
 
 
-def test_threads_that_are_there_already(tmp_path: Path) -> None:
+def test_existing_threads(tmp_path: Path) -> None:
     def attempt() -> None:
         import threading
 
@@ -162,26 +162,26 @@ def test_threads_that_are_there_already(tmp_path: Path) -> None:
     in_child(attempt)
 
 
-def test_a_kernel_without_landlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_without_landlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> int:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
     monkeypatch.setattr(kernel_calls, "landlock_create_ruleset", missing)
-    here = confinement.level()
-    assert (here.landlock, here.holds) == (0, False)
-    assert "does not support Landlock" in str(here.why)
-    refuses_or_goes_on(tmp_path)
+    level = confinement.level()
+    assert (level.landlock, level.holds) == (0, False)
+    assert "does not support Landlock" in str(level.why)
+    check_confinement_is_required(tmp_path)
 
 
-def test_a_kernel_without_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_without_seccomp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seccomp, "is_available", lambda: False)
-    here = confinement.level()
-    assert (here.seccomp, here.holds) == (False, False)
-    assert "seccomp" in str(here.why)
-    refuses_or_goes_on(tmp_path)
+    level = confinement.level()
+    assert (level.seccomp, level.holds) == (False, False)
+    assert "seccomp" in str(level.why)
+    check_confinement_is_required(tmp_path)
 
 
-def refuses_or_goes_on(tmp_path: Path) -> None:
+def check_confinement_is_required(tmp_path: Path) -> None:
     request = {"op": "estimate", "id": 1, "out": str(tmp_path), "root": str(tmp_path)}
     request["entry"] = {"kind": "script", "path": str(tmp_path / "train.py")}
 
@@ -194,9 +194,9 @@ def refuses_or_goes_on(tmp_path: Path) -> None:
     in_child(attempt)
 
 
-def test_a_user_who_is_not_root(tmp_path: Path) -> None:
+def test_unprivileged_user(tmp_path: Path) -> None:
     if os.getuid() != 0:
-        pytest.skip("the other tests are run by one")
+        pytest.skip("the other tests cover this")
     nobody = 65534
     with tempfile.TemporaryDirectory() as folder:
         kept, out = Path(folder, "kept.txt"), Path(folder, "out")
@@ -205,7 +205,7 @@ def test_a_user_who_is_not_root(tmp_path: Path) -> None:
         for path in (Path(folder), kept, out):
             os.chown(path, nobody, nobody)
 
-        # What is imported late may lie in root's home.
+        # Import these modules now: they may lie in root's home folder.
         assert resource and privileges
 
         def attempt() -> None:
@@ -213,14 +213,14 @@ def test_a_user_who_is_not_root(tmp_path: Path) -> None:
             os.setgid(nobody)
             os.setuid(nobody)
             confine(out, LEVELS[-1])
-            refused(lambda: kept.write_text("changed"))
-            refused(lambda: kept.unlink())
+            check_refused(lambda: kept.write_text("changed"))
+            check_refused(lambda: kept.unlink())
             (out / "own").write_text("own")
             kept.chmod(0)
             children = []
             with pytest.raises(BlockingIOError):
                 while len(children) < 5000:
-                    # Unlike a fork, this copies no table of this large process.
+                    # Unlike a fork, this does not copy the page tables of this large process.
                     children.append(os.posix_spawn("/bin/sleep", ["sleep", "600"], {}))
             for child in children:
                 os.kill(child, signal.SIGKILL)

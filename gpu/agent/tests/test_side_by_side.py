@@ -1,4 +1,4 @@
-"""Versions of a program take turns of a few iterations."""
+"""Versions of a program that run side by side, taking turns of a few iterations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 
 from agent_driver import Agent, all_end
 
-# Each iteration writes who it is into one file, in the order in which they happen.
+# Each iteration appends the name of its version to a common file.
 PROGRAM = """\
 import torch
-from who import name, most
+from version import name, count
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for number in range(most):
+for number in range(count):
     optimizer.zero_grad()
     model(torch.randn(8, 4)).sum().backward()
     with open("order.txt", "a") as order:
@@ -31,16 +31,16 @@ for number in range(most):
 
 def versions(folder: Path, *texts: str) -> list[dict[str, Any]]:
     return [
-        {"out": str(folder / "out" / str(number)), "overlay": {"who.py": text}}
+        {"out": str(folder / "out" / str(number)), "overlay": {"version.py": text}}
         for number, text in enumerate(texts)
     ]
 
 
 def start(agent: Agent, folder: Path, *texts: str, program: str = PROGRAM, **keys: Any) -> int:
-    (folder / "who.py").write_text("raise RuntimeError('the file itself')\n")
+    (folder / "version.py").write_text("raise RuntimeError('overlay was not used')\n")
     iterations = {"warmup": 2, "timed": 6, "profiled": 1}
-    of_all = {"versions": versions(folder, *texts), "turn": 3, "iterations": iterations}
-    return agent.start(folder, program, **{**of_all, **keys})
+    request = {"versions": versions(folder, *texts), "turn": 3, "iterations": iterations}
+    return agent.start(folder, program, **{**request, **keys})
 
 
 def run(agent: Agent, folder: Path, *texts: str, **keys: Any) -> dict[str, Any]:
@@ -48,32 +48,34 @@ def run(agent: Agent, folder: Path, *texts: str, **keys: Any) -> dict[str, Any]:
 
 
 def manifest(folder: Path, number: int) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((folder / "out" / str(number) / "manifest.json").read_text())
-    return read
+    loaded: dict[str, Any] = json.loads(
+        (folder / "out" / str(number) / "manifest.json").read_text()
+    )
+    return loaded
 
 
-def test_they_take_turns_and_each_has_its_recording(agent: Agent, tmp_path: Path) -> None:
-    texts = [f"name, most = {name!r}, 100\n" for name in "abc"]
+def test_versions_take_turns(agent: Agent, tmp_path: Path) -> None:
+    texts = [f"name, count = {name!r}, 100\n" for name in "abc"]
     finished = run(agent, tmp_path, *texts)
     assert finished["outcome"] == "complete", finished
     order = (tmp_path / "order.txt").read_text()
-    turns = [(who, len(list(some))) for who, some in groupby(order)]
-    # The warm-up, two turns, and what follows upon them, of each.
-    assert turns[:9] == [(who, count) for count in (2, 3, 3) for who in "abc"]
-    assert "".join(who for who, _ in turns[9:]) == "abc"
+    turns = [(name, len(list(group))) for name, group in groupby(order)]
+    # Each version runs its warm-up, two turns, and then its remaining iterations.
+    assert turns[:9] == [(name, count) for count in (2, 3, 3) for name in "abc"]
+    assert "".join(name for name, _ in turns[9:]) == "abc"
     for number in range(3):
-        told = manifest(tmp_path, number)
-        assert told["status"] == "complete"
-        assert len(told["iterations"]["timed_ns"]) == 6
+        result = manifest(tmp_path, number)
+        assert result["status"] == "complete"
+        assert len(result["iterations"]["timed_ns"]) == 6
     assert not (tmp_path / "out" / "manifest.json").exists()
-    # The agent serves the next run as before.
-    assert agent.run(tmp_path, PROGRAM, overlay={"who.py": texts[0]})["outcome"] == "complete"
+    # The agent can still run a single program.
+    assert agent.run(tmp_path, PROGRAM, overlay={"version.py": texts[0]})["outcome"] == "complete"
 
 
-# A bracket opens where the time of an iteration begins, and closes where it ends.
-SAYS_WHEN_IT_IS_TIMED = """\
+# Writes brackets at the beginning and the end of each timed iteration.
+WRITES_TIMED_ITERATIONS = """\
 from ridgeline_agent.record.timing import Timer
-name, most = NAME, 100
+name, count = NAME, 100
 begin, end = Timer.begin, Timer.end
 def write(text):
     with open("order.txt", "a") as order:
@@ -83,8 +85,8 @@ Timer.end = lambda timer, now_ns: (write(")"), end(timer, now_ns))
 """
 
 
-def test_the_time_of_the_others_does_not_count(agent: Agent, tmp_path: Path) -> None:
-    texts = [SAYS_WHEN_IT_IS_TIMED.replace("NAME", repr(name)) for name in "ab"]
+def test_time_of_other_versions_is_not_counted(agent: Agent, tmp_path: Path) -> None:
+    texts = [WRITES_TIMED_ITERATIONS.replace("NAME", repr(name)) for name in "ab"]
     finished = run(agent, tmp_path, *texts)
     assert finished["outcome"] == "complete", finished
     order = (tmp_path / "order.txt").read_text()
@@ -95,13 +97,15 @@ def test_the_time_of_the_others_does_not_count(agent: Agent, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "outcome"),
     [
-        ("name, most = 'b', 7\n", "short"),
+        ("name, count = 'b', 7\n", "short"),
         ("raise ValueError('not this one')\n", "failed"),
         ("import os\nos._exit(3)\n", "exited"),
     ],
 )
-def test_one_that_ends_ends_the_run(agent: Agent, tmp_path: Path, text: str, outcome: str) -> None:
-    finished = run(agent, tmp_path, "name, most = 'a', 10_000\n", text)
+def test_run_ends_when_one_version_ends(
+    agent: Agent, tmp_path: Path, text: str, outcome: str
+) -> None:
+    finished = run(agent, tmp_path, "name, count = 'a', 10_000\n", text)
     assert finished["outcome"] == outcome, finished
     if outcome == "failed":
         assert "not this one" in finished["message"]
@@ -111,10 +115,10 @@ def test_one_that_ends_ends_the_run(agent: Agent, tmp_path: Path, text: str, out
         assert manifest(tmp_path, 1)["iterations"]["seen"] == 7
 
 
-def test_nothing_is_left_of_a_run_that_is_cancelled(agent: Agent, tmp_path: Path) -> None:
+def test_cancel_terminates_all_versions(agent: Agent, tmp_path: Path) -> None:
     program = PROGRAM + "while True: pass\n"
-    told = "import os\nopen('pids.txt', 'a').write(f'{os.getpid()}\\n')\nname, most = 'a', 3\n"
-    number = start(agent, tmp_path, told, told, program=program)
+    text = "import os\nopen('pids.txt', 'a').write(f'{os.getpid()}\\n')\nname, count = 'a', 3\n"
+    number = start(agent, tmp_path, text, text, program=program)
     agent.wait_for("started", id=number)
     pids = tmp_path / "pids.txt"
     while not pids.exists() or "\n" not in pids.read_text():
@@ -124,14 +128,14 @@ def test_nothing_is_left_of_a_run_that_is_cancelled(agent: Agent, tmp_path: Path
     assert all_end([int(pid) for pid in pids.read_text().split()])
 
 
-def test_one_that_is_killed_ends_the_run(agent: Agent, tmp_path: Path) -> None:
-    text = f"import os, signal\nname, most = 'b', 9\nos.kill(os.getpid(), {signal.SIGKILL:d})\n"
-    finished = run(agent, tmp_path, "name, most = 'a', 10_000\n", text)
+def test_run_ends_when_one_version_is_killed(agent: Agent, tmp_path: Path) -> None:
+    text = f"import os, signal\nname, count = 'b', 9\nos.kill(os.getpid(), {signal.SIGKILL:d})\n"
+    finished = run(agent, tmp_path, "name, count = 'a', 10_000\n", text)
     assert finished["outcome"] == "exited"
     assert "with code -9" in finished["message"]
 
 
-def test_where_a_fork_is_not_safe_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsafe_fork_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from ridgeline_agent.process import side_by_side
     from ridgeline_agent.protocol.spec import NO_ENTRY, RunSpec
 
@@ -143,7 +147,7 @@ def test_where_a_fork_is_not_safe_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
             raise Ended(outcome, message)
 
     def run(*_: Any) -> None:
-        raise AssertionError("nothing may be started")
+        raise AssertionError("no version may be started")
 
     monkeypatch.setattr(side_by_side, "why_unsafe", lambda: "there are 2 threads")
     spec = RunSpec(id=1, out="/o", root="/r", entry=NO_ENTRY, cwd="/r")
@@ -162,7 +166,7 @@ def test_where_a_fork_is_not_safe_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
         {"launcher": {"command": ["mpirun"]}},
     ],
 )
-def test_strange_requests_are_refused(agent: Agent, tmp_path: Path, keys: dict[str, Any]) -> None:
-    finished = run(agent, tmp_path, "name, most = 'a', 100\n", **keys)
+def test_invalid_requests_are_rejected(agent: Agent, tmp_path: Path, keys: dict[str, Any]) -> None:
+    finished = run(agent, tmp_path, "name, count = 'a', 100\n", **keys)
     assert finished["outcome"] == "exited"
     assert "cannot be run" in finished["message"]

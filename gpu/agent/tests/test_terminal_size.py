@@ -1,4 +1,4 @@
-"""Programs that ask for the size of their terminal."""
+"""The terminal size that programs see."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from ridgeline_agent.patches.terminal_size import fake_terminal_size
 
 
-def test_the_size_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fake_terminal_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "popen", os.popen)
     fake_terminal_size()
     rows, columns = os.popen("stty size", "r").read().split()

@@ -1,4 +1,4 @@
-"""Whether there is a GPU is for its driver to say, within a limit."""
+"""Detection of a usable GPU through its driver, with a time limit."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ridgeline_agent.process import zygote
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks")
 
 
-def _answer(monkeypatch: pytest.MonkeyPatch, answer: Callable[[], bool]) -> None:
+def _patch_is_available(monkeypatch: pytest.MonkeyPatch, is_available: Callable[[], bool]) -> None:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.cuda, "is_available", answer)
+    monkeypatch.setattr(torch.cuda, "is_available", is_available)
 
 
-def test_a_driver_without_the_device_files_of_a_server_has_its_gpu(
+def test_gpu_without_nvidia_device_files(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # As on Jetson, WSL and in containers.
-    _answer(monkeypatch, lambda: True)
+    # For example on Jetson, in WSL and in containers.
+    _patch_is_available(monkeypatch, lambda: True)
     assert zygote.cuda_is_usable()
-    _answer(monkeypatch, lambda: False)
+    _patch_is_available(monkeypatch, lambda: False)
     assert not zygote.cuda_is_usable()
 
 
-def test_a_driver_that_hangs_or_fails_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_that_hangs_or_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def hangs() -> bool:
         time.sleep(60)
         return True
@@ -37,23 +37,23 @@ def test_a_driver_that_hangs_or_fails_has_none(monkeypatch: pytest.MonkeyPatch) 
     def fails() -> bool:
         raise OSError("no such device")
 
-    _answer(monkeypatch, hangs)
+    _patch_is_available(monkeypatch, hangs)
     assert not zygote.cuda_is_usable(limit=0.2)
-    _answer(monkeypatch, fails)
+    _patch_is_available(monkeypatch, fails)
     assert not zygote.cuda_is_usable()
 
 
-def test_a_torch_for_the_cpu_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    def asked() -> bool:
-        raise AssertionError("nobody asks")
+def test_cpu_build_of_torch_does_not_query_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> bool:
+        raise AssertionError("the driver must not be queried")
 
-    monkeypatch.setattr(zygote.os, "fork", asked)
+    monkeypatch.setattr(zygote.os, "fork", fail)
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.version, "hip", None)
     assert not zygote.cuda_is_usable()
 
 
-def test_an_open_device_of_a_driver_makes_a_fork_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_driver_device_makes_fork_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
     for device in ("/dev/nvidia-uvm", "/dev/dxg", "/dev/nvhost-gpu", "/dev/nvgpu/igpu0/ctrl"):
         monkeypatch.setattr(zygote.process_tree, "threads_of_this_process", lambda: 1)
         monkeypatch.setattr(zygote, "_open_devices", lambda device=device: ["/dev/null", device])
