@@ -149,7 +149,7 @@ def is_alive(process: int) -> bool:
     return state not in ("Z", "X")
 
 
-def all_end(processes: list[int]) -> bool:
+def all_exit(processes: list[int]) -> bool:
     """Whether all processes exit before the test timeout, which allows for a busy machine."""
     end = time.monotonic() + TIMEOUT_SECONDS
     while any(is_alive(process) for process in processes):

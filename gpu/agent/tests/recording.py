@@ -133,8 +133,8 @@ class Recording:
     def stack_at(self, time_ns: int, thread: int = 0) -> list[tuple[str, int]]:
         """The stack of user code at a time, outermost frame first: `(function, line)`."""
         stack: list[tuple[str, int]] = []
-        for at, kind, event_thread, name, line in self.events():
-            if at > time_ns:
+        for event_ns, kind, event_thread, name, line in self.events():
+            if event_ns > time_ns:
                 break
             if event_thread != thread:
                 continue
@@ -153,16 +153,16 @@ class Recording:
         return base + round((operator["ts"] + operator["dur"] / 2) * 1000)
 
     def module(self, path: str) -> dict[str, Any]:
-        found = [module for module in self.manifest["modules"] if module["path"] == path]
-        assert len(found) == 1, [module["path"] for module in self.manifest["modules"]]
-        return dict(found[0])
+        modules = [module for module in self.manifest["modules"] if module["path"] == path]
+        assert len(modules) == 1, [module["path"] for module in self.manifest["modules"]]
+        return dict(modules[0])
 
     def line_of(self, mark: str, file: str = "train.py") -> int:
         """The number of the only line that contains `mark`."""
         lines = (self.source / file).read_text().splitlines()
-        found = [number for number, line in enumerate(lines, 1) if mark in line]
-        assert len(found) == 1, (mark, found)
-        return found[0]
+        numbers = [number for number, line in enumerate(lines, 1) if mark in line]
+        assert len(numbers) == 1, (mark, numbers)
+        return numbers[0]
 
 
 def record(source: str, files: dict[str, str] | None = None, **request: Any) -> Recording:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_driver import Agent, all_end, log, manifest
+from agent_driver import Agent, all_exit, log, manifest
 from ridgeline_agent.system import process_tree
 
 TRAIN = """\
@@ -54,10 +54,10 @@ def check_complete(agent: Agent, folder: Path, body: str, trainers: int = 1) -> 
     assert (f"in {trainers} child processes" if trainers > 1 else "in a child process") in notes
     assert (folder / "out" / "trace.json").exists()
     assert not (folder / "out" / "trainer").exists()
-    left = set(process_tree.descendants(agent.process.pid)) - set(before)
+    remaining = set(process_tree.descendants(agent.process.pid)) - set(before)
     # An agent in standby has started a new worker.
-    left -= {pid for pid in left if _is_child_of(pid, agent.process.pid)}
-    assert all_end(list(left))
+    remaining -= {pid for pid in remaining if _is_child_of(pid, agent.process.pid)}
+    assert all_exit(list(remaining))
     assert b"Traceback" not in log(folder), log(folder).decode()
     return result
 
@@ -250,7 +250,7 @@ def test_cancel_terminates_child_processes(agent: Agent, tmp_path: Path) -> None
     child = int((tmp_path / "child").read_text())
     agent.send({"op": "cancel", "id": identifier})
     assert agent.wait_for("finished", id=identifier)["outcome"] == "cancelled"
-    assert all_end([child])
+    assert all_exit([child])
 
 
 def test_message_mentions_child_processes_without_training(agent: Agent, tmp_path: Path) -> None:

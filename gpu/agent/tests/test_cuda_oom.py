@@ -51,8 +51,8 @@ def by_kind(memory: dict[str, Any]) -> dict[str, int]:
 
 def lines_of(memory: dict[str, Any], kind: str) -> dict[int, int]:
     """MiB of one kind by line, without lines below 1 MiB."""
-    found = next(entry for entry in memory["held"] if entry["kind"] == kind)
-    return {line["line"]: line["bytes"] // MIB for line in found["lines"] if line["bytes"] >= MIB}
+    lines = next(entry for entry in memory["held"] if entry["kind"] == kind)["lines"]
+    return {line["line"]: line["bytes"] // MIB for line in lines if line["bytes"] >= MIB}
 
 
 def test_oom_in_forward() -> None:
@@ -163,12 +163,12 @@ def test_oom_with_side_stream() -> None:
         model = nn.Linear(1024, 1024, bias=False).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         side = torch.cuda.Stream()
-        kept = []
+        batches = []
         for _ in range(50):
             with torch.cuda.stream(side):
                 x = torch.randn(8192, 1024, device="cuda")    # prefetched
             torch.cuda.current_stream().wait_stream(side)
-            kept.append(x)
+            batches.append(x)
             optimizer.zero_grad()
             model(x).sum().backward()
             optimizer.step()

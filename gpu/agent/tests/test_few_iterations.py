@@ -126,8 +126,8 @@ def test_program_without_signals() -> None:
     ],
 )
 def test_group(symbols: str, expected: tuple[int, int, int]) -> None:
-    found = group("module", symbols, len(symbols))
-    assert (found.first, found.every, found.count) == expected
+    grouping = group("module", symbols, len(symbols))
+    assert (grouping.first, grouping.every, grouping.count) == expected
 
 
 def test_finder_uses_grouping_of_earlier_run() -> None:
@@ -249,7 +249,7 @@ LANGUAGE_MODEL = """
 """
 # Inputs: all tokens, only the newest token (with a KV cache), or the model's context window.
 GENERATION_STEPS = {
-    "whole": "model(tokens)",
+    "full": "model(tokens)",
     "cached": "model(tokens if i == 0 else tokens[:, -1:], mask=torch.ones_like(tokens))",
     "cropped": "model(tokens[:, -8:])",
 }

@@ -13,10 +13,10 @@ class Log:
     """Records the start times of the agent's own work."""
 
     def __init__(self) -> None:
-        self.began: list[int] = []
+        self.start_times: list[int] = []
 
     def recorder_ran(self, began_ns: int) -> None:
-        self.began.append(began_ns)
+        self.start_times.append(began_ns)
 
 
 class Hooks:
@@ -58,12 +58,12 @@ def test_hooks_do_nothing_in_child_process_or_when_inert(monkeypatch: pytest.Mon
 def test_hook_time_is_logged_while_profiler_runs() -> None:
     hooks = Hooks()
     hooks._some_hook(2)
-    assert hooks.log.began == []
+    assert hooks.log.start_times == []
     # The hook starts the profiler, so the iteration begins during the hook.
     hooks.start_profiler()
-    assert hooks.log.began == [7]
+    assert hooks.log.start_times == [7]
     hooks._some_hook(0)
-    assert len(hooks.log.began) == 2 and hooks.log.began[1] > 7
+    assert len(hooks.log.start_times) == 2 and hooks.log.start_times[1] > 7
 
 
 def test_number_of_notes_is_limited() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_driver import TIMEOUT_SECONDS, TRAINING, Agent, all_end
+from agent_driver import TIMEOUT_SECONDS, TRAINING, Agent, all_exit
 from ridgeline_agent.system import process_tree
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
@@ -58,7 +58,7 @@ def test_end_of_input_terminates_all_processes(tmp_path: Path) -> None:
         processes = wait_for_process_tree(tmp_path) + agent_processes(agent)
         assert agent.process.stdin is not None
         agent.process.stdin.close()
-        assert all_end(processes)
+        assert all_exit(processes)
 
 
 def test_end_of_input_while_importing_torch() -> None:
@@ -67,7 +67,7 @@ def test_end_of_input_while_importing_torch() -> None:
             time.sleep(0.01)
         assert agent.process.stdin is not None
         agent.process.stdin.close()
-        assert all_end(processes)
+        assert all_exit(processes)
 
 
 def test_killed_server_leaves_no_processes(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ time.sleep(600)
     finally:
         server.kill()
         server.wait()
-    assert all_end(processes)
+    assert all_exit(processes)
 
 
 def test_killed_zygote_terminates_run_and_is_replaced(agent: Agent, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_killed_zygote_terminates_run_and_is_replaced(agent: Agent, tmp_path: Pa
     processes = wait_for_process_tree(tmp_path)
     zygote = process_tree.descendants(agent.process.pid)[0]
     os.kill(zygote, signal.SIGKILL)
-    assert all_end(processes)
+    assert all_exit(processes)
     finished = agent.wait_for("finished", id=identifier)
     assert finished["outcome"] == "exited"
     assert "the process that starts runs was terminated" in finished["message"]
@@ -116,7 +116,7 @@ def test_killed_supervisor_terminates_run(tmp_path: Path) -> None:
         agent.wait_for("started", id=identifier)
         processes = agent_processes(agent)
         agent.process.kill()
-        assert all_end(processes)
+        assert all_exit(processes)
 
 
 def test_descendants_without_children_file(monkeypatch: pytest.MonkeyPatch) -> None:

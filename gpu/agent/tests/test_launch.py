@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_driver import BOOT, TIMEOUT_SECONDS, Agent, all_end, log, manifest
+from agent_driver import BOOT, TIMEOUT_SECONDS, Agent, all_exit, log, manifest
 from agent_driver import TRAINING as SINGLE_PROCESS_TRAINING
 from launch_helpers import (
     ALL_REDUCE_LINE,
@@ -211,14 +211,14 @@ def test_cancel_terminates_all_ranks(launch_agent: Agent, tmp_path: Path) -> Non
     processes = wait_for_ranks(tmp_path, launch_agent)
     launch_agent.send({"op": "cancel", "id": identifier})
     assert launch_agent.wait_for("finished", id=identifier)["outcome"] == "cancelled"
-    assert len(processes) >= 3 and all_end(processes)
+    assert len(processes) >= 3 and all_exit(processes)
 
 
 def test_end_of_input_terminates_all_ranks(launch_agent: Agent, tmp_path: Path) -> None:
     start(launch_agent, tmp_path, "time.sleep(600)", launcher=FORKED)
     processes = wait_for_ranks(tmp_path, launch_agent)
     launch_agent.close()
-    assert len(processes) >= 3 and all_end(processes)
+    assert len(processes) >= 3 and all_exit(processes)
 
 
 def test_single_iteration_with_multiple_ranks(launch_agent: Agent, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agent_driver import TIMEOUT_SECONDS, Agent, all_end, log, manifest
+from agent_driver import TIMEOUT_SECONDS, Agent, all_exit, log, manifest
 from launch_helpers import FORKED, TORCHRUN, TRAINING, check_recordings, manifest_of, run, start
 from ridgeline_agent.system.process_tree import descendants
 
@@ -155,7 +155,7 @@ def test_end_of_input_terminates_remote_ranks(
         time.sleep(0.05)
     processes = descendants(ssh_server.processes[0].pid)
     launch_agent.close()
-    assert len(processes) >= 3 and all_end(processes)
+    assert len(processes) >= 3 and all_exit(processes)
     ssh_server.close()
     assert remaining_remote_folders(tmp_path) == []
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from agent_driver import Agent, all_end, is_alive, log
+from agent_driver import Agent, all_exit, is_alive, log
 from launch_helpers import ITERATIONS, TORCHRUN, TRAINING, check_recordings
 
 # Programs translate launcher-specific variables to those of torch.distributed.
@@ -82,7 +82,7 @@ def check_cancel_terminates_ranks(agent: Agent, folder: Path, *command: str) -> 
     assert all(is_alive(process) for process in processes)
     agent.send({"op": "cancel", "id": identifier})
     assert agent.wait_for("finished", id=identifier)["outcome"] == "cancelled"
-    assert all_end(processes)
+    assert all_exit(processes)
 
 
 @pytest.fixture(scope="module")

@@ -279,8 +279,8 @@ def create_model(name, img_size=None):
         print("not an answer")
     if name == "huge":
         return torch.nn.Linear(1_000_000, 1_000_000)
-    if name == "gone":
-        raise RuntimeError("Unknown model (gone)")
+    if name == "missing":
+        raise RuntimeError("Unknown model (missing)")
     flat = torch.nn.Flatten()
     return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), flat, torch.nn.Linear(784, 5))
 """
@@ -375,7 +375,7 @@ def test_lister_survives_misbehaving_models(tmp_path: Path) -> None:
     versions, *answers = list_models(
         tmp_path,
         [
-            request(tmp_path, 1, "gone"),
+            request(tmp_path, 1, "missing"),
             request(tmp_path, 2, "endless", seconds=1),
             request(tmp_path, 3, "huge", memory_bytes=8 << 30),
             request(tmp_path, 4, "chatty"),
@@ -384,7 +384,7 @@ def test_lister_survives_misbehaving_models(tmp_path: Path) -> None:
     )
     assert versions == {"torch": torch.__version__, "timm": "0.0.test"}
     assert [answer["id"] for answer in answers] == [1, 2, 3, 4, 5]
-    assert "Unknown model (gone)" in answers[0]["error"]
+    assert "Unknown model (missing)" in answers[0]["error"]
     too_slow = {"id": 2, "ok": False, "too_slow": True, "error": "it took longer than 1 s"}
     assert answers[1] == too_slow
     assert not answers[2]["ok"]

@@ -95,7 +95,7 @@ def test_recorder_does_not_affect_compiled_module() -> None:
 
 @pytest.mark.parametrize("compiled", ["torch.compile(net, backend='eager')", "net"])
 def test_compilation_without_recompilation(compiled: str) -> None:
-    found = observed(
+    result = observed(
         START
         + f"""
     compiled = {compiled}
@@ -106,5 +106,5 @@ def test_compilation_without_recompilation(compiled: str) -> None:
         optimizer.step()
     """
     )
-    assert found["recompilations"] == [] and found["graph_breaks"] == []
-    assert found["evaluations"] == []
+    assert result["recompilations"] == [] and result["graph_breaks"] == []
+    assert result["evaluations"] == []

@@ -14,17 +14,17 @@ from observed_helpers import ITERATIONS, START, observed, record_complete
 def evaluation(source: str, files: dict[str, str] | None = None, **request: Any) -> dict[str, Any]:
     """The only evaluation, which must be on the line marked `# here`."""
     recording = record_complete(source, files, **request)
-    (found,) = recording.manifest["observed"]["evaluations"]
+    (result,) = recording.manifest["observed"]["evaluations"]
     file = next(
         name for name, text in {"train.py": source, **(files or {})}.items() if "# here" in text
     )
-    assert recording.manifest["files"][found["at"]["file"]]["path"] == file
-    assert found["at"]["line"] == recording.line_of("# here", file)
-    return dict(found)
+    assert recording.manifest["files"][result["at"]["file"]]["path"] == file
+    assert result["at"]["line"] == recording.line_of("# here", file)
+    return dict(result)
 
 
 def test_validation_with_grad_in_training_mode() -> None:
-    found = evaluation(
+    result = evaluation(
         START
         + """
     while True:
@@ -34,14 +34,14 @@ def test_validation_with_grad_in_training_mode() -> None:
         accuracy = (out.argmax(1) == 0).float().mean().item()
     """
     )
-    assert found["with_gradients"] and found["in_training_mode"]
+    assert result["with_gradients"] and result["in_training_mode"]
     # Two iterations are observed: the warm-up iterations after the first boundary.
-    assert found["calls"] == 4
+    assert result["calls"] == 4
 
 
 @pytest.mark.parametrize("context", ["no_grad", "inference_mode"])
 def test_validation_in_eval_mode_without_grad(context: str) -> None:
-    found = evaluation(
+    result = evaluation(
         START
         + f"""
     while True:
@@ -52,11 +52,11 @@ def test_validation_in_eval_mode_without_grad(context: str) -> None:
         net.train()
     """
     )
-    assert not found["with_gradients"] and not found["in_training_mode"]
+    assert not result["with_gradients"] and not result["in_training_mode"]
 
 
 def test_layers_without_training_mode() -> None:
-    found = evaluation(
+    result = evaluation(
         START
         + """
     plain = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.0), nn.LayerNorm(8))
@@ -65,7 +65,7 @@ def test_layers_without_training_mode() -> None:
         plain(batch())  # here
     """
     )
-    assert found["with_gradients"] and not found["in_training_mode"]
+    assert result["with_gradients"] and not result["in_training_mode"]
 
 
 FUNCTIONAL_DROPOUT = """
@@ -84,8 +84,8 @@ FUNCTIONAL_DROPOUT = """
 
 @pytest.mark.parametrize(("p", "expected"), [("0.1", True), ("0.0", False)])
 def test_functional_dropout(p: str, expected: bool) -> None:
-    found = evaluation(START + FUNCTIONAL_DROPOUT.replace("SHARE", p))
-    assert found["in_training_mode"] is expected
+    result = evaluation(START + FUNCTIONAL_DROPOUT.replace("SHARE", p))
+    assert result["in_training_mode"] is expected
 
 
 PERIODIC_VALIDATION = {
@@ -112,13 +112,13 @@ PERIODIC_VALIDATION = {
 def test_validation_after_warm_up(when: str, timed: int) -> None:
     # The first validation is in the sixth iteration, which is timed or profiled.
     source = START + "    from torch.utils.data import DataLoader\n" + PERIODIC_VALIDATION[when]
-    found = evaluation(source, iterations={**ITERATIONS, "timed": timed})
-    assert found["calls"] == 2 and found["in_training_mode"]
-    assert found["with_gradients"] is (when == "after some steps")
+    result = evaluation(source, iterations={**ITERATIONS, "timed": timed})
+    assert result["calls"] == 2 and result["in_training_mode"]
+    assert result["with_gradients"] is (when == "after some steps")
 
 
 def test_frozen_batch_norm_in_training_mode() -> None:
-    found = evaluation(
+    result = evaluation(
         START
         + """
     other[1].eval()
@@ -128,7 +128,7 @@ def test_frozen_batch_norm_in_training_mode() -> None:
             other(batch())  # here
     """
     )
-    assert not found["in_training_mode"]
+    assert not result["in_training_mode"]
 
 
 def test_teacher_and_frozen_model() -> None:
@@ -148,13 +148,13 @@ def test_teacher_and_frozen_model() -> None:
         optimizer.step()
     """
     )
-    found = recording.manifest["observed"]["evaluations"]
-    assert len(found) == 2
-    assert not any(entry["with_gradients"] or entry["in_training_mode"] for entry in found)
+    result = recording.manifest["observed"]["evaluations"]
+    assert len(result) == 2
+    assert not any(entry["with_gradients"] or entry["in_training_mode"] for entry in result)
 
 
 def test_gan_with_shared_generator_output() -> None:
-    found = observed(
+    result = observed(
         """
     import torch
     from torch import nn
@@ -175,11 +175,11 @@ def test_gan_with_shared_generator_output() -> None:
         g_optimizer.step()
     """
     )
-    assert found["evaluations"] == []
+    assert result["evaluations"] == []
 
 
 def test_gan_that_discards_generator_graph() -> None:
-    found = evaluation(
+    result = evaluation(
         """
     import torch
     from torch import nn
@@ -196,7 +196,7 @@ def test_gan_that_discards_generator_graph() -> None:
         g_optimizer.step()
     """
     )
-    assert found["with_gradients"]
+    assert result["with_gradients"]
 
 
 SHARED_STEP = (
@@ -216,7 +216,7 @@ SHARED_STEP = (
 
 @pytest.mark.parametrize("step", ["step", "both"])
 def test_validation_through_shared_step(step: str) -> None:
-    found = evaluation(
+    result = evaluation(
         SHARED_STEP
         + f"""
     def validate():
@@ -226,12 +226,12 @@ def test_validation_through_shared_step(step: str) -> None:
         validate()
     """
     )
-    assert found["with_gradients"] and found["in_training_mode"]
-    assert found["calls"] == 4
+    assert result["with_gradients"] and result["in_training_mode"]
+    assert result["calls"] == 4
 
 
 def test_validation_through_shared_step_without_grad() -> None:
-    found = evaluation(
+    result = evaluation(
         SHARED_STEP
         + """
     @torch.no_grad()
@@ -244,12 +244,12 @@ def test_validation_through_shared_step_without_grad() -> None:
         validate()
     """
     )
-    assert not found["with_gradients"] and not found["in_training_mode"]
+    assert not result["with_gradients"] and not result["in_training_mode"]
 
 
 def test_training_and_validation_on_same_lines() -> None:
     """Calls with and without a backward pass on the same lines are not reported."""
-    found = observed(
+    result = observed(
         SHARED_STEP
         + """
     def run(trains):
@@ -266,7 +266,7 @@ def test_training_and_validation_on_same_lines() -> None:
         pair().backward()
     """
     )
-    assert found["evaluations"] == []
+    assert result["evaluations"] == []
 
 
 USED_IN_BACKWARD = {
@@ -306,9 +306,10 @@ USED_IN_BACKWARD = {
     "torch.func": """
         def loss(weights):
             return torch.func.functional_call(net, weights, (batch(),)).mean()
-        found = torch.func.grad(loss)({name: one.detach() for name, one in net.named_parameters()})
-        for name, one in net.named_parameters():
-            one.grad = found[name]
+        weights = {name: weight.detach() for name, weight in net.named_parameters()}
+        gradients = torch.func.grad(loss)(weights)
+        for name, weight in net.named_parameters():
+            weight.grad = gradients[name]
     """,
     "forward-mode AD": """
         def loss(x):
@@ -391,12 +392,12 @@ def test_calls_used_in_backward(name: str) -> None:
         + "    while True:\n        optimizer.zero_grad()"
         + USED_IN_BACKWARD[name].rstrip()
     )
-    found = observed(source + "\n        optimizer.step()\n")
-    assert found["evaluations"] == []
+    result = observed(source + "\n        optimizer.step()\n")
+    assert result["evaluations"] == []
 
 
 def test_calls_before_loop_are_ignored() -> None:
-    found = observed(
+    result = observed(
         START
         + """
     print(net(batch()).shape)
@@ -406,12 +407,12 @@ def test_calls_before_loop_are_ignored() -> None:
         train()
     """
     )
-    assert found["evaluations"] == []
+    assert result["evaluations"] == []
 
 
 def test_gradient_that_stops_at_model_output() -> None:
     """The graph of the model is unused, although its output has a gradient."""
-    found = evaluation(
+    result = evaluation(
         START
         + """
     while True:
@@ -420,12 +421,12 @@ def test_gradient_that_stops_at_model_output() -> None:
         torch.autograd.grad(out.square().sum(), out)
     """
     )
-    assert found["with_gradients"]
+    assert result["with_gradients"]
 
 
 def test_evaluation_in_another_file() -> None:
     source = START.replace("import torch\n", "import torch\n    from score import score\n", 1)
-    found = evaluation(
+    result = evaluation(
         source
         + """
     while True:
@@ -441,7 +442,7 @@ def test_evaluation_in_another_file() -> None:
     """
         },
     )
-    assert found["with_gradients"]
+    assert result["with_gradients"]
 
 
 def test_graphs_are_freed() -> None:
@@ -486,6 +487,6 @@ def test_provider(agent: Agent, tmp_path: Path, evaluates: bool) -> None:
     entry = {"kind": "provider", "path": str(tmp_path / "entry_point.py")}
     started = agent.start_entry(tmp_path, entry, iterations=ITERATIONS)
     assert agent.wait_for("finished", id=started)["outcome"] == "complete"
-    found = manifest(tmp_path)["observed"]["evaluations"]
+    result = manifest(tmp_path)["observed"]["evaluations"]
     # The first iteration does not count as warm-up: the provider is only detected at its end.
-    assert [(entry["at"]["line"], entry["calls"]) for entry in found] == [(12, 3)] * evaluates
+    assert [(entry["at"]["line"], entry["calls"]) for entry in result] == [(12, 3)] * evaluates

@@ -59,9 +59,9 @@ class FakeNvml:
         _set(value, ctypes.c_ulonglong, 0x1 | 0x4 | 0x40)
         return 0
 
-    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, found: Any) -> int:
-        for at, (pid, memory) in enumerate(self.processes):
-            found[at] = _Process(pid, memory, 0, 0)
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, infos: Any) -> int:
+        for index, (pid, memory) in enumerate(self.processes):
+            infos[index] = _Process(pid, memory, 0, 0)
         _set(count, ctypes.c_uint, len(self.processes))
         return 0
 
@@ -162,18 +162,18 @@ class MigNvml(FakeNvml):
     def nvmlDeviceGetClockInfo(self, handle: Any, clock: int, value: Any) -> int:
         return 3 if handle is INSTANCE else super().nvmlDeviceGetClockInfo(handle, clock, value)
 
-    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, found: Any) -> int:
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, infos: Any) -> int:
         assert handle is INSTANCE
-        return super().nvmlDeviceGetComputeRunningProcesses_v3(handle, count, found)
+        return super().nvmlDeviceGetComputeRunningProcesses_v3(handle, count, infos)
 
 
 def test_mig_instance() -> None:
     state = GpuState(nvml.Gpu(MigNvml([(os.getpid(), 10)]), INSTANCE, HANDLE))
     state.query()
     state.query_processes()
-    found = state.json()
-    assert (found["clock_mhz"], found["other_processes"]) == ([1501], 0)
-    [why] = found["unknown"]  # type: ignore[misc]
+    result = state.json()
+    assert (result["clock_mhz"], result["other_processes"]) == ([1501], 0)
+    [why] = result["unknown"]  # type: ignore[misc]
     assert "other MIG instances" in why
 
 
@@ -181,9 +181,9 @@ def test_reason_is_reported_without_nvml() -> None:
     state = GpuState(nvml.Unavailable("NVML is not on this machine"))
     state.query()
     state.query_processes()
-    found = state.json()
-    assert (found["clock_mhz"], found["other_processes"]) == ([], None)
-    assert found["unknown"] == [
+    result = state.json()
+    assert (result["clock_mhz"], result["other_processes"]) == ([], None)
+    assert result["unknown"] == [
         "GPU clocks, energy and other processes on the GPU are unknown: "
         "NVML is not on this machine."
     ]

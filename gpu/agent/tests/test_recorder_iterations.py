@@ -418,11 +418,11 @@ def check_optimizer_phase(body: str, methods: list[str]) -> Recording:
     base = int(recording.trace()["baseTimeNanoseconds"])
     spans: list[tuple[int, int]] = []
     entered: list[int] = []
-    for at, kind, _, name, _ in recording.events():
+    for time_ns, kind, _, name, _ in recording.events():
         if name == "optimizer" and kind == "PHASE_ENTER":
-            entered.append(at)
+            entered.append(time_ns)
         elif name == "optimizer":
-            spans.append((entered.pop(), at))
+            spans.append((entered.pop(), time_ns))
     # torch records each call in the trace, including its hooks.
     events = recording.trace()["traceEvents"]
     calls = [event for event in events if "Optimizer." in event.get("name", "")]
@@ -468,8 +468,10 @@ def test_phase_of_custom_optimizer() -> None:
     marks = [op for op in operators if op["args"]["Concrete Inputs"][0] == "[77]"]
     assert len(marks) == 2
     for mark in marks:
-        at = recording.time_of(mark)
-        before = [event for event in recording.events() if event[0] <= at and "PHASE" in event[1]]
+        time_ns = recording.time_of(mark)
+        before = [
+            event for event in recording.events() if event[0] <= time_ns and "PHASE" in event[1]
+        ]
         assert before[-1][1:4:2] == ("PHASE_ENTER", "optimizer")
 
 

@@ -76,18 +76,22 @@ def test_paths_and_definitions() -> None:
         "1.linear": "Linear",
     }
 
-    def at(mark: str) -> tuple[str, int]:
+    def location(mark: str) -> tuple[str, int]:
         return ("model.py", recording.line_of(mark, "model.py"))
 
     definition_line = ("train.py", recording.line_of("# model"))
-    assert definition(recording, "0") == [at("# first"), definition_line]
-    assert definition(recording, "0.linear") == [at("# linear"), at("# first"), definition_line]
+    assert definition(recording, "0") == [location("# first"), definition_line]
+    assert definition(recording, "0.linear") == [
+        location("# linear"),
+        location("# first"),
+        definition_line,
+    ]
     # The call of the base class constructor is not part of the definition.
-    assert definition(recording, "1") == [at("# second"), definition_line]
+    assert definition(recording, "1") == [location("# second"), definition_line]
     assert definition(recording, "1.linear") == [
-        at("# linear"),
-        at("# wide"),
-        at("# second"),
+        location("# linear"),
+        location("# wide"),
+        location("# second"),
         definition_line,
     ]
     called = [event[3] for event in recording.events() if event[1] == "MODULE_ENTER"]

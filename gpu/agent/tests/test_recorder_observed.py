@@ -8,8 +8,8 @@ from observed_helpers import START, observed, place, record_complete
 
 
 def test_training_loop_without_observations() -> None:
-    found = observed(START + "    while True:\n        train()\n")
-    assert found == {
+    result = observed(START + "    while True:\n        train()\n")
+    assert result == {
         "evaluations": [],
         "recompilations": [],
         "graph_breaks": [],
@@ -108,9 +108,9 @@ DISTRIBUTED = (
 )
 def test_distributed_data_parallel(context: str, all_reduces: int) -> None:
     recording = record_complete(DISTRIBUTED.replace("CONTEXT", context))
-    found = recording.manifest["observed"]["distributed"]
-    (model,) = found.pop("models")
-    assert found == {"rank": 0, "world_size": 1, "backend": "gloo"}
+    result = recording.manifest["observed"]["distributed"]
+    (model,) = result.pop("models")
+    assert result == {"rank": 0, "world_size": 1, "backend": "gloo"}
     module = recording.manifest["modules"][model.pop("module")]
     assert module["type"] == "DistributedDataParallel"
     assert model == {"backwards": 8, "exchanges": all_reduces, "steps": 2}

@@ -35,10 +35,10 @@ TRAIN_PADDED = """
 def test_padding_by_padding_idx(batch: str) -> None:
     train = TRAIN_PADDED.format(call=f"net({batch})")
     recording = record_complete(PADDED + "    net = Net(0)" + train)
-    (found,) = recording.manifest["observed"]["padding"]
-    assert found.pop("at") == place(recording, "# embedding")
-    assert recording.manifest["modules"][found.pop("module")]["path"] == "words"
-    assert found == {"tokens": 2 * 30, "padding": 2 * 10, "by": "padding_idx"}
+    (result,) = recording.manifest["observed"]["padding"]
+    assert result.pop("at") == place(recording, "# embedding")
+    assert recording.manifest["modules"][result.pop("module")]["path"] == "words"
+    assert result == {"tokens": 2 * 30, "padding": 2 * 10, "by": "padding_idx"}
 
 
 @pytest.mark.parametrize(
@@ -46,30 +46,30 @@ def test_padding_by_padding_idx(batch: str) -> None:
 )
 def test_only_trailing_zeros_are_padding(batch: str) -> None:
     train = TRAIN_PADDED.format(call=f"net({batch})")
-    (found,) = observed(PADDED + "    net = Net(0)" + train)["padding"]
-    assert (found["tokens"], found["padding"]) == (60, 0)
+    (result,) = observed(PADDED + "    net = Net(0)" + train)["padding"]
+    assert (result["tokens"], result["padding"]) == (60, 0)
 
 
 def test_embedding_without_padding() -> None:
-    found = observed(
+    result = observed(
         PADDED + "    net = Net(None)" + TRAIN_PADDED.format(call="net(tokens([3, 3]))")
     )
-    assert found["padding"] == []
+    assert result["padding"] == []
 
 
 def test_padding_by_attention_mask() -> None:
     train = TRAIN_PADDED.format(
         call="net(tokens([10, 5]), attention_mask=(tokens([10, 5]) != 0).long())"
     )
-    (found,) = observed(PADDED + "    net = Net(None)" + train)["padding"]
-    assert (found["module"], found["tokens"], found["padding"]) == (0, 2 * 20, 2 * 5)
+    (result,) = observed(PADDED + "    net = Net(None)" + train)["padding"]
+    assert (result["module"], result["tokens"], result["padding"]) == (0, 2 * 20, 2 * 5)
     # Also if the mask is a positional argument.
     positional = train.replace("attention_mask=", "")
     (second,) = observed(PADDED + "    net = Net(None)" + positional)["padding"]
-    assert second == found and found["by"] == "mask"
+    assert second == result and result["by"] == "mask"
     # If the embedding has a padding_idx, the mask is not counted too.
-    (found,) = observed(PADDED + "    net = Net(0)" + train)["padding"]
-    assert found["module"] != 0 and found["padding"] == 2 * 5
+    (result,) = observed(PADDED + "    net = Net(0)" + train)["padding"]
+    assert result["module"] != 0 and result["padding"] == 2 * 5
 
 
 @pytest.mark.parametrize("batch", ["{0}", "{0}.t().contiguous()"])
@@ -78,10 +78,10 @@ def test_padding_without_padding_idx_and_mask(batch: str) -> None:
     recording = record_complete(
         PADDED + "    net = Net(None)" + TRAIN_PADDED.format(call=f"net({call})")
     )
-    (found,) = recording.manifest["observed"]["padding"]
-    assert found.pop("at") == place(recording, "# embedding")
-    assert recording.manifest["modules"][found.pop("module")]["path"] == "words"
-    assert found == {"tokens": 2 * 50, "padding": 2 * 21, "by": "ends"}
+    (result,) = recording.manifest["observed"]["padding"]
+    assert result.pop("at") == place(recording, "# embedding")
+    assert recording.manifest["modules"][result.pop("module")]["path"] == "words"
+    assert result == {"tokens": 2 * 50, "padding": 2 * 21, "by": "ends"}
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ def test_torch_profiler_left_enabled() -> None:
             profiler.step()
     """
     )
-    found = recording.manifest["observed"]["profilers"]
-    assert found == [{"name": "torch.profiler", "at": place(recording, "# here")}]
+    result = recording.manifest["observed"]["profilers"]
+    assert result == [{"name": "torch.profiler", "at": place(recording, "# here")}]
     assert recording.operators("aten::addmm"), "Ridgeline's profiler must record instead"
 
 
@@ -51,8 +51,8 @@ def test_cprofile_left_enabled() -> None:
         train()
     """
     )
-    found = recording.manifest["observed"]["profilers"]
-    assert found == [{"name": "cProfile", "at": place(recording, "# here")}]
+    result = recording.manifest["observed"]["profilers"]
+    assert result == [{"name": "cProfile", "at": place(recording, "# here")}]
 
 
 def test_settrace_left_enabled() -> None:
@@ -66,12 +66,12 @@ def test_settrace_left_enabled() -> None:
         train()
     """
     )
-    found = recording.manifest["observed"]["profilers"]
-    assert found == [{"name": "sys.settrace", "at": place(recording, "# here")}]
+    result = recording.manifest["observed"]["profilers"]
+    assert result == [{"name": "sys.settrace", "at": place(recording, "# here")}]
 
 
 def test_disabled_profilers_are_not_reported() -> None:
-    found = observed(
+    result = observed(
         START
         + """
     import cProfile, sys
@@ -86,16 +86,16 @@ def test_disabled_profilers_are_not_reported() -> None:
         train()
     """
     )
-    assert found["profilers"] == []
+    assert result["profilers"] == []
 
 
 def switched_off(recording: Recording) -> list[str]:
     """The names of the tools that were switched off, after checking their iteration times."""
-    found = recording.manifest["observed"]["switched_off"]
-    for tool in found:
+    result = recording.manifest["observed"]["switched_off"]
+    for tool in result:
         assert len(tool["without_ns"]) == 10 and min(tool["without_ns"]) > 0
         assert len(tool["with_ns"]) == len(tool["without_ns"]) or tool["name"] == "torch.profiler"
-    return [tool["name"] for tool in found]
+    return [tool["name"] for tool in result]
 
 
 STATE = """
@@ -104,7 +104,8 @@ STATE = """
         profiles = sys.getprofile() or (monitoring and monitoring.get_tool(monitoring.PROFILER_ID))
         enabled = {"cProfile": profiles, "sys.settrace": sys.gettrace() is trace,
               "anomaly": torch.is_anomaly_enabled()}
-        print("enabled", sorted(name for name, is_enabled in enabled.items() if is_enabled), flush=True)
+        names = sorted(name for name, is_enabled in enabled.items() if is_enabled)
+        print("enabled", names, flush=True)
 """
 
 
@@ -152,8 +153,8 @@ def test_profiler_that_cannot_be_enabled_again() -> None:
     """
     )
     assert switched_off(recording) == ["torch.profiler"]
-    (found,) = recording.manifest["observed"]["switched_off"]
-    assert found["with_ns"] == recording.manifest["iterations"]["timed_ns"]
+    (result,) = recording.manifest["observed"]["switched_off"]
+    assert result["with_ns"] == recording.manifest["iterations"]["timed_ns"]
 
 
 @pytest.mark.parametrize("end", ["break", "raise RuntimeError('late')"])
@@ -169,9 +170,9 @@ def test_program_that_ends_while_anomaly_detection_is_off(end: str) -> None:
     """
     )
     assert recording.manifest["status"] == "complete"
-    (found,) = recording.manifest["observed"]["switched_off"]
+    (result,) = recording.manifest["observed"]["switched_off"]
     # After three warm-up, two timed and two profiled iterations.
-    assert (len(found["with_ns"]), len(found["without_ns"])) == (3, 2)
+    assert (len(result["with_ns"]), len(result["without_ns"])) == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +187,6 @@ def test_program_that_ends_while_anomaly_detection_is_off(end: str) -> None:
     ],
 )
 def test_rounds(timed_ms: list[int], seconds_left: float | None, expected: int) -> None:
-    timed_ns = [took * 1_000_000 for took in timed_ms]
+    timed_ns = [time_ms * 1_000_000 for time_ms in timed_ms]
     assert rounds(timed_ns, [anomaly_detection()], seconds_left) == expected
     assert rounds(timed_ns, [], seconds_left) == 0

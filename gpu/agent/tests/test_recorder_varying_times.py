@@ -28,19 +28,19 @@ def test_varying_line() -> None:
     recording = record_complete(
         START + VARYING, iterations={"warmup": 2, "timed": 6, "profiled": 2}
     )
-    found = {
+    result = {
         (line["at"]["file"], line["at"]["line"]): line["ns"]
         for line in recording.manifest["observed"]["line_times"]
     }
     file = place(recording, "# here")["file"]
-    slept = found[file, recording.line_of("# here")]
+    slept = result[file, recording.line_of("# here")]
     # After the warm-up, the timing and the profile.
     numbers = range(2 + 6 + 2, 2 + 6 + 2 + 24)
     assert len(slept) == len(numbers)
-    assert all(ns >= (50e6 if at % 3 == 0 else 5e6) for at, ns in zip(numbers, slept))
+    assert all(ns >= (50e6 if number % 3 == 0 else 5e6) for number, ns in zip(numbers, slept))
     assert recording.manifest["observed"]["line_times_disturbed"] is False
     # The calling line has only its exclusive time, so it is not always the slower one.
-    called = found[file, recording.line_of("# call")]
+    called = result[file, recording.line_of("# call")]
     assert any(own_ns < slept_ns for own_ns, slept_ns in zip(called, slept))
     assert len(recording.manifest["iterations"]["profiled"]) == 2
 
@@ -64,7 +64,7 @@ def test_varying_line() -> None:
     ],
 )
 def test_iterations_to_time(timed_ms: list[int], seconds_left: float | None, expected: int) -> None:
-    timed_ns = [took * 1_000_000 for took in timed_ms]
+    timed_ns = [time_ms * 1_000_000 for time_ms in timed_ms]
     assert iterations_to_time(timed_ns, seconds_left) == expected
 
 
@@ -82,14 +82,14 @@ def test_program_that_ends_during_line_timing(end: str, last: int, expected: int
     program = START + VARYING.replace("number += 1", ends)
     recording = record_complete(program, iterations={"warmup": 2, "timed": 6, "profiled": 2})
     assert recording.manifest["status"] == "complete"
-    found = recording.manifest["observed"]["line_times"]
-    assert all(len(line["ns"]) == expected for line in found) and bool(found) == (expected > 0)
+    result = recording.manifest["observed"]["line_times"]
+    assert all(len(line["ns"]) == expected for line in result) and bool(result) == (expected > 0)
 
 
 def test_line_times_on_busy_machine() -> None:
     waited = "iter([0, 10**12]).__next__"
     program = START + VARYING.replace("lambda: 0", waited)
     recording = record_complete(program, iterations={"warmup": 2, "timed": 6, "profiled": 2})
-    found = recording.manifest["observed"]
-    assert found["line_times"] and found["line_times_disturbed"] is True
+    result = recording.manifest["observed"]
+    assert result["line_times"] and result["line_times_disturbed"] is True
     assert recording.manifest["iterations"]["seen"] == 2 + 6 + 2 + 24

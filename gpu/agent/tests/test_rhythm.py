@@ -102,10 +102,10 @@ def test_memory_is_measured_in_quick_iterations() -> None:
     result = rhythm([time * MS for time in slow])
     assert (result.period, result.place) == (4, 3)
     # The next iteration is the first of a period. The first two iterations are not slow.
-    assert [iterations_to_wait(result, 16 + at, 2) for at in range(4)] == [0, 0, 2, 1]
+    assert [iterations_to_wait(result, 16 + offset, 2) for offset in range(4)] == [0, 0, 2, 1]
     every_second = rhythm([time * MS for time in [9, 1] * 4])
     # The first of both iterations is slow.
-    assert [iterations_to_wait(every_second, 8 + at, 2) for at in range(2)] == [0, 1]
+    assert [iterations_to_wait(every_second, 8 + offset, 2) for offset in range(2)] == [0, 1]
 
 
 PERIODIC = """
@@ -140,9 +140,9 @@ def test_whole_period_is_profiled() -> None:
     marks = [entry[3] for entry in recording.events() if entry[1] == "ITERATION"]
     assert marks == list(range(15))
     line = recording.line_of("# the rollout")
-    rollouts = [at for at, kind, _, _, b in recording.events() if kind == "LINE" and b == line]
+    rollouts = [ns for ns, kind, _, _, b in recording.events() if kind == "LINE" and b == line]
     windows = iterations["profiled"]
-    slow = [place for at in rollouts for place, (b, e) in enumerate(windows) if b <= at <= e]
+    slow = [i for ns in rollouts for i, (start, end) in enumerate(windows) if start <= ns <= end]
     # Two complete periods. Memory is measured in quick iterations.
     assert len(slow) == 2 and slow[1] - slow[0] == 7
     assert slow[0] > iterations["measured"]

@@ -128,7 +128,7 @@ def test_symlinks(agent: Agent, tmp_path: Path) -> None:
         f"""
 attempt("through a link", lambda: write("here"))
 attempt("new link", lambda: call(libc.symlink, {str(target)!r}.encode(), b"out/ops.json"))
-attempt("through ours", lambda: write("out/../target.txt"))
+attempt("through output folder", lambda: write("out/../target.txt"))
 attempt("through /proc", lambda: write("/proc/self/cwd/target.txt"))
 def reopened():
     descriptor = os.open("target.txt", os.O_RDONLY)
@@ -136,7 +136,13 @@ def reopened():
 attempt("reopened", reopened)
 """,
     )
-    for name in ("through a link", "new link", "through ours", "through /proc", "reopened"):
+    for name in (
+        "through a link",
+        "new link",
+        "through output folder",
+        "through /proc",
+        "reopened",
+    ):
         assert f"{name}: refused" in printed, printed
     assert files(tmp_path) == {"target.txt": b"kept", "here": b"kept"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_driver import TIMEOUT_SECONDS, Agent, all_end, is_alive, log
+from agent_driver import TIMEOUT_SECONDS, Agent, all_exit, is_alive, log
 from estimate_helpers import TRAINING, estimate
 from sandbox_helpers import TOOLS, files, run_attempts, sleeping_process
 
@@ -201,7 +201,7 @@ while True:
         agent.send({"op": "cancel", "id": identifier})
         finished = agent.wait_for("finished", id=identifier)
         assert finished["outcome"] == "cancelled", finished
-        assert all_end([int(log(tmp_path).split()[0])])
+        assert all_exit([int(log(tmp_path).split()[0])])
         assert is_alive(other.pid)
         ready = estimate(agent, tmp_path, TRAINING)
         assert ready["outcome"] == "complete"
@@ -232,6 +232,6 @@ while not os.path.exists("out/daemon"):
 """
     run_attempts(agent, tmp_path, text)
     daemon = int((tmp_path / "out" / "daemon").read_text())
-    assert all_end([daemon])
+    assert all_exit([daemon])
     time.sleep(0.2)
     assert files(tmp_path) == {"notes.txt": b"kept"}

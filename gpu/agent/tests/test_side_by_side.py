@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent_driver import Agent, all_end
+from agent_driver import Agent, all_exit
 
 # Each iteration appends the name of its version to a common file.
 PROGRAM = """\
@@ -125,7 +125,7 @@ def test_cancel_terminates_all_versions(agent: Agent, tmp_path: Path) -> None:
         os.sched_yield()
     agent.send({"op": "cancel", "id": number})
     assert agent.wait_for("finished", id=number)["outcome"] == "cancelled"
-    assert all_end([int(pid) for pid in pids.read_text().split()])
+    assert all_exit([int(pid) for pid in pids.read_text().split()])
 
 
 def test_run_ends_when_one_version_is_killed(agent: Agent, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_driver import Agent, all_end, log
+from agent_driver import Agent, all_exit, log
 from estimate_helpers import TRAINING, complete_estimate, estimate, operators
 
 WRITING = """\
@@ -102,7 +102,7 @@ for _ in range(3):
 print(*children, flush=True)
 """
     complete_estimate(agent, tmp_path, text + TRAINING)
-    assert all_end([int(word) for word in log(tmp_path).split()[:3]])
+    assert all_exit([int(word) for word in log(tmp_path).split()[:3]])
 
 
 def test_program_that_patches_torch(agent: Agent, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ for _ in range(5):
     assert "sum" in [name for name, *_ in operators(ops)]
 
 
-def test_only_guesses_that_affect_control_flow_are_reported(agent: Agent, tmp_path: Path) -> None:
+def test_only_guesses_that_affect_operators_are_reported(agent: Agent, tmp_path: Path) -> None:
     text = (
         TRAINING
         + """\

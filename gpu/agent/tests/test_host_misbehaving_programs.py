@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_driver import TRAINING, Agent, all_end, is_alive, log, manifest
+from agent_driver import TRAINING, Agent, all_exit, is_alive, log, manifest
 from ridgeline_agent.record.manifest import save_trace
 
 COMPLETE = TRAINING + "train(1000)\n"
@@ -314,7 +314,7 @@ while not os.path.exists('pid'):
     time.sleep(0.01)
 """
     check(agent, tmp_path, text, "short")
-    assert all_end([int((tmp_path / "pid").read_text())])
+    assert all_exit([int((tmp_path / "pid").read_text())])
 
 
 def test_cancel(agent: Agent, tmp_path: Path) -> None:
