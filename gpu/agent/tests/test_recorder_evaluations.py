@@ -75,7 +75,7 @@ FUNCTIONAL_DROPOUT = """
             self.dropout = p
         def forward(self, x):
             return nn.functional.dropout(x, self.dropout, training=self.training)
-    plain = nn.Sequential(nn.Linear(4, 8), Noisy(SHARE))
+    plain = nn.Sequential(nn.Linear(4, 8), Noisy(PROBABILITY))
     while True:
         train()
         plain(batch())  # here
@@ -84,7 +84,7 @@ FUNCTIONAL_DROPOUT = """
 
 @pytest.mark.parametrize(("p", "expected"), [("0.1", True), ("0.0", False)])
 def test_functional_dropout(p: str, expected: bool) -> None:
-    result = evaluation(START + FUNCTIONAL_DROPOUT.replace("SHARE", p))
+    result = evaluation(START + FUNCTIONAL_DROPOUT.replace("PROBABILITY", p))
     assert result["in_training_mode"] is expected
 
 

@@ -98,12 +98,12 @@ def switched_off(recording: Recording) -> list[str]:
     return [tool["name"] for tool in result]
 
 
-STATE = """
-    def state():
+PRINT_ENABLED_TOOLS = """
+    def print_enabled_tools():
         monitoring = getattr(sys, "monitoring", None)
         profiles = sys.getprofile() or (monitoring and monitoring.get_tool(monitoring.PROFILER_ID))
         enabled = {"cProfile": profiles, "sys.settrace": sys.gettrace() is trace,
-              "anomaly": torch.is_anomaly_enabled()}
+                   "anomaly": torch.is_anomaly_enabled()}
         names = sorted(name for name, is_enabled in enabled.items() if is_enabled)
         print("enabled", names, flush=True)
 """
@@ -113,7 +113,7 @@ def test_enabled_tools_are_switched_off_in_turn() -> None:
     recording = record_complete(
         START
         + "    import cProfile, sys\n"
-        + STATE
+        + PRINT_ENABLED_TOOLS
         + """
     def trace(frame, event, argument):
         return None
@@ -123,7 +123,7 @@ def test_enabled_tools_are_switched_off_in_turn() -> None:
     profile.enable()
     while True:
         train()
-        state()
+        print_enabled_tools()
     """
     )
     assert sorted(switched_off(recording)) == ["anomaly", "cProfile", "sys.settrace"]
