@@ -204,3 +204,54 @@ fn a_program_that_is_overhead_bound_everywhere() {
     );
     ended.prints("Assumes 15 µs of CPU time per launch (7.0 µs to 35 µs)");
 }
+
+/// An iteration that takes equally long on every GPU says nothing about them. The batch size that keeps each
+/// of them busy does.
+#[test]
+fn the_batch_size_that_each_gpu_needs() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let demo = repository().join("demo-projects/gpt");
+    for name in ["train.py", "model.py", "corpus.py"] {
+        sandbox.write(name, std::fs::read(demo.join(name)).expect("a file"));
+    }
+    let python = python.to_str().expect("a path");
+    let arguments = ["predict", "train.py", "--python", python, "--device", "cpu"];
+    let gpus = ["--gpu", "T4", "H100-SXM5-80GB"];
+    let ended = sandbox.run(&[&arguments[..], &gpus, &["--json", "-"]].concat()).exits_with(0);
+    let document: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    let batches = &document["gpu_batches"];
+    assert_eq!(batches["batch_size"], 8, "{}", ended.stderr);
+    let row = |name: &str| {
+        let rows = batches["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), 2, "only the named GPUs: {batches}");
+        rows.iter().find(|row| row["name"] == name).expect(name).clone()
+    };
+    let (slow, fast) = (row("T4"), row("H100-SXM5-80GB"));
+    let number = |row: &Value, key: &str| row[key].as_u64().expect("a number");
+    assert!(8 < number(&slow, "batch_size"), "{slow}");
+    assert!(number(&slow, "batch_size") < number(&fast, "batch_size"), "{slow} {fast}");
+    let largest = |row: &Value| row["largest_batch"]["value"].as_u64().expect("a number");
+    assert!(number(&fast, "batch_size") < largest(&slow) && largest(&slow) < largest(&fast));
+
+    let ended = sandbox.run(&[&arguments[..], &gpus].concat()).exits_with(0);
+    let ended = ended.says("Using the profile").prints("Batch size that keeps each GPU busy");
+    ended.prints("on each of these 2 GPUs").prints("Cheapest: T4 with batch size");
+}
+
+#[test]
+fn a_batch_size_that_is_not_a_number_in_the_text_gives_a_note() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let python = python.to_str().expect("a path");
+    sandbox.write(
+        "train.py",
+        "import torch\nmodel = torch.nn.Linear(8, 8)\n\
+         optimizer = torch.optim.AdamW(model.parameters())\ninputs = torch.ones(len(\"four\"), 8)\n\
+         for step in range(100):\n    optimizer.zero_grad()\n    model(inputs).sum().backward()\n\
+         \x20   optimizer.step()\n",
+    );
+    let ended = sandbox.run(&["predict", "train.py", "--python", python, "--device", "cpu"]);
+    let ended = ended.exits_with(0);
+    ended.says("note: the batch size that each GPU needs is unknown: ").prints("GPU  ");
+}

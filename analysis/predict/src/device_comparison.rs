@@ -206,50 +206,16 @@ pub fn compare_with_host(
     table: &DeviceTable,
     host_ns_per_operator: Option<f64>,
 ) -> Option<Comparison> {
-    let mut notes = Vec::new();
-    let (mut step, from, facts) = match subject {
-        Subject::Recorded(recorded) => {
-            notes.extend(recorded.notes.iter().cloned());
-            let known = table.find(&recorded.device.name);
-            let from = known.filter(|_| recorded.ran_on_gpu());
-            let step = match from {
-                Some(from) => Step::Measured { step: recorded, from },
-                None => Step::Operators(OperatorStep::from(recorded)),
-            };
-            if recorded.ran_on_gpu() && from.is_none() {
-                notes.push(format!(
-                    "{} is not a known GPU, so its times could not be scaled; describe it in a \
-                    file (`devices.files` in the configuration)",
-                    recorded.device.name
-                ));
-            }
-            if !recorded.ran_on_gpu() {
-                notes.push(
-                    "This was a CPU run: GPU times are estimated from operator costs, \
-                    assuming the same dtypes"
-                        .to_owned(),
-                );
-            }
-            (step, from, Facts::of_recorded(recorded))
-        }
-        Subject::Estimated(list) => {
-            if list.outcome != ridgeline_operators::op_list::Outcome::Complete {
-                notes.push("The estimate ended early: later operators are missing".to_owned());
-            }
-            (Step::Operators(OperatorStep::from(list)), None, Facts::of_estimated(list))
-        }
+    let mut notes = notes_on(subject, table);
+    let step = step(subject, table, host_ns_per_operator)?;
+    let facts = match subject {
+        Subject::Recorded(recorded) => Facts::of_recorded(recorded),
+        Subject::Estimated(list) => Facts::of_estimated(list),
     };
-    if let Step::Operators(operators) = &mut step {
-        let is_sensible = |ns: &f64| ns.is_finite() && *ns > 0.0;
-        operators.host_ns_per_operator = host_ns_per_operator.filter(is_sensible);
-    }
-    let has_operators = match &step {
-        Step::Measured { .. } => true,
-        Step::Operators(operators) => !operators.operators.is_empty(),
+    let from = match step {
+        Step::Measured { from, .. } => Some(from),
+        Step::Operators(_) => None,
     };
-    if !has_operators {
-        return None;
-    }
     let mut most_unknown = 0.0_f64;
     let mut launches = 0.0_f64;
     let waiting = match &step {
@@ -266,7 +232,7 @@ pub fn compare_with_host(
             launches = launches.max(prediction.launches);
             let here = from.is_some_and(|from| from.name == device.name);
             let waits_for_host = waiting || prediction.waits_for_host;
-            let row = row(device, here, prediction.time_ns, prediction.busy_ns, &facts);
+            let row = row(device, here, prediction.time_ns, prediction.busy_ns.value, &facts);
             Row { waits_for_host, ..row }
         })
         .filter(|row| row.time_ns.value.is_finite() && row.time_ns.value > 0.0)
@@ -322,6 +288,55 @@ pub fn compare_with_host(
         host,
         notes,
     })
+}
+
+/// Returns the subject in its most informative form: measured, if it ran on a known GPU. `None` if it
+/// has no operators.
+pub(crate) fn step<'a>(
+    subject: Subject<'a>,
+    table: &'a DeviceTable,
+    host_ns_per_operator: Option<f64>,
+) -> Option<Step<'a>> {
+    let mut operators = match subject {
+        Subject::Recorded(recorded) => match table.find(&recorded.device.name) {
+            Some(from) if recorded.ran_on_gpu() => {
+                return Some(Step::Measured { step: recorded, from });
+            }
+            _ => OperatorStep::from(recorded),
+        },
+        Subject::Estimated(list) => OperatorStep::from(list),
+    };
+    let is_sensible = |ns: &f64| ns.is_finite() && *ns > 0.0;
+    operators.host_ns_per_operator = host_ns_per_operator.filter(is_sensible);
+    (!operators.operators.is_empty()).then_some(Step::Operators(operators))
+}
+
+/// Notes on what the predictions are based on.
+fn notes_on(subject: Subject<'_>, table: &DeviceTable) -> Vec<String> {
+    let recorded = match subject {
+        Subject::Recorded(recorded) => recorded,
+        Subject::Estimated(list) => {
+            let ended_early = list.outcome != ridgeline_operators::op_list::Outcome::Complete;
+            let note = "The estimate ended early: later operators are missing";
+            return ended_early.then(|| note.to_owned()).into_iter().collect();
+        }
+    };
+    let mut notes = recorded.notes.clone();
+    if recorded.ran_on_gpu() && table.find(&recorded.device.name).is_none() {
+        notes.push(format!(
+            "{} is not a known GPU, so its times could not be scaled; describe it in a file \
+            (`devices.files` in the configuration)",
+            recorded.device.name
+        ));
+    }
+    if !recorded.ran_on_gpu() {
+        notes.push(
+            "This was a CPU run: GPU times are estimated from operator costs, assuming the same \
+            dtypes"
+                .to_owned(),
+        );
+    }
+    notes
 }
 
 /// The share of a recorded iteration during which its GPU was busy.

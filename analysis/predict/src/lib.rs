@@ -9,6 +9,7 @@
 
 pub mod batch_size;
 pub mod device_comparison;
+pub mod gpu_batches;
 pub mod live;
 pub mod measured_rates;
 pub mod other_device;

@@ -50,7 +50,9 @@ pub struct Prediction {
     /// Iteration time in nanoseconds.
     pub time_ns: Range,
     /// GPU busy time in nanoseconds.
-    pub busy_ns: f64,
+    pub busy_ns: Range,
+    /// Iteration time on an infinitely fast GPU, in nanoseconds.
+    pub host_ns: Range,
     /// Whether the GPU waits for the host rather than the host for the GPU, if known.
     pub waits_for_host: bool,
     /// The number of kernel launches, if host time is based on it.
@@ -146,7 +148,8 @@ impl OperatorStep {
         work.plus(Range::exact(self.data_ns))
     }
 
-    fn on(&self, to: &DeviceSpec) -> Prediction {
+    /// Predicts the iteration on a device by operator costs.
+    pub fn on(&self, to: &DeviceSpec) -> Prediction {
         let mut device = Range::default();
         let mut launches = 0.0;
         let mut unknown_ns = 0.0;
@@ -169,18 +172,27 @@ impl OperatorStep {
         };
         let unknown_share = if device.value > 0.0 { unknown_ns / device.value } else { 0.0 };
         let waits_for_host = host.value > device.value;
-        Prediction { time_ns, busy_ns: device.value, waits_for_host, launches, unknown_share }
+        Prediction {
+            time_ns,
+            busy_ns: device,
+            host_ns: host,
+            waits_for_host,
+            launches,
+            unknown_share,
+        }
     }
 }
 
 fn scaled(step: &RecordedStep, from: &DeviceSpec, to: &DeviceSpec) -> Prediction {
     let replay = Replay::calibrated(step);
+    let host_ns = Range::within_factor(replay.time_ns(&[]), HOST_SPREAD);
     if from == to {
         let timed = &step.timed_ns;
         let low = timed.iter().copied().fold(step.time_ns, f64::min);
         let high = timed.iter().copied().fold(step.time_ns, f64::max);
         let time_ns = Range { low, value: step.time_ns, high };
-        return Prediction { time_ns, busy_ns: step.busy_ns(), ..Prediction::default() };
+        let busy_ns = Range::exact(step.busy_ns());
+        return Prediction { time_ns, busy_ns, host_ns, ..Prediction::default() };
     }
     let models: Vec<Model> =
         step.operators.iter().map(|counted| Model::new(counted, from, to)).collect();
@@ -198,7 +210,9 @@ fn scaled(step: &RecordedStep, from: &DeviceSpec, to: &DeviceSpec) -> Prediction
         value: replay.time_ns(&value),
         high: replay.with_host(HOST_SPREAD).time_ns(&high),
     };
-    Prediction { time_ns, busy_ns: value.iter().sum(), ..Prediction::default() }
+    let total = |durations: &[f64]| durations.iter().sum::<f64>();
+    let busy_ns = Range { low: total(&low), value: total(&value), high: total(&high) };
+    Prediction { time_ns, busy_ns, host_ns, ..Prediction::default() }
 }
 
 /// How the kernels of one operator scale.

@@ -12,7 +12,7 @@ use ridgeline_predict::device_comparison::{Basis, Comparison, EnergyFrom, Host, 
 /// The number of cheapest GPUs listed in a hover.
 const CHEAPEST: usize = 3;
 /// Maximum length of a GPU name in a table, in characters.
-const MAX_NAME: usize = 32;
+pub(super) const MAX_NAME: usize = 32;
 
 /// Formats a price: `$312`, `$12.5`, `$3.00`, `$0.31`, `$0.0042`. Cents from 10 cents to $10, two
 /// significant digits below.
@@ -105,25 +105,33 @@ pub fn table(comparison: &Comparison, style: Style) -> String {
     for row in &comparison.rows {
         cells.push(columns.iter().map(|column| (column.cell)(row)).collect());
     }
-    let widths: Vec<usize> = (0..columns.len())
-        .map(|at| cells.iter().filter_map(|row| row.get(at)).map(|cell| cell.width()).max())
+    let mut page = overhead(comparison).map_or_else(String::new, |said| format!("{said}\n\n"));
+    page += &lay_out(&cells, style);
+    page.push('\n');
+    for line in about(comparison) {
+        page += &style.faint(&line);
+        page.push('\n');
+    }
+    page
+}
+
+/// Aligns the rows of a table, the first of which has the headings. Names are left-aligned, numbers
+/// right-aligned.
+pub(super) fn lay_out(rows: &[Vec<String>], style: Style) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<usize> = (0..columns)
+        .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.width()).max())
         .map(Option::unwrap_or_default)
         .collect();
-    let mut page = overhead(comparison).map_or_else(String::new, |said| format!("{said}\n\n"));
-    for (index, row) in cells.iter().enumerate() {
+    let mut page = String::new();
+    for (index, row) in rows.iter().enumerate() {
         let mut line = String::new();
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let gap = " ".repeat(width.saturating_sub(cell.width()));
-            // Names are left-aligned, numbers right-aligned.
             line += &if at == 0 { format!("{cell}{gap}") } else { format!("  {gap}{cell}") };
         }
         let shown = line.trim_end();
         page += &if index == 0 { style.faint(shown) } else { shown.to_owned() };
-        page.push('\n');
-    }
-    page.push('\n');
-    for line in about(comparison) {
-        page += &style.faint(&line);
         page.push('\n');
     }
     page
@@ -212,7 +220,7 @@ fn estimated(row: &Row, value: String) -> String {
 }
 
 /// Sentences about the assumptions behind the numbers.
-fn about(comparison: &Comparison) -> Vec<String> {
+pub(super) fn about(comparison: &Comparison) -> Vec<String> {
     let batch = comparison
         .batch_size
         .map_or_else(|| "batch size unknown".to_owned(), |batch| format!("batch size {batch}"));

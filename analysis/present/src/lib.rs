@@ -13,6 +13,7 @@ pub mod failure_json;
 pub mod findings;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub mod gpu_batches;
 pub mod headline;
 pub mod heat;
 pub mod hints;

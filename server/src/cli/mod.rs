@@ -21,6 +21,7 @@ mod doctor;
 mod evaluate;
 mod exit;
 mod found;
+mod gpu_batches;
 mod latest;
 mod lsp;
 mod mcp;

@@ -4,22 +4,24 @@ use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::operators::recorded_step::RecordedStep;
 use ridgeline_analysis::predict::device_comparison::{
     Comparison, Subject, compare, compare_with_host,
 };
-use ridgeline_analysis::present::devices;
+use ridgeline_analysis::predict::gpu_batches::GpuBatches;
 use ridgeline_analysis::present::panel::Devices;
 use ridgeline_analysis::present::terminal::Style;
+use ridgeline_analysis::present::{self, devices};
 use ridgeline_gpu::devices as devices_here;
 use serde::Serialize;
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::PredictArgs;
 use super::exit::Failure;
+use super::gpu_batches::{self, Known};
 use super::terminal::Terminal;
 use super::{output_file, profile, recorded, run};
-use crate::pipeline::{self, Pipeline};
+use crate::pipeline::{self, Pipeline, Plan};
 use crate::{known_devices, measured_rates};
 
 /// The name that selects all known GPUs.
@@ -34,27 +36,65 @@ pub(super) fn run(args: &PredictArgs, terminal: &Terminal) -> Result<(), Failure
         terminal.say(&format!("note: {note}"));
     }
     let chosen = choose(&args.gpu, &mut table)?;
-    let mut comparisons = predicted(&path, args, &table, terminal)?;
-    for comparison in &mut comparisons {
-        if let Some(chosen) = &chosen {
-            comparison.rows.retain(|row| row.here || chosen.contains(&row.device.name));
-        }
+    let mut predictions = predicted(&path, args, &table, terminal)?;
+    if let Some(chosen) = &chosen {
+        predictions.iter_mut().for_each(|prediction| prediction.retain(chosen));
     }
     if let Some(file) = &args.json {
-        output_file::write(&document(&comparisons), file)?;
+        output_file::write(&document(&predictions), file)?;
     }
     if output_file::is_stdout(args.json.as_deref()) {
         return Ok(());
     }
     let style = Style { color: terminal.colors(), width: terminal.width() };
-    let tables: Vec<String> =
-        comparisons.iter().map(|comparison| devices::table(comparison, style)).collect();
+    let tables: Vec<String> = predictions
+        .iter()
+        .map(|Prediction { comparison, batches }| match batches {
+            Some(batches) => present::gpu_batches::page(comparison, batches, style),
+            None => devices::table(comparison, style),
+        })
+        .collect();
     terminal.print(&tables.join("\n"))
 }
 
-fn document(comparisons: &[Comparison]) -> impl Serialize {
-    let predictions: Vec<Devices> = comparisons.iter().map(Devices::of).collect();
-    json!({"schema": 1, "predictions": predictions})
+/// What was predicted for one batch size.
+struct Prediction {
+    comparison: Comparison,
+    /// The batch size that each GPU needs, if it was predicted.
+    batches: Option<GpuBatches>,
+}
+
+impl Prediction {
+    fn without_batches(comparison: Comparison) -> Prediction {
+        Prediction { comparison, batches: None }
+    }
+
+    /// Keeps only these GPUs, and the one that ran.
+    fn retain(&mut self, chosen: &[String]) {
+        self.comparison.rows.retain(|row| row.here || chosen.contains(&row.device.name));
+        if let Some(batches) = &mut self.batches {
+            batches.rows.retain(|row| chosen.contains(&row.device.name));
+            batches.too_small.retain(|name| chosen.contains(name));
+        }
+    }
+}
+
+/// The document of `--json`.
+#[derive(Serialize)]
+struct Document {
+    schema: u32,
+    predictions: Vec<Devices>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu_batches: Option<present::gpu_batches::Document>,
+}
+
+fn document(predictions: &[Prediction]) -> Document {
+    let batches = predictions.iter().find_map(|prediction| prediction.batches.as_ref());
+    Document {
+        schema: 1,
+        predictions: predictions.iter().map(|one| Devices::of(&one.comparison)).collect(),
+        gpu_batches: batches.map(present::gpu_batches::Document::of),
+    }
 }
 
 /// The folder whose configuration applies: the project's, or the working directory for a recording.
@@ -106,7 +146,7 @@ fn predicted(
     args: &PredictArgs,
     table: &DeviceTable,
     terminal: &Terminal,
-) -> Result<Vec<Comparison>, Failure> {
+) -> Result<Vec<Prediction>, Failure> {
     if pipeline::is_recording(path) {
         let refused = |option: &str, why: &str| {
             Failure::usage(
@@ -120,7 +160,7 @@ fn predicted(
         if args.estimate {
             return Err(refused("`--estimate`", "it is already measured"));
         }
-        return Ok(vec![of_recording(path, table)?]);
+        return Ok(vec![Prediction::without_batches(of_recording(path, table)?)]);
     }
     let pipeline = Pipeline::new(run::open_store()?);
     let sizes: Vec<Option<u32>> = match &args.batch_size[..] {
@@ -128,12 +168,12 @@ fn predicted(
         sizes => sizes.iter().copied().map(Some).collect(),
     };
     run::block_on(|cancel| async move {
-        let mut comparisons = Vec::new();
+        let mut predictions = Vec::new();
         for batch_size in sizes {
             let program = Program { pipeline: &pipeline, table, terminal, cancel: &cancel };
-            comparisons.push(program.predicted(args, batch_size).await?);
+            predictions.push(program.predicted(args, batch_size).await?);
         }
-        Ok(comparisons)
+        Ok(predictions)
     })?
 }
 
@@ -150,7 +190,7 @@ impl Program<'_> {
         &self,
         args: &PredictArgs,
         batch_size: Option<u32>,
-    ) -> Result<Comparison, Failure> {
+    ) -> Result<Prediction, Failure> {
         let request = profile::request(args.path.as_deref(), batch_size, &args.run)?;
         let plan = self.pipeline.plan(request).await.map_err(run::failure_of)?;
         let plan = match batch_size {
@@ -184,7 +224,7 @@ impl Program<'_> {
             let Some(recording) = &profiled.recording else {
                 return Err(Failure::failed("the run left no recording", ""));
             };
-            return of_recording(recording, self.table);
+            return self.of_profiled(recording, &plan).await;
         };
         let comparison = comparison.ok_or_else(|| {
             Failure::failed(format!("{} ran no operators to predict from", plan.entry_name()), "")
@@ -198,7 +238,28 @@ impl Program<'_> {
                 ),
                 "Omit `--batch-size` to predict for the program's own batch size",
             )),
-            None => Ok(comparison),
+            None => Ok(Prediction::without_batches(comparison)),
+        }
+    }
+
+    /// Predicts from the program's recording. If it takes equally long on all GPUs, predicts the
+    /// batch size that each of them needs.
+    async fn of_profiled(&self, recording: &Path, plan: &Plan) -> Result<Prediction, Failure> {
+        let recorded = RecordedIteration::read(recording, self.table)?;
+        let comparison = recorded.compare(recording)?;
+        if !comparison.rows.iter().all(|row| row.waits_for_host) {
+            return Ok(Prediction::without_batches(comparison));
+        }
+        self.terminal.say("Estimating the batch size that each GPU needs");
+        let RecordedIteration { step, host_ns_per_operator, table } = &recorded;
+        let known = Known { step, host_ns_per_operator: *host_ns_per_operator, table };
+        match gpu_batches::find(self.pipeline, plan, known, self.cancel).await {
+            Ok(batches) => Ok(Prediction { comparison, batches: Some(batches) }),
+            Err(why) => {
+                self.terminal
+                    .say(&format!("note: the batch size that each GPU needs is unknown: {why}"));
+                Ok(Prediction::without_batches(comparison))
+            }
         }
     }
 }
@@ -210,19 +271,42 @@ fn measured(table: &DeviceTable, is_simulated: bool) -> DeviceTable {
     table
 }
 
+/// A recorded iteration, and what predictions need besides it.
+struct RecordedIteration {
+    step: RecordedStep,
+    host_ns_per_operator: Option<f64>,
+    /// All GPUs, with this machine's measured rates.
+    table: DeviceTable,
+}
+
+impl RecordedIteration {
+    fn read(path: &Path, table: &DeviceTable) -> Result<RecordedIteration, Failure> {
+        let (recording, profile, _) = recorded::read(path)?;
+        let step = attribution::recorded_step(&recording, &profile);
+        let table = measured(table, step.device.is_simulated);
+        let host_ns_per_operator = attribution::host_ns_per_operator(&recording, &profile);
+        Ok(RecordedIteration { step, host_ns_per_operator, table })
+    }
+
+    fn compare(&self, path: &Path) -> Result<Comparison, Failure> {
+        let RecordedIteration { step, host_ns_per_operator, table } = self;
+        let subject = Subject::Recorded(step);
+        compare_with_host(subject, table, *host_ns_per_operator).ok_or_else(|| {
+            let device = &step.device.name;
+            if step.ran_on_gpu() && table.find(device).is_none() {
+                return Failure::failed(
+                    format!(
+                        "{device} is not a known GPU, and operators were recorded without shapes"
+                    ),
+                    "Describe the GPU in a file (docs/configuration.md), or record shapes",
+                );
+            }
+            recorded::failure(path, "it has no kernels or operators with shapes to predict from")
+        })
+    }
+}
+
+/// Predicts a recording on the GPUs of the table. Runs nothing.
 pub(super) fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure> {
-    let (recording, profile, _) = recorded::read(path)?;
-    let step = attribution::recorded_step(&recording, &profile);
-    let table = measured(table, step.device.is_simulated);
-    let host = attribution::host_ns_per_operator(&recording, &profile);
-    compare_with_host(Subject::Recorded(&step), &table, host).ok_or_else(|| {
-        let device = &step.device.name;
-        if step.ran_on_gpu() && table.find(device).is_none() {
-            return Failure::failed(
-                format!("{device} is not a known GPU, and operators were recorded without shapes"),
-                "Describe the GPU in a file (docs/configuration.md), or record shapes",
-            );
-        }
-        recorded::failure(path, "it has no kernels or operators with shapes to predict from")
-    })
+    RecordedIteration::read(path, table)?.compare(path)
 }

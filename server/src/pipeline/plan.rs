@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ridgeline_analysis::python::batch_site::{self};
+use ridgeline_analysis::python::batch_site::{self, BatchSite};
 use ridgeline_analysis::python::semantics::{Project, Refusal};
 use ridgeline_gpu::agent::{Entry, Iterations, Launcher, Prepare, RunLimits, RunRequest};
 use ridgeline_gpu::environment;
@@ -124,20 +124,24 @@ impl Plan {
         RunRequest { out, launcher: self.launcher.clone(), ..self.request.clone() }
     }
 
-    /// Returns the same plan with another batch size: a provider gets it as an argument, a script
-    /// in an overlay. It only reads files.
+    /// Returns the batch size in the program's text. A provider may have none: it then chooses it
+    /// itself. It only reads files.
     ///
     /// # Errors
-    /// Why the batch size is not a single number that can be replaced.
-    pub(crate) fn at_batch(mut self, batch_size: u32) -> Result<Plan, Refusal> {
+    /// Why the batch size is not a single number.
+    pub(crate) fn batch_size(&self) -> Result<Option<u64>, Refusal> {
         if matches!(self.entry, Entry::Provider { .. }) {
-            self.request.batch_size = Some(u64::from(batch_size));
-            return Ok(self);
+            return Ok(self.request.batch_size);
         }
+        let site = self.batch_site(&FilesOnDisk(self.root.clone()))?;
+        Ok(Some(site.value))
+    }
+
+    /// Finds the number in the text that is the batch size.
+    fn batch_site(&self, texts: &FilesOnDisk) -> Result<BatchSite, Refusal> {
         let relative = |path: &Path| {
             path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().replace('\\', "/")
         };
-        let texts = FilesOnDisk(self.root.clone());
         let path = match &self.entry {
             Entry::Script { path } | Entry::Provider { path } => relative(path),
             Entry::Module { name } => match &self.file {
@@ -156,7 +160,21 @@ impl Plan {
             environment: self.request.env.keys().cloned().collect(),
             ..batch_site::Entry::default()
         };
-        let site = batch_site::batch_site(&texts, &program)?;
+        batch_site::batch_site(texts, &program)
+    }
+
+    /// Returns the same plan with another batch size: a provider gets it as an argument, a script
+    /// in an overlay. It only reads files.
+    ///
+    /// # Errors
+    /// Why the batch size is not a single number that can be replaced.
+    pub(crate) fn at_batch(mut self, batch_size: u32) -> Result<Plan, Refusal> {
+        if matches!(self.entry, Entry::Provider { .. }) {
+            self.request.batch_size = Some(u64::from(batch_size));
+            return Ok(self);
+        }
+        let texts = FilesOnDisk(self.root.clone());
+        let site = self.batch_site(&texts)?;
         // The file may have changed since it was searched.
         let text = texts.text(&site.file).unwrap_or_default();
         let around = text.get(..site.span.start).zip(text.get(site.span.end..));

@@ -1,6 +1,7 @@
 //! The largest batch that fits.
 
 use super::memory::Memory;
+use super::{Estimate, Run};
 
 /// The memory available to an iteration on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,16 @@ pub(super) fn largest(memory: &Memory, capacity: Capacity) -> Option<Whole> {
     let low = last_fitting(|batch| memory.at(batch).high <= left).unwrap_or(value);
     let high = last_fitting(|batch| memory.at(batch).low <= left).unwrap_or(value);
     Some(Whole { low: low.min(value), value, high: high.max(value) })
+}
+
+/// Fits peak memory and returns the largest batch that fits. `None` if runs and estimates do not show
+/// how the peak grows.
+pub(crate) fn largest_fitting(
+    runs: &[Run],
+    estimates: &[Estimate],
+    capacity: Capacity,
+) -> Option<Whole> {
+    largest(&Memory::fit(runs, estimates)?, capacity)
 }
 
 /// Returns the largest batch that fits, 0 if none does. The peak grows with the batch, so the

@@ -22,6 +22,7 @@ mod time;
 
 pub use curve::{Curve, CurvePoint, Unknown};
 pub use explore::{Bounds, Question, most_runs_left, next_question, probes};
+pub(crate) use largest::largest_fitting;
 pub use largest::{Capacity, Whole};
 pub use suggestions::{Reason, Suggestion, suggestions};
 

@@ -151,7 +151,7 @@ fn wait_for_host(input: &Input<'_>) -> Option<Untracked> {
         return None;
     }
     let on_device = Step::Operators(OperatorStep::from(input.operators)).on(input.device);
-    let time_ns = on_device.time_ns.value - on_device.busy_ns;
+    let time_ns = on_device.time_ns.value - on_device.busy_ns.value;
     let name = "GPU waiting for the CPU (assumed)".to_owned();
     (time_ns > 0.0).then_some(Untracked { name, phase: Phase::Other, time_ns })
 }
