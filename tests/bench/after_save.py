@@ -1,12 +1,13 @@
-"""What a save costs on the GPT demo beyond the run that it is for, and what is held at rest.
+"""Measures what a save costs on the GPT demo beyond the profiling run itself, and how much memory
+is used at rest.
 
     python tests/bench/after_save.py [--python PYTHON_WITH_TORCH] [--seconds 30] [--rounds 3]
 
-The first save finds nothing known of the machine: single operators are timed after it. Then each
-round saves the same text and watches for so long: processor time of the server and of everything
-below it, from /proc; for processes that have ended, their parents' `cutime`. What the run itself
-takes is what the tree took until its end was shown. At the end it prints the processes that are
-left with their memory (PSS). Linux only.
+At the first save nothing is known about the machine, so single operators are timed after it. Then
+each round saves the same text and observes for the given time: the CPU time of the server and of
+all its descendants, from /proc. Exited processes are included through their parents' `cutime`. The
+cost of the run itself is what the process tree used until the end of the run was reported. At the
+end, prints the remaining processes with their memory (PSS). Linux only.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def fields(process: int) -> list[str]:
-    """The fields of /proc/N/stat behind the name, the third first."""
+    """Returns the fields of /proc/N/stat after the process name, starting with the third."""
     text = Path(f"/proc/{process}/stat").read_text()
     return text[text.rindex(")") + 2 :].split()
 
 
 def tree(root: int) -> list[int]:
-    """The process and everything below it."""
+    """Returns the process and all its descendants."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -53,7 +54,7 @@ def tree(root: int) -> list[int]:
 
 
 def seconds(root: int) -> float:
-    """Processor time of the tree: of those that live, and of those that they have waited for."""
+    """CPU time of the process tree, including exited children that were waited for."""
     total = 0
     for process in tree(root):
         try:
@@ -64,7 +65,7 @@ def seconds(root: int) -> float:
 
 
 def pss(process: int) -> float:
-    """Megabytes, shared pages shared out."""
+    """Proportional set size in megabytes."""
     text = Path(f"/proc/{process}/smaps_rollup").read_text()
     line = next(line for line in text.splitlines() if line.startswith("Pss:"))
     return int(line.split()[1]) / 1e3
@@ -82,7 +83,7 @@ def main() -> None:
     try:
         project = work / "gpt"
         shutil.copytree(REPOSITORY / "demo-projects/gpt", project)
-        # A letter for each run of the program's top level, in a folder that runs may write to.
+        # One letter per run of the program's top level, in a folder that runs may write to.
         ran = project / "ran/ran"
         ran.parent.mkdir()
         (project / "ridgeline.toml").write_text('keep_writes = ["ran"]\n')

@@ -1,17 +1,19 @@
-"""`ridgeline analyze` beside HTA and TraceLens on real traces: time, peak memory, and growth.
+"""Compares `ridgeline analyze` with HTA and TraceLens on real traces: time, peak memory, and
+scaling.
 
     python tests/bench/analyze.py [--traces FOLDER] [--tracelens CHECKOUT] [--no-large]
 
-It needs `cargo build --release` and the sample traces. HTA and TraceLens go into an environment of
-their own under the user's cache. Their time leaves out their imports; ours is that of the whole
-process, which reads the trace, summarizes it and writes the JSON. Best of three; peak memory is
-that of the process. Peers do what comes nearest: HTA reads the trace and makes the kernel and the
-temporal breakdown, TraceLens builds its tree, the GPU timeline and the table of kernel launchers.
+Requires `cargo build --release` and the sample traces. HTA and TraceLens are installed into a
+separate environment in the user's cache. Their time excludes their imports; Ridgeline's is that of
+the whole process, which reads the trace, summarizes it and writes the JSON. All values are the best
+of three runs; peak memory is that of the process. The other tools perform the most similar task:
+HTA reads the trace and computes the kernel and temporal breakdowns; TraceLens builds its tree, the
+GPU timeline and the table of kernel launchers.
 
-At the end a trace of 1 GB, made by repeating one in a temporary folder, shows whether time and
-memory grow in proportion: once with every repetition after the one before, as in a trace that is
-long because it lasted long, and once with all of them at the same time, which no profiler writes.
-Last come millions of events that have no arguments at all.
+At the end, a trace of 1 GB, made by repeating a trace, shows whether time and memory scale
+linearly. In one version, the repetitions follow each other, as in a trace of a long run. In
+another, all of them happen at the same time, which no profiler writes. The last test is millions of
+events without arguments.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# On the Python registry, `TraceLens` is a project of somebody else.
+# On PyPI, `TraceLens` is an unrelated project.
 TRACELENS = "git+https://github.com/AMD-AGI/TraceLens"
 TRACELENS_NEEDS = ["pandas", "tqdm", "openpyxl", "orjson"]
 REPEAT = 3
@@ -58,8 +60,9 @@ print("seconds", time.perf_counter() - start, time.process_time() - cpu)
 
 @dataclass
 class Cost:
-    """What a run took at best. The processor's time says more than the clock's where the machine
-    has other work."""
+    """The best values of several runs. On a busy machine, CPU time is more meaningful than wall
+    time.
+    """
 
     seconds: float
     cpu_seconds: float
@@ -67,7 +70,7 @@ class Cost:
 
 
 def run(command: list[str], environment: dict[str, str] | None = None) -> tuple[Cost, str]:
-    """Runs a command to its end: its wall time, its peak memory and what it printed."""
+    """Runs a command to completion. Returns its wall time, peak memory and output."""
     with tempfile.TemporaryFile() as output:
         start = time.perf_counter()
         process = subprocess.Popen(
@@ -111,7 +114,7 @@ def peer(python: Path, program: str, trace: Path, module_path: str | None) -> Co
 
 
 def install(python: Path, packages: list[str]) -> str | None:
-    """Installs packages; what went wrong, or nothing."""
+    """Installs packages. Returns an error message, or None."""
     command = [str(python), "-m", "pip", "install", "--quiet", *packages]
     done = subprocess.run(command, capture_output=True, text=True)
     return None if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
@@ -165,13 +168,14 @@ def ratio(peer: Cost, own: Cost) -> str:
     return f"{time_ratio:.0f}x ({cpu_ratio:.0f}x CPU), memory {peer.megabytes / own.megabytes:.1f}x"
 
 
-# Correlations stay below this, and the steps of one repetition below a thousand seconds.
+# Larger than any correlation id. A repetition's steps are also shifted by less than a thousand
+# seconds.
 SHIFT = 1_000_000_000
 NUMBERS = re.compile(rb'("(?:ts|correlation|External id)": )(\d+)')
 
 
 def write_repeated(trace: Path, times: int, file: Path, one_after_another: bool) -> None:
-    """Writes a trace whose events are those of another, several times over."""
+    """Writes a trace that repeats the events of another trace."""
     text = gzip.decompress(trace.read_bytes())
     start = text.index(b'"traceEvents": [') + len(b'"traceEvents": [')
     end = text.rindex(b"]")
@@ -218,10 +222,11 @@ def growth(binary: Path, trace: Path, gigabytes: float) -> None:
 
 
 def grown(binary: Path, what: str, write: Callable[..., None], *arguments: object) -> None:
-    """Writes a trace and prints what reading it takes."""
+    """Writes a trace, and prints the cost of reading it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "trace.json")
-        # In a process of its own: what is started from a large process counts that as its peak.
+        # A fork of a large process would count that process's memory in its peak, so a new process
+        # is spawned.
         context = multiprocessing.get_context("spawn")
         index = 1 if write is write_plain else 2
         arguments = (*arguments[:index], file, *arguments[index:])

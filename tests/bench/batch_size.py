@@ -1,15 +1,15 @@
-"""Time, memory and the largest batch, as predicted and as measured, for all demos.
+"""Compares predicted and measured time, memory and largest batch size, for all demos.
 
     python tests/bench/batch_size.py [--python PYTHON_WITH_TORCH] [--rounds 6] [--far] [DEMO…]
 
-For each demo project a language server profiles it and tries other batch sizes, as it does in an
-editor; its panel says what it predicts at half and double the batch, which are among those that it
-tried. Then those batches run beside the current one, in turns of a few iterations, in several
-processes one after another; in parentheses stand the extremes of these. It prints the errors, and
-whether the largest batch under an imposed limit of memory is the largest whose measured peak is
-within it. With `--far` it also compares a quarter of the batch and three times it, which the server
-never ran. On two cores that are not one's own, OMP_NUM_THREADS=1 makes what is measured less of a
-matter of luck.
+For each demo project, a language server profiles it and sweeps its batch size, as it does in an
+editor. The panel then shows predictions at half and double the batch size, which are part of the
+sweep. The benchmark runs those batch sizes side by side with the current one, alternating every few
+iterations, in several processes one after another (their extremes are in parentheses). It prints
+the errors, and whether the predicted largest batch size under an imposed memory limit is the
+largest one whose measured peak fits. With `--far` it also compares a quarter of and three times the
+batch size, which the server never ran. On two shared cores, OMP_NUM_THREADS=1 makes measurements
+more reproducible.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from whatif_edits import LONG, STEPS
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DEMOS = ["gpt", "ncf", "seq2seq", "dcgan", "bert", "resnet"]
-# Spinning OpenMP threads on a shared machine would measure other load.
+# On a shared machine, spinning OpenMP threads would make the result depend on other load.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 keep_pages()
-# Sentences are padded to the longest of a batch: of so many runs, which profile different
-# batches, the largest peak counts.
+# Sentences are padded to the longest of a batch, so the peak is the maximum of several runs that
+# profile different batches.
 PEAKS = 5
-# The largest batch is looked for where so many times the peak of the default fits.
+# The memory limit, relative to the peak at the default batch size.
 ROOM = 1.6
 
 
 class Session:
-    """A server with one demo open."""
+    """A language server with one open demo."""
 
     def __init__(self, binary: str, python: str, project: Path) -> None:
         self.project = project
@@ -67,7 +67,7 @@ class Session:
         self.client.request("workspace/executeCommand", {"command": name, "arguments": arguments})
 
     def batch_sizes(self) -> dict[str, Any]:
-        """What is predicted once everything was tried."""
+        """Returns the predictions after the batch-size sweep is complete."""
         self.command("ridgeline.exploreBatchSize")
         base, query = self.address.split("?")
         deadline = time.monotonic() + 600
@@ -96,12 +96,13 @@ def said(message: dict[str, Any]) -> str:
 def measured(
     args: argparse.Namespace, project: Path, batch: int, iterations: int = 5
 ) -> dict[str, Any]:
-    """A profile of the demo at a batch size. A large batch leaves few iterations in an epoch, and a
-    run that ends early cannot tell its peak."""
+    """Profiles the demo at a batch size. A large batch leaves few iterations per epoch, and a run
+    that ends early does not report its peak.
+    """
     out = project.parent / "profile.json"
     command = [args.binary, "profile", project / "train.py", "--python", args.python]
     command += ["--json", out, "--iterations", str(iterations), "--", "--batch-size", str(batch)]
-    # In a cache of its own: a server shows what a terminal has measured of its project.
+    # A separate cache: a server shows what was measured from the terminal for its project.
     own = {**os.environ, "RIDGELINE_CACHE_DIR": str(project.parent / "truth")}
     quiet = subprocess.DEVNULL
     subprocess.run(command, check=True, env=own, stdout=quiet, stderr=quiet)
@@ -109,7 +110,7 @@ def measured(
 
 
 def at(sizes: dict[str, Any], batch: int) -> dict[str, Any]:
-    """The prediction at a batch, between the two points around it where it is none itself."""
+    """Returns the prediction at a batch size, interpolated between points if necessary."""
     points = sizes["points"]
     after = next(point for point in points if point["batch"] >= batch)
     if after["batch"] == batch:
@@ -134,8 +135,8 @@ def halves(
     errors = []
     for batch in batches:
         predicted = at(sizes, batch)
-        # The machine's speed changes within seconds, so both batches run side by side, in turns of
-        # a few iterations, and what is compared is how many times as long one takes.
+        # The machine's speed changes within seconds. So both batch sizes run side by side,
+        # alternating every few iterations, and only the ratio of their times is compared.
         took = speedup(
             args.python,
             script,
@@ -163,14 +164,15 @@ def halves(
 
 
 def largest(args: argparse.Namespace, session: Session, sizes: dict[str, Any]) -> int:
-    """How far the predicted largest batch is from the true one under a limit."""
+    """Returns the error of the predicted largest batch size under a memory limit."""
     limit = int(at(sizes, sizes["current"])["peak_bytes"]["value"] * ROOM)
     session.limit(limit)
     predicted = session.batch_sizes()["largest"]
     if predicted is None:
         print(f"{session.project.name:8} no largest batch under {limit} bytes")
         return 10**9
-    # The peak grows with the batch: from the prediction, step to where it crosses the limit.
+    # The peak grows with the batch size: start at the prediction and step to where it crosses the
+    # limit.
     value = predicted["value"]
     fits = measured(args, session.project, value, 2)["memory"]["peak_bytes"] <= limit
     step, true = (1, value) if fits else (-1, value - 1)

@@ -1,10 +1,10 @@
-"""What the server takes for texts that no person writes: memory and CPU time.
+"""Measures the server's memory and CPU time for texts that no person writes.
 
     python tests/bench/large_texts.py [--binary RIDGELINE]
 
-One document of 15 MB in a single line is opened and closed, and 400 keys a second are typed for
-three seconds into a text of 20,000 lines that a bracket leaves broken, and into the same without
-the bracket. It needs `cargo build --release`, and Linux for what it reads of the process.
+Opens and closes a document with a single line of 15 MB. Then types 400 keys per second for three
+seconds into a text of 20,000 lines with an unclosed bracket, and into the same text without it.
+Requires `cargo build --release`, and Linux for reading process statistics.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def cpu_seconds(process: int) -> float:
 
 
 def settle(client: Client, uri: str) -> None:
-    """Waits until the server has taken what was sent before, and is idle."""
+    """Waits until the server has processed everything sent before, and is idle."""
     client.request("textDocument/hover", at(uri, 0))
     before = -1.0
     while (now := cpu_seconds(client.server.pid)) != before:

@@ -1,13 +1,14 @@
-"""How good estimates of unsaved text are: edits the demos, estimates, then saves and measures.
+"""Measures the accuracy of estimates of unsaved text: edits the demos, estimates, then saves and
+measures.
 
     python tests/bench/live_estimates.py [--demos gpt,resnet] [--rounds 3] [--python PYTHON]
         [--binary BINARY]
 
-For each edit it prints the iteration's time and the peak of memory, estimated and measured, the
-median error of the lines that are estimated and take at least a hundredth of the iteration, and how
-long the estimate took after the pause. Lines are compared as an editor shows them, by their inlay
-hints, which round to two or three digits. Where other programs run, OMP_NUM_THREADS=1 makes what is
-measured less of a matter of luck.
+For each edit, prints the iteration time and the peak memory, estimated and measured, the median
+error of the estimated lines that take at least 1% of the iteration, and the delay between the pause
+in typing and the estimate. Lines are compared by their inlay hints, as an editor shows them, which
+are rounded to two or three digits. On a shared machine, OMP_NUM_THREADS=1 makes measurements more
+reproducible.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from take_turns import keep_pages
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
-# Spinning OpenMP threads on a shared machine would measure other load.
+# On a shared machine, spinning OpenMP threads would make the result depend on other load.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 keep_pages()
 
@@ -35,7 +36,7 @@ PAUSE = 0.25
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 LABEL = re.compile(r"(~?)([0-9.]+) (ns|µs|ms|s)\b")
 
-# By demo: what is edited, the file, and the text before and after.
+# Edits per demo: the name, the file, and the text before and after.
 EDITS = {
     "gpt": [
         ("hidden size 128 to 192", "model.py", "width: int = 128", "width: int = 192"),
@@ -78,7 +79,7 @@ EDITS = {
 
 
 class Editor:
-    """A demo open in an editor."""
+    """A demo that is open in an editor."""
 
     def __init__(self, binary: str, python: str, project: Path) -> None:
         self.project = project
@@ -105,7 +106,7 @@ class Editor:
         return time.monotonic()
 
     def save(self, path: Path, text: str) -> Message:
-        """Saves, and gives the headline of the measurement."""
+        """Saves, and returns the headline of the measurement."""
         path.write_text(text)
         self.client.notify("textDocument/didSave", {"textDocument": {"uri": path.as_uri()}})
         self.headline(lambda status: status["state"] == "running")
@@ -122,7 +123,7 @@ class Editor:
         return came, message["params"]
 
     def lines(self) -> dict[tuple[str, int], tuple[bool, float]]:
-        """By file and line: whether it is estimated, and its seconds."""
+        """Returns whether each line is estimated, and its seconds, by file and line."""
         found = {}
         for path in self.texts:
             whole = {"start": {"line": 0, "character": 0}, "end": {"line": 10_000, "character": 0}}
@@ -136,7 +137,7 @@ class Editor:
 
 
 class Least:
-    """Returns the minimum over several rounds, because other load only makes lines slower."""
+    """The minimum over several rounds, because other load only makes lines slower."""
 
     def __init__(self) -> None:
         self.time, self.peak = float("inf"), float("inf")
@@ -156,7 +157,9 @@ def differences(
     before: dict[tuple[str, int], tuple[bool, float]],
     now: dict[tuple[str, int], tuple[bool, float]],
 ) -> list[float]:
-    """By how much two measurements of one text differ on each line: no estimate can do better."""
+    """Returns how much two measurements of one text differ on each line. No estimate can be more
+    accurate.
+    """
     both = [(before[line][1], seconds) for line, (_, seconds) in now.items() if line in before]
     return [abs(first / second - 1) for first, second in both if second > 0]
 
@@ -194,7 +197,7 @@ def main() -> None:
                     unchanged = editor.lines()
                     noise += differences(before_it, unchanged)
                     before_it = unchanged
-                    # The estimate of the saved text is taken when nothing else is to be done.
+                    # The saved text is estimated when the server is otherwise idle.
                     time.sleep(3)
                     began = editor.type(path, edited)
                     came, status = editor.headline(is_estimated)

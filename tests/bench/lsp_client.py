@@ -1,4 +1,4 @@
-"""A small language client over standard input and output. Standard library alone."""
+"""A small language client over standard input and output. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Message = dict[str, Any]
 
 
 class Client:
-    """Talks to one server; answers what the server asks; keeps every notification with its time."""
+    """A connection to one server. Answers the server's requests, and stores every notification with
+    its time.
+    """
 
     def __init__(self, command: list[str], root: Path, options: Message | None = None) -> None:
         self.server = subprocess.Popen(
@@ -48,7 +50,7 @@ class Client:
         self.notify("initialized", {})
 
     def request(self, method: str, params: Any, timeout: float = 600.0) -> Any:
-        """The result of a request; an error raises."""
+        """Returns the result of a request. Raises an exception for an error response."""
         number = next(self.ids)
         self.answers[number] = queue.SimpleQueue()
         self._write({"id": number, "method": method, "params": params})
@@ -64,7 +66,7 @@ class Client:
     def wait(
         self, what: str, matches: Callable[[Message], bool], timeout: float = 600.0
     ) -> tuple[float, Message]:
-        """The first notification or server request from now on that matches, and when it came."""
+        """Returns the first matching notification or server request from now on, with its time."""
         deadline = time.monotonic() + timeout
         while True:
             try:

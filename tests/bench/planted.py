@@ -1,15 +1,15 @@
-"""What findings of the planted projects say that a fault costs, and what the clean twin saves.
+"""Compares the cost that findings report for the planted faults with what the clean twin saves.
 
     python tests/bench/planted.py [--python PYTHON_WITH_TORCH] [--rounds 5] [--device cpu] [RULE…]
 
-Each pair of `demo-projects/planted` is profiled, several rounds: a machine becomes slower and
-faster over minutes. With a GPU as the device these are the pairs whose fault only a GPU shows, else
-the others. What the twin saves is measured without the product: both programs take turns of a few
-iterations (tests/bench/take_turns.py), on a processor on one thread, of which the processor time
-counts. Where a program has processes of its own, the wall time of the two profiles is compared
-instead, and of what is compiled again the first iterations of new processes. A round gives one
-ratio, of what the finding tells to what the twin saves; the table has the medians, and the ratio's
-range over the rounds. It ends with 1 where a median ratio is further from 1 than a fifth.
+Each pair of `demo-projects/planted` is profiled in several rounds, because the machine's speed
+changes over minutes. With a GPU as the device, these are the pairs whose fault only shows on a GPU,
+otherwise all others. The savings of the twin are measured without Ridgeline: both programs
+alternate every few iterations (tests/bench/take_turns.py), on the CPU with one thread and by CPU
+time. For programs with several processes, the wall times of the two profiles are compared instead,
+and for recompilation the first iterations of new processes. Each round yields the ratio of the
+reported cost to the savings. The table shows the medians, and the range of the ratio over the
+rounds. Exits with 1 if a median ratio differs from 1 by more than 20%.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ from take_turns import Version, keep_pages, speedup
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PLANTED = REPOSITORY / "demo-projects" / "planted"
 NEAR = 0.2
-# What comes with some iterations alone is in their mean, and not in their median.
+# Costs of only some iterations show in the mean, but not in the median.
 OF_THE_MEAN = {
     "iteration-varies",
     "loader-no-workers",
     "loader-workers-restarted",
     "padding-waste",
 }
-# What is compiled again is over before anything is timed: the first iterations tell it, but for the
-# very first, in which both twins compile. The finding spreads it over those that the agent saw.
+# Recompilation is over before anything is timed. It shows in the first iterations, except for the
+# very first, in which both twins compile. The finding spreads the cost over the iterations that the
+# agent saw.
 IN_THE_BEGINNING = {"recompilation"}
 BEGINNING = 30
 PROCESSES = 3
-# Either twin by itself nearly fills the GPU's memory, so that they cannot take turns.
+# Each twin nearly fills the GPU's memory, so the two cannot run side by side.
 FILLS_THE_MEMORY = {"recompute-candidates"}
-# Of these, a profile has the times of warm iterations.
+# For shorter iterations, a profile contains times of warm iterations.
 QUICK_MS = 5.0
-# A smaller share of an iteration takes more processes to tell.
+# Smaller shares of an iteration need more processes to measure.
 SMALL = 0.05
-# What one profile may take.
+# Timeout of one profile.
 PROFILE_SECONDS = 300
 
 Profile = dict[str, Any]
@@ -64,7 +65,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One round of a pair: both profiles, and what was told and saved."""
+    """One round of a pair: both profiles, the reported cost and the actual savings."""
 
     faulty: Profile
     clean: Profile
@@ -82,7 +83,7 @@ class Runner:
         self._device = device
 
     def profile(self, project: Path) -> Profile:
-        """What a project costs, with its findings and the recording's manifest."""
+        """Profiles a project. Returns its cost with findings, and the recording's manifest."""
         command = [self._binary, "profile", str(project / "train.py")]
         command += ["--device", self._device, "--json", "-", "--python", self._python]
         if has_processes(project.parent):
@@ -101,17 +102,17 @@ class Runner:
             result: Profile = json.loads(ended.stdout)
             if not isinstance(result.get("findings"), list):
                 raise RuntimeError(f"{project} has no findings: {result['notes']}")
-            # Of several ranks the first one's lies above the others'.
+            # With several ranks, the first rank's manifest is higher in the tree than the others'.
             manifest = min(Path(folder).rglob("manifest.json"), key=lambda path: len(path.parts))
             result["manifest"] = json.loads(manifest.read_text())
         return result
 
     def saved_share(self, folder: Path, *, mean: bool, quick: bool, small: bool) -> float:
-        """The share of an iteration that the clean twin saves. Quick iterations are cold for longer
-        after the other one's turn, as they are in the beginning of a profile.
+        """Returns the share of an iteration that the clean twin saves. Quick iterations need longer
+        to warm up after the other twin's turn, as at the start of a profile.
         """
         of_turn = {"iterations": 20, "dropped": 8} if quick else {"iterations": 6, "dropped": 1}
-        # The memory layout of a process makes it a percent faster or slower.
+        # The memory layout of a process makes it about 1% faster or slower.
         of_small = {"rounds": 8, "processes": PROCESSES} if small else {"rounds": 6}
         found = speedup(
             self._python,
@@ -126,7 +127,9 @@ class Runner:
         return 1 - 1 / float(found["speedup"])
 
     def beginning_ms(self, project: Path) -> float:
-        """The iterations of a new process but the first: the middle one of several processes."""
+        """Returns the time of a new process's iterations except the first: the median over several
+        processes.
+        """
         took = []
         for _ in range(PROCESSES):
             version = Version(self._python, project / "train.py", 1, [])
@@ -138,13 +141,13 @@ class Runner:
 
 
 def pairs(device: str) -> list[Path]:
-    """The folders of the pairs that show their fault on a device."""
+    """Returns the folders of the pairs that show their fault on the device."""
     folders = [folder for folder in PLANTED.iterdir() if (folder / "faulty").is_dir()]
     return sorted(folder for folder in folders if needs_gpu(folder) == (device != "cpu"))
 
 
 def needs_gpu(folder: Path) -> bool:
-    """Whether only a GPU shows a pair's fault: both twins use one where there is one."""
+    """Whether a pair's fault only shows on a GPU, that is, both twins use one if available."""
     return "torch.cuda.is_available()" in (folder / "clean" / "train.py").read_text()
 
 
@@ -192,7 +195,9 @@ def compare(rule: str, folder: Path, runner: Runner, *, clean_first: bool) -> Co
 def measure(
     rule: str, folder: Path, runner: Runner, rounds: int
 ) -> tuple[list[Round], list[Round], float, set[str]]:
-    """Rounds of time and of memory, the share of the iteration that is told, and other findings."""
+    """Returns the rounds of time and of memory, the reported share of the iteration, and other
+    findings.
+    """
     times: list[Round] = []
     sizes: list[Round] = []
     shares: list[float] = []
@@ -235,7 +240,7 @@ def main() -> None:
     parser.add_argument("--binary", default=str(REPOSITORY / "target" / "release" / "ridgeline"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cpu", help="as `ridgeline profile` takes it")
-    # Workers load batches ahead, which are used up before the loop waits as it does from then on.
+    # Workers prefetch batches. These must be used up before the loop's waiting time is typical.
     parser.add_argument("--iterations", type=int, default=40)
     args = parser.parse_args()
     if args.device == "cpu":

@@ -1,9 +1,11 @@
-"""What redirecting a run's writes costs: timed iterations with and without, side by side.
+"""Measures the cost of redirecting a run's writes: timed iterations with and without it, side by
+side.
 
     python tests/bench/redirected_runs.py [--pairs 9]
 
-Runs the GPT demo and a loop that reads each batch from files, by turns with `side_effects` "allow"
-and "redirect", and prints the ratio of the medians of each pair. The Python needs torch. Linux.
+Runs the GPT demo and a loop that reads each batch from files, alternating between `side_effects`
+"allow" and "redirect", and prints the ratio of the medians of each pair. The Python needs torch.
+Linux only.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ def compare(agent: Agent, name: str, project: Path, timed: int, pairs: int) -> N
         modes = ("allow", "redirect") if pair % 2 else ("redirect", "allow")
         found = {mode: measure(agent, project, timed, mode) for mode in modes}
         if pair == 0:
-            continue  # The first runs fill caches.
+            continue  # The first runs warm up caches.
         ratios.append(found["redirect"][0] / found["allow"][0])
         longer.append(found["redirect"][1] - found["allow"][1])
         print(f"{name}, pair {pair}: {ratios[-1]:.3f}", flush=True)
@@ -88,7 +90,7 @@ def compare(agent: Agent, name: str, project: Path, timed: int, pairs: int) -> N
 
 
 def measure(agent: Agent, project: Path, timed: int, mode: str) -> tuple[float, float]:
-    """The median iteration in nanoseconds, and the whole run in seconds."""
+    """Returns the median iteration in nanoseconds, and the whole run in seconds."""
     out = project.parent / "recording"
     shutil.rmtree(out, ignore_errors=True)
     entry = {"kind": "script", "path": str(project / "train.py")}

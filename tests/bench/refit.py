@@ -1,25 +1,25 @@
-"""Fits every shipped coefficient again and writes the tables of docs/accuracy.md.
+"""Refits every shipped coefficient and writes the tables of docs/accuracy.md.
 
     python tests/bench/refit.py GROUND_TRUTH [--lists LISTS] [--python PYTHON] [--only NAME…]
     python tests/bench/refit.py GROUND_TRUTH --check
 
-Each fitter of `ridgeline-evaluate` prints its errors on what it fitted and on what it did not see.
-This script runs them one after the other and puts what they print between the marks of
+Each fitter of `ridgeline-evaluate` prints its errors on its training data and on held-out data.
+This script runs the fitters one after the other and writes their output between the markers of
 docs/accuracy.md:
 
     <!-- refit: data_parallel -->
     …
     <!-- refit end -->
 
-with the command, the day and a checksum of the measurements. Nothing between the marks is written
-by hand. The coefficients that a fitter prints beside the shipped ones are copied into the code by
-hand, because a fit that is better on one question may be worse on another.
+together with the command, the date and a checksum of the measurements. Nothing between the markers
+is written by hand. The coefficients that a fitter prints next to the shipped ones are copied into
+the code by hand, because a fit that is better in one respect may be worse in another.
 
 GROUND_TRUTH is the folder of measurements (docs/accuracy.md#the-folder). LISTS is the folder of
-operator lists that `ridgeline evaluate GROUND_TRUTH` leaves in the cache (`evaluate-lists/`);
-fitters that need lists are skipped without it. With `--python`, a Python with torch and timm, the
-table of `ridgeline evaluate` (30 cases of each question, seed 11) is written too. `--check` runs
-nothing and fails if a mark has no table or its table was made from other measurements.
+operator lists that `ridgeline evaluate GROUND_TRUTH` leaves in the cache (`evaluate-lists/`).
+Without it, fitters that need lists are skipped. With `--python`, a Python with torch and timm, the
+table of `ridgeline evaluate` (30 cases per question, seed 11) is written as well. `--check` runs
+nothing, and fails if a marker has no table or its table was made from other measurements.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Fitter:
     """A program that fits coefficients, and what it needs."""
 
     arguments: tuple[str, ...]
-    # Folders of GROUND_TRUTH that it reads.
+    # The folders of GROUND_TRUTH that it reads.
     reads: tuple[str, ...]
-    # What it cannot do without: `lists`, `python`, or nothing.
+    # What it requires: `lists`, `python`, or nothing.
     needs: str | None = "lists"
 
 
-# By the name of its mark. GROUND_TRUTH, LISTS, SCRATCH and PYTHON stand for paths.
+# By marker name. GROUND_TRUTH, LISTS, SCRATCH and PYTHON are placeholders for paths.
 FITTERS = {
     "data_parallel": Fitter(("fit_data_parallel", "GROUND_TRUTH"), reads=("lambda",), needs=None),
     "step_scaling": Fitter(("fit_step_scaling", "GROUND_TRUTH", "LISTS"), reads=("timm",)),
@@ -95,7 +95,7 @@ FITTERS = {
 
 
 def checksum(folder: Path, reads: tuple[str, ...]) -> str:
-    """Of the names and contents of all files that a fitter reads."""
+    """Returns a checksum of the names and contents of all files that a fitter reads."""
     digest = hashlib.sha256()
     for part in reads:
         for file in sorted((folder / part).rglob("*")):
@@ -106,7 +106,7 @@ def checksum(folder: Path, reads: tuple[str, ...]) -> str:
 
 
 def run(fitter: Fitter, places: dict[str, str], profile: str) -> str:
-    """What the fitter prints."""
+    """Runs a fitter. Returns its output."""
     program, *arguments = (
         places.get(argument, argument.replace("SCRATCH", places["SCRATCH"]))
         for argument in fitter.arguments
@@ -122,7 +122,7 @@ def run(fitter: Fitter, places: dict[str, str], profile: str) -> str:
 
 
 def block(fitter: Fitter, printed: str, measurements: str, day: datetime.date) -> str:
-    """What stands between the marks: a Markdown table as it is, other text as code."""
+    """Formats the text between the markers: Markdown tables unchanged, other output as code."""
     command = shlex.join(fitter.arguments).replace("SCRATCH/", "")
     head = f"Printed by `{command}` on {day:%-d %B %Y} from measurements `{measurements}`.\n"
     printed = printed.strip("\n")
@@ -132,7 +132,7 @@ def block(fitter: Fitter, printed: str, measurements: str, day: datetime.date) -
 
 
 def replaced(document: str, name: str, text: str) -> str:
-    """The document with other text between the marks of that name."""
+    """Returns the document with new text between the markers of that name."""
     found = [match for match in MARK.finditer(document) if match["name"] == name]
     if len(found) != 1:
         sys.exit(f"{DOCUMENT} has {len(found)} marks <!-- refit: {name} -->; expected one.")
@@ -141,7 +141,7 @@ def replaced(document: str, name: str, text: str) -> str:
 
 
 def check(folder: Path) -> int:
-    """Whether each table was made from the measurements that are there."""
+    """Checks that each table was made from the current measurements."""
     failures = 0
     marks = {match["name"]: match["body"] for match in MARK.finditer(DOCUMENT.read_text())}
     for name, fitter in FITTERS.items():
@@ -160,7 +160,6 @@ def check(folder: Path) -> int:
 
 
 def main() -> int:
-    """Runs the fitters."""
     parser = argparse.ArgumentParser(description="Fits the shipped coefficients again.")
     parser.add_argument("ground_truth", type=Path)
     parser.add_argument("--lists", type=Path, help="folder of operator lists")
@@ -180,7 +179,7 @@ def main() -> int:
     places = {
         "GROUND_TRUTH": str(folder),
         "LISTS": str(args.lists and args.lists.resolve()),
-        # A virtual environment's Python is a link that must stay one.
+        # Not resolved, because a virtual environment's Python must be called through its symlink.
         "PYTHON": str(args.python and args.python.absolute()),
         "SCRATCH": str(args.scratch.resolve()),
     }

@@ -1,10 +1,11 @@
-"""From a save to refreshed hints on the GPT demo, warm, beside a fresh process with torch.profiler.
+"""Measures the time from a save to refreshed hints on the GPT demo, compared with a new process
+with torch.profiler.
 
     python tests/bench/save_to_hints.py [--rounds 5] [--python PYTHON_WITH_TORCH]
 
-Both do the same number of iterations, in turn within one run, with the same thread settings. It
-prints the median of each, their ratio, and what a save costs beyond the iterations' own time (their
-number times the unprofiled median that the recording states).
+Both run the same number of iterations with the same thread settings, alternating. Prints the median
+of each, their ratio, and what a save costs beyond the iterations themselves (their number times the
+unprofiled median from the recording).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lsp_client import Client
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
-# Two spinning OpenMP threads on a shared machine measure the neighbours; both sides wait passively.
+# On a shared machine, spinning OpenMP threads measure other load, so both sides wait passively.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
@@ -72,7 +73,7 @@ def main() -> None:
             assert hints, "a profiled model must have hints"
             return time.monotonic() - began
 
-        save_until_hints()  # the zygote starts
+        save_until_hints()  # starts the zygote
         ours, theirs, beyond = [], [], []
         for _ in range(args.rounds):
             took = save_until_hints()

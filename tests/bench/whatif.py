@@ -1,13 +1,13 @@
-"""The speedup of optimizations on this machine's CPU, predicted and then measured, for the demos.
+"""Compares predicted and measured speedups of optimizations on this machine's CPU, for the demos.
 
     python tests/bench/whatif.py [--python PYTHON_WITH_TORCH] [--only NAME] [--rounds 12] [DEMO…]
 
-For each demo `ridgeline whatif --json` predicts from a recording of it as it is. Then the demo is
-edited by hand (tests/bench/whatif_edits.py) and runs beside the unedited one, in turns of a few
-iterations (tests/bench/take_turns.py); recomputation is edited and measured by the product itself,
-because the prediction chooses the lines. Printed are predicted and measured speedup, the error, and
-for recomputation that of the peak of memory. The bars: a mean error of 10%, none beyond 20%, and 5%
-for recomputation's memory.
+For each demo, `ridgeline whatif --json` predicts from a recording of the unmodified code. Then the
+demo is edited by hand (tests/bench/whatif_edits.py) and runs side by side with the unedited one,
+alternating every few iterations (tests/bench/take_turns.py). Activation recomputation is edited and
+measured by Ridgeline itself, because the prediction chooses the lines. Prints the predicted and
+measured speedup, the error, and for recomputation the error of the peak memory. Targets: a mean
+error of 10%, no error above 20%, and 5% for the memory of recomputation.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from whatif_edits import LONG, STEPS, Case, cases, edited
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MEAN_BAR, LARGEST_BAR, MEMORY_BAR = 0.10, 0.20, 0.05
-# Spinning OpenMP threads on a shared machine would measure other load.
+# On a shared machine, spinning OpenMP threads would make the result depend on other load.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 class Bench:
-    """The folder of the copied demos, and a cache of predictions."""
+    """The folder with copies of the demos, and cached predictions."""
 
     def __init__(self, args: argparse.Namespace, work: Path) -> None:
         self.args = args
@@ -41,7 +41,7 @@ class Bench:
         self.predictions: dict[str, dict[str, Any]] = {}
 
     def copy(self, case: Case, name: str, *, after: bool) -> Path:
-        """The demo as the case needs it, before or after the edit."""
+        """Copies the demo of a case, before or after the edit."""
         project = self.work / name
         shutil.rmtree(project, ignore_errors=True)
         shutil.copytree(REPOSITORY / "demo-projects" / case.demo, project)
@@ -77,8 +77,8 @@ class Bench:
         return None
 
     def by_product(self, case: Case, arguments: list[str]) -> list[dict[str, Any]]:
-        """Pairs of predicted and measured, as the product finds them: it makes the edit, and runs
-        the unedited text before and after the edited one.
+        """Returns pairs of predictions and measurements from Ridgeline, which makes the edit and
+        runs the unedited code before and after the edited one.
         """
         project = self.copy(case, f"{case.demo}-measured", after=False)
         out = self.work / "measured.json"
@@ -153,8 +153,9 @@ def of_pairs(pairs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def peak_error(pairs: list[dict[str, Any]]) -> float | None:
-    """How far the predicted change of the peak is from the measured one, where both are known: the
-    unedited text's peak is not the same in each run where its batches are not.
+    """Returns the error of the predicted change of the peak memory, if both are known. It is
+    relative to the unedited code's peak of the same pair, because that peak varies with the
+    batches.
     """
     sides = [(share(one["predicted"]), share(one["measured"])) for one in pairs]
     errors = [ours / theirs - 1 for ours, theirs in sides if ours and theirs]

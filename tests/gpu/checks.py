@@ -1,5 +1,5 @@
-"""What was asked of a machine with a GPU, what was measured, and whether it held: by row of
-docs/gpu-status.md, as one page.
+"""The checks on a machine with a GPU, their measurements and results, as one page ordered by the
+rows of docs/gpu-status.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Check:
 
 
 def status_rows(page: str | None = None) -> list[StatusRow]:
-    """The rows of docs/gpu-status.md, by its first table."""
+    """Returns the rows of docs/gpu-status.md, from its first table."""
     text = STATUS_PAGE.read_text() if page is None else page
     rows = []
     for line in text.splitlines():
@@ -53,7 +53,6 @@ def status_rows(page: str | None = None) -> list[StatusRow]:
 
 
 def _told(check: Check) -> str:
-    """Shortens a measured value to one line of the page. checks.json has all of it."""
     measured = " ".join(check.measured.split())
     end = "…" if len(measured) > MAX_MEASURED_CHARACTERS else ""
     return f"{measured[:MAX_MEASURED_CHARACTERS]}{end} (wanted: {check.wanted})"
@@ -85,8 +84,8 @@ class Checks:
     def add(
         self, name: str, held: bool, measured: object, wanted: str, *, physics: bool = False
     ) -> None:
-        """An answer. With `physics` it compares with what hardware does, which a simulation's time
-        model only repeats: there it is not applicable, whatever came out.
+        """Adds a result. With `physics`, the check compares with real hardware, which a simulated
+        time model can only imitate: on the simulator, it is always reported as not applicable.
         """
         outcome = PASSED if held else FAILED
         if physics and self.simulated:
@@ -122,8 +121,8 @@ class Checks:
         return known[0] if known else NOT_RUN
 
     def hold_claims(self) -> None:
-        """On a simulation: where docs/gpu-status.md says that a row passes, and names no other
-        test that shows it, a check of the row has to have passed.
+        """On the simulator: if docs/gpu-status.md claims that a row passes and names no other test
+        for it, at least one check of that row must have passed.
         """
         for row in self.rows if self.simulated else []:
             outcome = self.outcome(row.id)

@@ -26,7 +26,7 @@ def check_first_use(setting: Setting, gpu_name: str) -> None:
         (project / "ridgeline.toml").write_text(settings)
 
         def said(name: str, wanted: str, *arguments: object) -> str:
-            """Runs a command that must succeed and print a text. Returns its output."""
+            """Runs a command that must succeed and print `wanted`. Returns its output."""
             try:
                 ran = subprocess.run(
                     [setting.binary, *arguments],

@@ -1,6 +1,4 @@
-"""Profiles the demos and the programs of `tests/gpu/programs`, and asks of each recording what must
-hold of any.
-"""
+"""Profiles the demos and the programs of `tests/gpu/programs`, and checks each recording."""
 
 from __future__ import annotations
 
@@ -21,15 +19,16 @@ from checks import REPOSITORY, Checks
 
 DEMOS = ["resnet", "gpt", "seq2seq", "dcgan", "ncf", "bert"]
 PROGRAMS = REPOSITORY / "tests/gpu/programs"
-# `max_memory_allocated` rounds up each block. There is no other difference between the two.
+# `max_memory_allocated` rounds up each block. Otherwise the two values are the same.
 PEAK_SHARE = 0.001
 COVERAGE = 0.99
-# The lines that must have kernels, by program, and the required text of a note.
+# By program: the lines that must have kernels, and the required text of a note.
 EXPECTATIONS: dict[str, dict[str, Any]] = json.loads((PROGRAMS / "expectations.json").read_text())
 LOOP = "# the training loop"
-# The host wakes up so long after the last event of a timed block: a share of short iterations.
+# Relative and absolute tolerance of the iteration time: after the last event of a timed block, the
+# host takes some time to wake up.
 EVENTS_SHARE, EVENTS_MS = 0.01, 0.02
-# Below 5 ms more iterations are timed; near that it depends on which were seen first.
+# Below 5 ms, more iterations are timed. Near that, it depends on which iterations came first.
 SHORT_MS, TIMED_SHORT = 3.0, 24
 PROFILE_SECONDS = 240
 
@@ -86,7 +85,7 @@ def profile(
     )
     if ran.returncode != 0:
         raise RuntimeError(f"exit {ran.returncode}: {ran.stderr[-2000:]}")
-    # The first rank's recording lies above the others'.
+    # With several ranks, the first rank's recording is higher in the tree than the others'.
     manifests = sorted(cache.rglob("manifest.json"), key=lambda path: len(path.parts))
     recording = manifests[0].parent
     manifest = json.loads(manifests[0].read_text())
@@ -113,14 +112,15 @@ def check_recording(name: str, one: Profiled, checks: Checks, *, own_pool: bool 
     kinds = sum(cost["memory"]["at_peak"].values())
     checks.add(f"{name}: kinds sum to the peak", kinds == peak, kinds, str(peak))
     took = cost["iteration"]["time_ms"]
-    # Where some iterations are slow, what is shown is the mean: the typical ones are compared.
+    # If some iterations are slow, the reported time is the mean. Then compare the typical
+    # iterations.
     slow = cost["iteration"]["slow"]
     typical = took if slow is None else slow["typical_ms"]
     left_out = set() if slow is None else set(manifest["iterations"]["slow"])
     by_events = enumerate(manifest["iterations"]["timed_device_ns"])
     events = statistics.median(ns for at, ns in by_events if at not in left_out) / 1e6
-    # The host of a simulated GPU simulates it as well, on cores that other programs share: only a
-    # wrong unit or a wrong number of iterations is seen there.
+    # The simulated GPU runs on the host's cores, which other programs share. A check there only
+    # detects a wrong unit or a wrong number of iterations.
     near = 0.5 if checks.simulated else EVENTS_SHARE
     near = max(near, EVENTS_MS / events)
     checks.within(f"{name}: iteration by CUDA events", typical, events, near)
@@ -146,23 +146,24 @@ def check_recording(name: str, one: Profiled, checks: Checks, *, own_pool: bool 
 
 
 def settings_of(program: Path) -> dict[str, Any]:
-    """What a program says of itself: `# test: {"ranks": 2}` on a line of its own.
+    """Returns a program's settings: `# test: {"ranks": 2}` on a separate line.
 
-    row: of docs/gpu-status.md, "recording" where none is named
-    ranks: it is started with torchrun, a GPU for each
-    gpus: it uses so many GPUs itself
-    trains: false where it checks itself and is not profiled
-    own_pool: its tensors are in the pool of a CUDA graph while it replays, where the allocator
-        does not count them as allocated: `max_memory_allocated` is no reference for the peak
-    finds: a rule that has to find something in it
-    fails: it ends with an error, whose report has this text and the line marked `# fault`
+    row: the row of docs/gpu-status.md (default "recording")
+    ranks: number of ranks to start with torchrun, one GPU each
+    gpus: number of GPUs that the program uses itself
+    trains: false if the program checks itself and is not profiled
+    own_pool: its tensors are in the pool of a CUDA graph during replay, where the allocator
+        does not count them as allocated, so `max_memory_allocated` is no reference for the peak
+    finds: a rule that must report a finding
+    fails: the program ends with an error, whose report contains this text and the line
+        marked `# fault`
     """
     found = re.search(r"^# test: (\{.*\})$", program.read_text(), re.MULTILINE)
     return json.loads(found[1]) if found else {}
 
 
 def check_program(setting: Setting, program: Path) -> None:
-    """A program of `tests/gpu/programs`."""
+    """Checks a program of `tests/gpu/programs`."""
     name, wanted, checks = program.stem, settings_of(program), setting.checks
     ranks = wanted.get("ranks", 1)
     gpus = wanted.get("gpus", ranks)
@@ -202,7 +203,9 @@ def check_program(setting: Setting, program: Path) -> None:
 
 
 def check_lines(program: Path, cost: dict[str, Any], checks: Checks) -> None:
-    """Checks that the loop is the marked one, and lines in `expectations.json` have kernels."""
+    """Checks that the marked loop is the training loop, and that the lines of `expectations.json`
+    have kernels.
+    """
     name, expected = program.stem, EXPECTATIONS[program.name]
     text = program.read_text().splitlines()
     loop = cost["iteration"]["loop"]

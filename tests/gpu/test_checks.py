@@ -62,7 +62,7 @@ def test_rows_of_threads_and_of_rows_within_rows_are_told_apart():
 
 
 def test_the_status_page_has_a_check_for_every_row():
-    """A row without a check in `tests/gpu` says in its last column how a person checks it."""
+    """A row without a check in `tests/gpu` describes the manual check in its last column."""
     rows = status_rows()
     assert len(rows) > 15
     assert len({row.id for row in rows}) == len(rows)
@@ -80,7 +80,7 @@ def test_the_status_page_has_a_check_for_every_row():
 
 
 def test_nothing_was_seen_on_a_real_gpu():
-    """What is green in continuous integration was seen on the simulated device."""
+    """Results of continuous integration come from the simulated device."""
     assert {row.real for row in status_rows()} == {"never"}
     for row in status_rows():
         assert row.simulated.startswith(("passes", NOT_APPLICABLE, NOT_RUN)), row

@@ -1,8 +1,8 @@
-"""Training with several ranks on the simulated device: NCCL's collectives, and their profiles.
+"""Trains with several ranks on the simulated device, to test NCCL's collectives and the profiles.
 
     RIDGELINE_BINARY=target/debug/ridgeline pytest tests/gpu/test_ranks.py
 
-Skipped, with the reason, where the simulated device cannot be built.
+Skipped, with the reason, if the simulator cannot be built.
 """
 
 from __future__ import annotations
@@ -116,13 +116,13 @@ def test_a_profile_with_two_ranks(name: str, tmp_path: Path) -> None:
         assert 0 < rank["computing_ms"] <= rank["time_ms"]
         allocated = recorded[rank["rank"]]["memory"]["max_allocated_bytes"]
         assert abs(rank["peak_bytes"] - allocated) <= 0.001 * allocated
-    # What FSDP2 and tensor parallelism keep on a rank are parts of distributed tensors.
+    # FSDP2 and tensor parallelism store shards of distributed tensors on each rank.
     weights = sum(
         entry["bytes"] for entry in recorded[0]["memory"]["baseline"] if entry["kind"] == "weight"
     )
     assert weights > 0.05 * found["memory"]["peak_bytes"], weights
-    # Simulated kernels run on this machine's cores, so one rank may really be the slower one:
-    # whether findings compare ranks well (`imbalance`, `straggler`) is tested on given times.
+    # Simulated kernels run on this machine's cores, so one rank may really be slower. Whether
+    # findings compare ranks correctly (`imbalance`, `straggler`) is tested with fixed times.
     assert "gpu-slowed" not in {finding["rule"] for finding in found["findings"]}
 
 
@@ -131,13 +131,13 @@ def test_unequal_batches_and_a_device_of_each_rank_alone(tmp_path: Path) -> None
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert [rank["batch_size"] for rank in found["ranks"]["ranks"]] == [4096, 8192]
     assert "imbalance" in [finding["rule"] for finding in found["findings"]], found["findings"]
-    # Each rank sees its device as the first one (CUDA_VISIBLE_DEVICES).
+    # Each rank sees its device as device 0 (CUDA_VISIBLE_DEVICES).
     assert {one["device"]["index"] for one in manifests(tmp_path).values()} == {0}
 
 
 def test_exchanges_beside_the_backward_pass_are_hidden(tmp_path: Path) -> None:
-    # The backend of torch 2.14 and before: that of 2.15 makes the backward pass wait for each
-    # bucket.
+    # Uses the backend of torch 2.14 and earlier, because that of 2.15 makes the backward pass wait
+    # for each bucket.
     more = {"TORCH_DIST_USE_NCCL2": "0"}
     ended, found = profile(PROGRAMS / "ddp.py", 2, tmp_path, more)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -158,5 +158,5 @@ def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
     ended, _ = profile(PROGRAMS / "rank_dies.py", 2, tmp_path)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "rank 1 was stopped" in ended.stderr, ended.stderr
-    # No shared-memory segment of the ranks is left.
+    # No shared-memory segments are left behind.
     assert not list(Path("/dev/shm").glob("simgpu-nccl.*"))

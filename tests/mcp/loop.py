@@ -1,8 +1,7 @@
-"""Takes the project in this folder from faulty to clean with the tools of `ridgeline mcp`.
+"""Fixes the project in this folder with the tools of `ridgeline mcp`.
 
-It stands for an agent, without a model: it profiles, applies the patch of a finding, and profiles
-again until the finding is gone.
-usage: loop.py RIDGELINE RULE
+It stands in for an agent, without a model: it profiles, applies the patch of a finding, and
+profiles again until the finding is gone. Usage: loop.py RIDGELINE RULE
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MAX_PATCHES = 3
 
 
 async def allow(_context: object, question: Any) -> types.ElicitResult:
-    """Gives the user's answer to the question whether the program may run."""
+    """Answers the question whether the program may run."""
     assert "training steps" in question.message, question
     return types.ElicitResult(action="accept", content={"answer": "Always for this workspace"})
 

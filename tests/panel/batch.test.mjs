@@ -50,7 +50,7 @@ const documents = (more) => ({
 const sliders = (page) => page.locator("#batch [role=slider]");
 const now = (page) => page.locator(".batch-now").innerText();
 
-/** Grabs a handle and drags it to a share of the chart's width. */
+/** Grabs a handle and drags it to a fraction of the chart's width. */
 async function take(page, which, share, dy = 0) {
   const handle = await sliders(page).nth(which).boundingBox();
   const chart = await page.locator(".batch-chart").nth(which).boundingBox();
@@ -110,7 +110,7 @@ describe("the handles", { skip: found.reason }, () => {
       await page.keyboard.press("Escape");
       assert.equal(await slider.getAttribute("aria-valuenow"), "32");
       await page.keyboard.press("ArrowRight");
-      // Leaving the handle sets nothing.
+      // Leaving the handle does not set a value.
       await page.keyboard.press("Tab");
       assert.match(await now(page), /Batch size 32/);
       await slider.focus();

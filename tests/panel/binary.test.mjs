@@ -54,7 +54,7 @@ describe("the panel of the binary", { skip }, () => {
     if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
   });
 
-  /** Fails if the page has something that no page of a measured project may have. */
+  /** Fails if the page contains errors that no page of a measured project may show. */
   async function checkPage(page, name) {
     await page.locator("canvas.timeline").waitFor();
     assert.match(await page.locator("#headline").innerText(), /samples\/s/);

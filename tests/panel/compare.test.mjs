@@ -75,7 +75,7 @@ describe("two runs side by side", { skip: found.reason }, () => {
       await until(() => site.compared.length === 2, "another comparison");
       const whens = site.panel.history.map(({ when_unix_ms }) => when_unix_ms);
       assert.deepEqual(site.compared[1], [whens[2], whens[0]]);
-      // A new run arrives. The selected runs stay compared.
+      // A new run arrives. The compared runs stay selected.
       site.panel = { ...site.panel, generation: 8, history: [{ ...site.panel.history[0], when_unix_ms: whens[0] + 5000 }, ...site.panel.history] };
       site.send("panel", {});
       await until(async () => (await page.locator("#compare-after option").count()) === whens.length + 1, "the new run");

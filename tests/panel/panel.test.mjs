@@ -33,7 +33,7 @@ const unmeasured = (state, message = null, run = null) => ({
   status: { state, message, run },
 });
 
-/** Clicks the icicle at a share of its width, in a row counted from the top. */
+/** Clicks the icicle at a fraction of its width, in a row counted from the top. */
 async function clickIcicle(page, share, row, options = {}) {
   const canvas = page.locator("canvas.icicle");
   const { width } = await canvas.boundingBox();
@@ -63,7 +63,7 @@ describe("the panel", { skip: found.reason }, () => {
       await clickIcicle(page, 0.3, 1);
       assert.deepEqual(await crumbs(page), ["iteration", "GPT"]);
       assert.equal(await selected(page), "GPT");
-      // Within GPT, "blocks" is from 4/88 to 74/88 of the width.
+      // In GPT, "blocks" spans 4/88 to 74/88 of the width.
       await clickIcicle(page, 0.5, 1);
       assert.deepEqual(await crumbs(page), ["iteration", "GPT", "blocks"]);
       // The top row leads back up.
@@ -186,7 +186,7 @@ describe("the panel", { skip: found.reason }, () => {
 
   test("a leaf's click, a double click and the button jump; pointing highlights", () =>
     withPanel(browser, documents(), async (page, site) => {
-      // "loader" is a leaf, from 88/102 to 94/102.
+      // "loader" is a leaf that spans 88/102 to 94/102.
       await clickIcicle(page, 91 / 102, 1);
       assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 2, line: 12, generation: 7 }]);
       assert.deepEqual((await sent(site, "highlight", 1))[0], { workspace: 0, file: 2, line: 12, generation: 7 });
@@ -212,7 +212,7 @@ describe("the panel", { skip: found.reason }, () => {
     withPanel(browser, { ...documents(), panel: { ...panelDocument(), can_jump: false, can_highlight: false } }, async (page, site) => {
       await clickIcicle(page, 91 / 102, 1);
       assert.equal(await page.locator(".open, .link.mono").count(), 0);
-      // There is no server to run anything, either.
+      // There is no server that could run anything, either.
       assert.ok(await page.locator("#run").isHidden());
       assert.deepEqual(site.posts, []);
     }));

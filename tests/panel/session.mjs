@@ -13,8 +13,8 @@ const AXE = join(dirname(fileURLToPath(import.meta.url)), "../../server/panel/no
 export const noAxe = existsSync(AXE) ? false : "axe-core is not installed; run `npm ci` in server/panel";
 
 /**
- * Opens the panel with the given documents and calls `test` with the page and the site. Afterwards
- * nothing may have been asked for elsewhere, refused by the content policy or logged as an error.
+ * Opens the panel with the given documents and calls `test` with the page and the site. Afterwards fails if there were
+ * requests to other hosts, policy violations or logged errors.
  */
 export async function withPanel(browser, { panel, timeline, address = "", ...look }, test) {
   const site = await openSite({ panel, timeline });
@@ -25,7 +25,7 @@ export async function withPanel(browser, { panel, timeline, address = "", ...loo
   }
 }
 
-/** Like `withPanel`, for any URL. `wrong` collects the errors, which the test may inspect or clear. */
+/** Like `withPanel`, for any URL. `wrong` collects the errors, and the test may inspect or clear it. */
 export async function withPage(browser, { address, origin, theme = "light", width = 1280, height = 900, motion = "reduce", ready = true, scripts = true }, test) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: motion, javaScriptEnabled: scripts });
   const wrong = [];

@@ -23,7 +23,7 @@ try {
   const ended = new Promise((done) => {
     void page.exposeFunction("codeAutomationExit", (status) => done(status));
   });
-  // Filters out the editor's own log, which is long and says nothing about the cases.
+  // Filters out the editor's own log, which is long and not related to the cases.
   await page.exposeFunction("codeAutomationLog", (_type, [text]) => {
     if (/^(ok|note|FAILED) /.test(String(text))) {
       console.log(text);

@@ -1,5 +1,5 @@
-// The package that people install, in a clean VS Code: no `ridgeline` on PATH, no setting, no Python extension. It is
-// the one in the folder that RIDGELINE_PACKAGES names, or made of the server that is tested.
+// Tests the package that users install, in a clean VS Code: no `ridgeline` on PATH, no settings, no Python extension.
+// The package comes from the folder RIDGELINE_PACKAGES, or is built with the server under test.
 
 import assert from "node:assert/strict";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -26,7 +26,7 @@ try {
 
 async function journey(vsix) {
   const home = { vsix, settings: { "ridgeline.interpreter": python } };
-  // Steps show their pictures where there is room for them.
+  // Walkthrough steps only show their images if there is enough space.
   const viewport = { width: 1600, height: 900 };
   await session({ home, viewport }, async (window, { extensions }) => {
     const { page } = window;

@@ -45,7 +45,7 @@ export class Window {
   async open(file, folder = "") {
     await (await this.quickInput("Control+p")).fill(`${file} ${folder}`.trim());
     const rows = this.page.locator(".quick-input-list .monaco-list-row", { hasText: file });
-    // Focused: Enter takes that one, and results change while they come in.
+    // Enter opens the focused result, and results change while they are loading.
     await rows.filter({ hasText: folder }).and(this.page.locator(".focused")).waitFor();
     await this.page.keyboard.press("Enter");
     await this.page.locator(`.tab.active >> text=${file}`).waitFor();
@@ -132,7 +132,7 @@ export class Window {
     return this.page.locator(".notification-toast", { hasText: text });
   }
 
-  /** The panel's page, in the frame of the webview. */
+  /** The panel's page, in the webview's frame. */
   get panel() {
     return this.page.frameLocator("iframe.webview.ready").frameLocator("#active-frame");
   }
@@ -147,7 +147,10 @@ export class Window {
     return `The window's tabs: ${JSON.stringify(tabs)}; its frames: ${JSON.stringify(texts)}`;
   }
 
-  /** Waits until VS Code has stored a text among what it knows of its editors: it does so when it is idle, and a reload does not wait for that. */
+  /**
+   * Waits until VS Code has stored a text in the state of its editors. It does that when idle, and a reload does not
+   * wait for it.
+   */
   async stores(text) {
     await this.page.waitForFunction(storesEditors, text, { polling: 500, timeout: EDITOR_LIMIT });
   }
@@ -175,7 +178,7 @@ export class Window {
   }
 }
 
-/** Runs in the page: whether the state that VS Code's web workbench keeps of its editors has a text. */
+/** Runs in the page: checks whether the stored editor state of VS Code's web workbench contains a text. */
 async function storesEditors(text) {
   const answer = (request) =>
     new Promise((done, failed) => {
@@ -201,7 +204,7 @@ async function storesEditors(text) {
 /** Names of the failed steps. Steps after a failure are skipped. */
 export const failures = [];
 
-/** One thing that a person sees. */
+/** Runs one step of a test. */
 export async function step(window, name, body) {
   if (failures.length > 0) {
     return;
@@ -220,8 +223,8 @@ export async function step(window, name, body) {
 }
 
 /**
- * Starts VS Code with the folder open and gives its window to `body`; nothing may have gone outside at the end. With
- * `below`, it is code-server behind a proxy that has it below that path.
+ * Starts VS Code with the folder open, and passes its window to `body`. Fails if there were requests to other machines.
+ * With `below`, it is code-server behind a proxy that serves it below that path.
  */
 export async function session({ home: chosen, below, ...flags }, body) {
   if (failures.length > 0) {

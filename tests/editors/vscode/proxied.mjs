@@ -1,5 +1,5 @@
-// The panel in code-server behind a proxy that serves it below a path, like JupyterHub: the browser cannot reach any
-// other port of the server's machine. `node proxied.mjs`; see editor.mjs for its environment.
+// Tests the panel in code-server behind a proxy that serves it below a path, like JupyterHub: the browser cannot reach
+// any other port of the server's machine. Run with `node proxied.mjs`; see editor.mjs for the environment variables.
 
 import { join } from "node:path";
 

@@ -1,5 +1,5 @@
-// Makes the pictures of the README and the docs from real runs: `node readme.mjs FOLDER`; see editor.mjs for its
-// environment. `--simulated` makes those of a GPU's timeline, on the simulated device (tests/gpu/simulated).
+// Takes the screenshots of the README and the docs from real runs: `node readme.mjs FOLDER`; see editor.mjs for the
+// environment variables. `--simulated` takes those of a GPU timeline, on the simulated device (tests/gpu/simulated).
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -29,12 +29,15 @@ const home = (project, server) => ({
 await (process.argv.includes("--simulated") ? onSimulatedGpu() : onProcessor());
 process.exit(failures.length > 0 ? 1 : 0);
 
-/** VS Code and the panel with a program of three streams. The server and what it starts see the simulated GPU. */
+/**
+ * VS Code and the panel with a program that uses three streams. The server and its child processes see the simulated
+ * GPU.
+ */
 async function onSimulatedGpu() {
   const scratch = mkdtempSync(join(tmpdir(), "ridgeline-simulated-"));
   const server = join(scratch, "ridgeline");
   const run = join(ROOT, "tests/gpu/simulated/run");
-  // Use the real cache, because the simulation would be rebuilt in the editor's temporary home.
+  // Uses the user's cache, because the simulator would be rebuilt in the editor's temporary home.
   const built = process.env.RIDGELINE_TEST_HOME ?? join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "ridgeline-tests");
   writeFileSync(server, `#!/bin/sh\nexport RIDGELINE_TEST_HOME=${built}\nexec ${run} --python ${python} ${ridgeline} "$@"\n`);
   chmodSync(server, 0o755);
@@ -77,7 +80,7 @@ async function onSimulatedGpu() {
   }
 }
 
-/** The panel of what was measured in the home, as a page of its own. */
+/** Opens the panel for the measurements of a home, as a separate page. */
 async function withPanel(window, home, server, viewport, body) {
   const served = spawn(server, ["panel", home.project], { env: home.environment(), stdio: ["ignore", "pipe", "inherit"] });
   try {

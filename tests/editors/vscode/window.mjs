@@ -1,5 +1,5 @@
-// Goes through VS Code's window in Chromium as a person would: consent, a run, hints, lenses, hover, heat, panel, a
-// failing run. `node window.mjs`; see editor.mjs for its environment. Each step leaves a picture to look at.
+// Tests VS Code's window in Chromium as a user would: consent, a run, hints, code lenses, hover, heat map, panel, a
+// failing run. Run with `node window.mjs`; see editor.mjs for the environment variables. Each step takes a screenshot.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -10,27 +10,27 @@ import { COST, HOTTEST, failures, session, step } from "./person.mjs";
 
 buildExtension();
 
-/** As a person has it who installed both extensions, and built the server. */
+/** As for a user who installed both extensions and built the server. */
 const home = {
   extensions: [EXTENSION, join(import.meta.dirname, "python-extension")],
   settings: { "ridgeline.server.path": ridgeline },
 };
 
-/** A program with a fault that its text shows. */
+/** A program with a fault that is visible in its source. */
 const PLANTED = join(ROOT, "demo-projects/planted/anomaly-detection/faulty");
 
-/** The strip's colours in a dark theme, as a browser tells them. */
+/** The colors of the heat map in a dark theme, as reported by a browser. */
 const HEAT_COLOURS = JSON.parse(readFileSync(join(EXTENSION, "package.json"), "utf8"))
   .contributes.colors.filter(({ id }) => /heat\d$/.test(id))
   .map(({ defaults }) => `rgb(${defaults.dark.match(/[0-9a-f]{2}/g).map((part) => Number.parseInt(part, 16)).join(", ")})`);
 
-/** Parts of the window that the extension's first steps show: `media/walkthrough` has these very pictures. */
+/** Parts of the window that the walkthrough shows. `media/walkthrough` contains these screenshots. */
 const EDITOR = { x: 352, y: 36, width: 928, height: 824 };
 const CORNER = { x: 740, y: 660, width: 540, height: 200 };
 const LINES = { x: 352, y: 200, width: 800, height: 500 };
 const LIST = { x: 340, y: 0, width: 602, height: 236 };
 
-/** What of our server runs in this home. */
+/** Returns our server's processes in this home. */
 function servers(home) {
   return processes(home).filter(({ line }) => line.startsWith(ridgeline) || line.includes("ridgeline_agent"));
 }
@@ -100,7 +100,7 @@ await session({ home, trusted: true }, async (window, home) => {
       const here = marks.find((mark) => Math.abs(mark.getBoundingClientRect().top - top) < 2);
       return here && getComputedStyle(here).borderLeftColor;
     }, HOTTEST);
-    // How hot it is depends on the machine; that it is one of the theme's colours does not.
+    // The heat depends on the machine, but the color must be one of the theme's.
     assert.ok(HEAT_COLOURS.includes(strip), strip);
   });
 
@@ -170,7 +170,7 @@ await session({ home, trusted: true }, async (window, home) => {
     await window.picture("13-panel-highlight");
     await open.click();
     await window.position(line);
-    // The file must not have covered what was clicked.
+    // The editor must not have covered what was clicked.
     await open.waitFor();
     assert.equal(await page.locator(".tab", { hasText: "train.py" }).count(), 1);
     await window.picture("14-panel-jump");
@@ -187,7 +187,7 @@ await session({ home, trusted: true }, async (window, home) => {
   await step(window, "a run that was asked for can be cancelled, also while saves start none", async () => {
     await window.command("Ridgeline: Pause Profiling on Save");
     await window.status.locator(".codicon-debug-pause").waitFor();
-    // So slow that nobody could miss the button.
+    // Slow enough that the button is certainly visible.
     await window.goTo(23, 30);
     await page.keyboard.press("Enter");
     await page.keyboard.type('__import__("time").sleep(20)');
@@ -224,7 +224,7 @@ await session({ home, trusted: true }, async (window, home) => {
   await step(window, "the panel comes back with the window", async () => {
     await window.stores("mainThreadWebview-ridgeline");
     await page.reload();
-    // The window, its extension host and the server are all started again.
+    // The window, its extension host and the server have all restarted.
     await window.panel.locator("#headline li").first().waitFor({ timeout: RUN_LIMIT });
     await window.picture("17-restored");
   });

@@ -1,6 +1,7 @@
-"""Checks what NCCL's collectives deliver: torchrun --nproc-per-node N collectives.py
+"""Checks the results of NCCL's collectives: torchrun --nproc-per-node N collectives.py
 
-Values come from the host and are compared there: kernels of the simulated device compute nothing.
+Values are written and compared on the host, because kernels of the simulated device compute
+nothing.
 """
 # test: {"ranks": 2, "row": "ranks", "trains": false}
 
@@ -90,7 +91,7 @@ def messages():
         tensor = empty(2)
         dist.recv(tensor, 0)
         holds(tensor, [41, 42])
-    # A ring; with more messages to one rank than there is room for.
+    # A ring, with more messages per rank than there are slots.
     after, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
     received = [empty(1) for _ in range(9)]
     work = dist.batch_isend_irecv(
@@ -107,7 +108,7 @@ def messages():
 
 
 def order():
-    """Many at once, on streams of their own, and one rank late."""
+    """Many collectives at once on separate streams, with one late rank."""
     tensors = [on_gpu([RANK + i]) for i in range(50)]
     work = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     if RANK == 0:

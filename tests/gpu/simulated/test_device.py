@@ -1,9 +1,9 @@
-"""What the simulated device does as a real one: each test runs a program of its own on it.
+"""Tests that the simulated device behaves like a real one. Each test runs a program on it.
 
     pytest tests/gpu/simulated/test_device.py
 
-The programs check themselves. They run with the torch of RIDGELINE_TEST_PYTHON, else of this
-interpreter.
+The programs contain the assertions. They use the torch of RIDGELINE_TEST_PYTHON, or of this
+interpreter if it is not set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 PYTHON = os.environ.get("RIDGELINE_TEST_PYTHON", sys.executable)
 SKIPPED = 77
 
-# Calls of the CUDA runtime below PyTorch, for what PyTorch hides.
+# Bindings to CUDA runtime functions that PyTorch does not expose.
 RUNTIME = """
 import ctypes, os, sys
 runtime = ctypes.CDLL("libcudart.so.13")
@@ -47,7 +47,8 @@ def memset(memory, where, size=1024):
     return call("cudaMemsetAsync", memory, 0, ctypes.c_size_t(size), where)
 """
 
-# PyTorch's autograd threads may abort while Python exits (README.md, "What it can never prove").
+# PyTorch's autograd threads may abort while Python exits (README.md, "What the simulator shows, and
+# what it cannot").
 ENDING = """
 import os, sys
 sys.stdout.flush(), sys.stderr.flush()
@@ -57,7 +58,9 @@ os._exit(0)
 
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
-    """Builds the simulation, which can take minutes, before any program's time counts."""
+    """Builds the simulator first, so that a build of minutes does not count against a program's
+    timeout.
+    """
     done = subprocess.run(
         [HERE / "run", "--python", PYTHON, "true"], capture_output=True, text=True, timeout=900
     )
@@ -67,7 +70,7 @@ def built() -> None:
 
 
 def run(program: str, runtime: bool = False, **variables: str) -> str:
-    """Runs the program on the simulated device; its output."""
+    """Runs the program on the simulated device. Returns its output."""
     source = (RUNTIME if runtime else "import torch\n") + textwrap.dedent(program) + ENDING
     ours = ("SIMGPU", "CUDA_", "PYTORCH_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}

@@ -23,7 +23,7 @@ const CASES: Record<string, () => Promise<void>> = {
     assert.ok(!extension.isActive, "it started without a Python file");
     const began = performance.now();
     await extension.activate();
-    // Printed, not asserted, because the time depends on the machine.
+    // Printed instead of asserted, because the time depends on the machine.
     console.log(`note   activation took ${(performance.now() - began).toFixed(1)} ms, its client's loading included`);
     document = await vscode.workspace.openTextDocument(file("train.py"));
     await vscode.window.showTextDocument(document);
