@@ -54,10 +54,10 @@ try {
   `);
   const address = await home.start({ automated: true });
   const { context, page } = await openBrowser(home);
-  let told;
+  let results;
   await page.exposeFunction("codeAutomationLog", (_type, [text]) => {
     if (String(text).startsWith("bench ")) {
-      told = JSON.parse(text.slice("bench ".length));
+      results = JSON.parse(text.slice("bench ".length));
     }
   });
   const ended = new Promise((done) => {
@@ -71,11 +71,11 @@ try {
   await page.goto(`${address}/?${home.query}&payload=${encodeURIComponent(payload)}`);
   await within(ended, EDITOR_LIMIT, "the measurement");
   await context.close();
-  const shown = (value) => `${value.toFixed(1)} ms`;
-  console.log(`loading the extension (median of ${ROUNDS})    ${shown(told.extension)}`);
-  console.log(`loading the client alone (median of ${ROUNDS}) ${shown(told.client)}`);
-  console.log(`activating the loaded extension         ${shown(told.activate)}`);
-  console.log(`the extension beside its client         ${shown(told.extension - told.client + told.activate)}`);
+  const milliseconds = (value) => `${value.toFixed(1)} ms`;
+  console.log(`loading the extension (median of ${ROUNDS})    ${milliseconds(results.extension)}`);
+  console.log(`loading only the client (median of ${ROUNDS})  ${milliseconds(results.client)}`);
+  console.log(`activating the loaded extension         ${milliseconds(results.activate)}`);
+  console.log(`the extension without its client        ${milliseconds(results.extension - results.client + results.activate)}`);
 } finally {
   await home.close();
 }

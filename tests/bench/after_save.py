@@ -47,9 +47,9 @@ def tree(root: int) -> list[int]:
                 continue
     found, waiting = [], [root]
     while waiting:
-        one = waiting.pop()
-        found.append(one)
-        waiting += children.get(one, [])
+        process = waiting.pop()
+        found.append(process)
+        waiting += children.get(process, [])
     return found
 
 
@@ -84,11 +84,11 @@ def main() -> None:
         project = work / "gpt"
         shutil.copytree(REPOSITORY / "demo-projects/gpt", project)
         # One letter per run of the program's top level, in a folder that runs may write to.
-        ran = project / "ran/ran"
-        ran.parent.mkdir()
+        run_log = project / "ran/ran"
+        run_log.parent.mkdir()
         (project / "ridgeline.toml").write_text('keep_writes = ["ran"]\n')
         script = project / "train.py"
-        script.write_text(f"open({str(ran)!r}, 'a').write('x')\n{script.read_text()}")
+        script.write_text(f"open({str(run_log)!r}, 'a').write('x')\n{script.read_text()}")
         os.environ["RIDGELINE_CACHE_DIR"] = str(work / "cache")
         os.environ["RIDGELINE_STATE_DIR"] = str(work / "state")
         options = {"interpreter": args.python, "watchFiles": False}
@@ -100,7 +100,7 @@ def main() -> None:
 
         def save() -> None:
             client.notify("textDocument/didSave", {"textDocument": {"uri": uri}})
-            client.wait("a run", lambda message: is_state(message, "running"))
+            client.wait("the start of a run", lambda message: is_state(message, "running"))
             client.wait(
                 "its end",
                 lambda message: (
@@ -110,31 +110,31 @@ def main() -> None:
             )
 
         def watch(name: str) -> float:
-            runs = len(ran.read_text()) if ran.exists() else 0
+            runs = len(run_log.read_text()) if run_log.exists() else 0
             begin = seconds(server)
             save()
             end = seconds(server)
             time.sleep(args.seconds / 2)
-            half = seconds(server)
+            middle = seconds(server)
             time.sleep(args.seconds / 2)
-            rest = seconds(server)
+            final = seconds(server)
             print(
-                f"{name}: the run {end - begin:.1f} s of CPU, beyond it {rest - end:.1f} s in "
-                f"{args.seconds:.0f} s, of which {rest - half:.1f} s in the second half; "
-                f"the program ran {len(ran.read_text()) - runs} times"
+                f"{name}: {end - begin:.1f} s of CPU for the run, then {final - end:.1f} s in "
+                f"{args.seconds:.0f} s, of which {final - middle:.1f} s in the second half; "
+                f"the program ran {len(run_log.read_text()) - runs} times"
             )
-            return rest - end
+            return final - end
 
         watch("first save")
-        beyond = [watch("same text") for _ in range(args.rounds)]
-        print(f"beyond the run: median {statistics.median(beyond):.1f} s of CPU (bound: 5)")
+        extra = [watch("same text") for _ in range(args.rounds)]
+        print(f"beyond the run: median {statistics.median(extra):.1f} s of CPU (bound: 5)")
         total = 0.0
         for process in tree(server):
             command = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             size = pss(process)
             total += size
             print(f"at rest: {size:6.0f} MB  {command[:60]}")
-        print(f"at rest: {total:6.0f} MB in all (PSS)")
+        print(f"at rest: {total:6.0f} MB in total (PSS)")
         client.close()
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -87,7 +87,7 @@ def main() -> None:
 
         stop = threading.Event()
 
-        def type_along() -> None:
+        def type_continuously() -> None:
             version = 1
             while not stop.wait(1 / 50):
                 version += 1
@@ -113,15 +113,15 @@ def main() -> None:
                     },
                 )
 
-        typist = threading.Thread(target=type_along)
-        typist.start()
-        took: dict[str, list[float]] = {"hover": [], "inlayHint": [], "codeLens": []}
+        typing = threading.Thread(target=type_continuously)
+        typing.start()
+        latencies: dict[str, list[float]] = {"hover": [], "inlayHint": [], "codeLens": []}
         modified = 0
         deadline = time.monotonic() + args.seconds
-        turn = 0
+        round_number = 0
         while time.monotonic() < deadline:
-            turn += 1
-            line = turn * 131 % 9_000
+            round_number += 1
+            line = round_number * 131 % 9_000
             # An editor requests hints for the visible range, about 60 lines.
             visible = {
                 "start": {"line": line, "character": 0},
@@ -132,24 +132,24 @@ def main() -> None:
                 ("inlayHint", {"range": visible}),
                 ("codeLens", {}),
             ):
-                began = time.monotonic()
+                start = time.monotonic()
                 try:
                     client.request(f"textDocument/{kind}", {"textDocument": {"uri": uri}, **more})
                 except RuntimeError:
                     modified += 1  # ContentModified: the editor sends the request again
                     continue
-                took[kind].append((time.monotonic() - began) * 1e3)
+                latencies[kind].append((time.monotonic() - start) * 1e3)
             time.sleep(0.01)
         stop.set()
-        typist.join()
-        for kind, times in took.items():
+        typing.join()
+        for kind, times in latencies.items():
             times.sort()
             p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
             print(
-                f"{kind:10} {len(times):5} answers: median {statistics.median(times):6.2f} ms, "
+                f"{kind:10} {len(times):5} responses: median {statistics.median(times):6.2f} ms, "
                 f"p99 {p99:6.2f} ms (bound: 5), worst {times[-1]:6.2f} ms"
             )
-        print(f"answers for an older text (asked again by editors): {modified}")
+        print(f"requests rejected as outdated (editors repeat them): {modified}")
         client.close()
     finally:
         shutil.rmtree(work, ignore_errors=True)

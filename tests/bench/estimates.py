@@ -51,12 +51,12 @@ def main() -> None:
             agent.wait_for("ready")
             seconds = []
             for _ in range(arguments.rounds):
-                began = time.perf_counter()
+                start = time.perf_counter()
                 identifier = agent.start_entry(
                     path.parent, entry, op="estimate", out=scratch, limits={"seconds": 60}
                 )
                 finished = agent.wait_for("finished", id=identifier)
-                seconds.append(time.perf_counter() - began)
+                seconds.append(time.perf_counter() - start)
                 assert finished["outcome"] == "complete", finished
             estimated = json.loads(Path(scratch, "ops.json").read_text())["memory"]["peak_bytes"]
             measured = measured_peak(arguments.binary, arguments.python, path, scratch)

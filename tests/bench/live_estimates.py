@@ -116,19 +116,19 @@ class Editor:
         return status["headline"]
 
     def headline(self, matches) -> tuple[float, Message]:
-        def is_it(message: Message) -> bool:
+        def is_status(message: Message) -> bool:
             return message["method"] == "ridgeline/status" and matches(message["params"])
 
-        came, message = self.client.wait("a status", is_it, timeout=300)
-        return came, message["params"]
+        received, message = self.client.wait("a status", is_status, timeout=300)
+        return received, message["params"]
 
     def lines(self) -> dict[tuple[str, int], tuple[bool, float]]:
         """Returns whether each line is estimated, and its seconds, by file and line."""
         found = {}
         for path in self.texts:
             whole = {"start": {"line": 0, "character": 0}, "end": {"line": 10_000, "character": 0}}
-            asked = {"textDocument": {"uri": path.as_uri()}, "range": whole}
-            for hint in self.client.request("textDocument/inlayHint", asked) or []:
+            params = {"textDocument": {"uri": path.as_uri()}, "range": whole}
+            for hint in self.client.request("textDocument/inlayHint", params) or []:
                 label = LABEL.search(hint["label"])
                 if label is not None and not hint["label"].startswith("was"):
                     seconds = float(label[2]) * UNITS[label[3]]
@@ -136,13 +136,13 @@ class Editor:
         return found
 
 
-class Least:
+class Minimum:
     """The minimum over several rounds, because other load only makes lines slower."""
 
     def __init__(self) -> None:
         self.time, self.peak = float("inf"), float("inf")
         self.lines: dict[tuple[str, int], float] = {}
-        self.marked: set[tuple[str, int]] = set()
+        self.estimated_lines: set[tuple[str, int]] = set()
 
     def add(self, headline: Message, lines: dict[tuple[str, int], tuple[bool, float]]) -> None:
         self.time = min(self.time, headline["timeMs"])
@@ -150,7 +150,7 @@ class Least:
         for line, (is_estimated, seconds) in lines.items():
             self.lines[line] = min(seconds, self.lines.get(line, seconds))
             if is_estimated:
-                self.marked.add(line)
+                self.estimated_lines.add(line)
 
 
 def differences(
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=str(REPOSITORY / "target/release/ridgeline"))
     args = parser.parse_args()
-    everything, peaks, noise = [], [], []
+    all_errors, peaks, noise = [], [], []
     for demo in args.demos.split(","):
         work = Path(tempfile.mkdtemp(prefix="ridgeline-live-"))
         os.environ["RIDGELINE_CACHE_DIR"] = str(work / "cache")
@@ -190,28 +190,28 @@ def main() -> None:
                 if before not in text:
                     raise RuntimeError(f"{demo}/{name} has no {before!r}")
                 edited = text.replace(before, after, 1)
-                estimated, measured, waits = Least(), Least(), []
-                before_it: dict[tuple[str, int], tuple[bool, float]] = {}
+                estimated, measured, waits = Minimum(), Minimum(), []
+                previous: dict[tuple[str, int], tuple[bool, float]] = {}
                 for _ in range(args.rounds):
                     editor.save(path, text)
                     unchanged = editor.lines()
-                    noise += differences(before_it, unchanged)
-                    before_it = unchanged
+                    noise += differences(previous, unchanged)
+                    previous = unchanged
                     # The saved text is estimated when the server is otherwise idle.
                     time.sleep(3)
-                    began = editor.type(path, edited)
-                    came, status = editor.headline(is_estimated)
-                    waits.append(came - began - PAUSE)
+                    start = editor.type(path, edited)
+                    received, status = editor.headline(is_estimated)
+                    waits.append(received - start - PAUSE)
                     estimated.add(status["headline"], editor.lines())
                     measured.add(editor.save(path, edited), editor.lines())
                     editor.type(path, text)
                 errors = [
                     abs(seconds / measured.lines[line] - 1)
                     for line, seconds in estimated.lines.items()
-                    if line in estimated.marked and measured.lines.get(line, 0) > 0
+                    if line in estimated.estimated_lines and measured.lines.get(line, 0) > 0
                 ]
                 editor.save(path, text)
-                everything += errors
+                all_errors += errors
                 peak = abs(estimated.peak / measured.peak - 1)
                 peaks.append(peak)
                 error = statistics.median(errors) if errors else 0
@@ -225,11 +225,11 @@ def main() -> None:
             editor.client.close()
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    if everything:
-        lines, peak = statistics.median(everything), statistics.median(peaks)
-        print(f"{len(everything)} lines: median error {lines:.1%} (bound: 15%)")
-        floor = statistics.median(noise) if noise else float("nan")
-        print(f"the same text measured twice: lines differ by {floor:.1%} (median)")
+    if all_errors:
+        lines, peak = statistics.median(all_errors), statistics.median(peaks)
+        print(f"{len(all_errors)} lines: median error {lines:.1%} (bound: 15%)")
+        noise_floor = statistics.median(noise) if noise else float("nan")
+        print(f"the same text measured twice: lines differ by {noise_floor:.1%} (median)")
         print(f"peaks: largest error {max(peaks):.1%}, median {peak:.1%} (bound: 2%)")
 
 

@@ -17,7 +17,7 @@ if (found.reason !== undefined) {
   process.exit(0);
 }
 
-const site = given.startsWith("http") ? null : await made(Number(given));
+const site = given.startsWith("http") ? null : await openGeneratedSite(Number(given));
 const address = site?.address ?? given;
 const browser = await launch(found);
 
@@ -42,8 +42,8 @@ for (let round = 1; round <= 3; round += 1) {
   );
   if (round === 3) {
     await drag(page, "canvas.icicle", 0.5, "icicle, zoomed");
-    await drag(page, "canvas.timeline", 0.5, "timeline, zoomed to a half");
-    await drag(page, "canvas.timeline", 0.03, "timeline, zoomed to a fiftieth");
+    await drag(page, "canvas.timeline", 0.5, "timeline, zoomed to 50%");
+    await drag(page, "canvas.timeline", 0.03, "timeline, zoomed to 3%");
     await drag(page, "canvas.timeline", 0.0005, "timeline, zoomed to single operators");
   }
   await page.close();
@@ -52,7 +52,7 @@ await browser.close();
 await site?.close();
 
 /** Opens a site with a document of many nodes and a timeline of this many operators. */
-async function made(operators) {
+async function openGeneratedSite(operators) {
   const panel = JSON.stringify(panelDocument({ layers: 600 }));
   // 60% of the spans are operators. The rest are kernels and idle time.
   const timeline = JSON.stringify(timelineDocument({ spans: Math.round(operators / 0.6) }));
@@ -97,5 +97,5 @@ async function drag(page, selector, share, what) {
   const gaps = times.slice(1).map((time, at) => time - times[at]).sort((a, b) => a - b);
   const fps = (1000 * gaps.length) / (times.at(-1) - times[0]);
   const at = (quantile) => gaps[Math.min(gaps.length - 1, Math.floor(quantile * gaps.length))].toFixed(1);
-  console.log(`dragging the ${what}: ${fps.toFixed(1)} frames a second; between frames ${at(0.5)} ms (median), ${at(0.95)} ms (95%), ${at(1)} ms (worst)`);
+  console.log(`dragging the ${what}: ${fps.toFixed(1)} frames per second; between frames ${at(0.5)} ms (median), ${at(0.95)} ms (95%), ${at(1)} ms (worst)`);
 }

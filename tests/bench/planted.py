@@ -29,9 +29,9 @@ from take_turns import Version, keep_pages, speedup
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PLANTED = REPOSITORY / "demo-projects" / "planted"
-NEAR = 0.2
+TOLERANCE = 0.2
 # Costs of only some iterations show in the mean, but not in the median.
-OF_THE_MEAN = {
+MEASURED_BY_MEAN = {
     "iteration-varies",
     "loader-no-workers",
     "loader-workers-restarted",
@@ -40,15 +40,15 @@ OF_THE_MEAN = {
 # Recompilation is over before anything is timed. It shows in the first iterations, except for the
 # very first, in which both twins compile. The finding spreads the cost over the iterations that the
 # agent saw.
-IN_THE_BEGINNING = {"recompilation"}
-BEGINNING = 30
+FIRST_ITERATIONS_ONLY = {"recompilation"}
+FIRST_ITERATIONS = 30
 PROCESSES = 3
 # Each twin nearly fills the GPU's memory, so the two cannot run side by side.
-FILLS_THE_MEMORY = {"recompute-candidates"}
+FILLS_GPU_MEMORY = {"recompute-candidates"}
 # For shorter iterations, a profile contains times of warm iterations.
 QUICK_MS = 5.0
 # Smaller shares of an iteration need more processes to measure.
-SMALL = 0.05
+SMALL_SHARE = 0.05
 # Timeout of one profile.
 PROFILE_SECONDS = 300
 
@@ -59,7 +59,7 @@ Profile = dict[str, Any]
 class Round:
     """The reported cost and the actual savings, in milliseconds or bytes."""
 
-    told: float
+    reported: float
     saved: float
 
 
@@ -89,17 +89,17 @@ class Runner:
         if has_processes(project.parent):
             command += ["--iterations", str(self._iterations)]
         with tempfile.TemporaryDirectory() as folder:
-            own = {"RIDGELINE_CACHE_DIR": folder, "RIDGELINE_STATE_DIR": folder}
-            ended = subprocess.run(
+            folders = {"RIDGELINE_CACHE_DIR": folder, "RIDGELINE_STATE_DIR": folder}
+            process = subprocess.run(
                 command,
                 capture_output=True,
                 text=True,
-                env={**os.environ, **own},
+                env={**os.environ, **folders},
                 timeout=PROFILE_SECONDS,
             )
-            if ended.returncode != 0:
-                raise RuntimeError(f"{project} could not be profiled: {ended.stderr[-3000:]}")
-            result: Profile = json.loads(ended.stdout)
+            if process.returncode != 0:
+                raise RuntimeError(f"{project} could not be profiled: {process.stderr[-3000:]}")
+            result: Profile = json.loads(process.stdout)
             if not isinstance(result.get("findings"), list):
                 raise RuntimeError(f"{project} has no findings: {result['notes']}")
             # With several ranks, the first rank's manifest is higher in the tree than the others'.
@@ -111,33 +111,33 @@ class Runner:
         """Returns the share of an iteration that the clean twin saves. Quick iterations need longer
         to warm up after the other twin's turn, as at the start of a profile.
         """
-        of_turn = {"iterations": 20, "dropped": 8} if quick else {"iterations": 6, "dropped": 1}
+        turn = {"iterations": 20, "dropped": 8} if quick else {"iterations": 6, "dropped": 1}
         # The memory layout of a process makes it about 1% faster or slower.
-        of_small = {"rounds": 8, "processes": PROCESSES} if small else {"rounds": 6}
+        precision = {"rounds": 8, "processes": PROCESSES} if small else {"rounds": 6}
         found = speedup(
             self._python,
             folder / "faulty" / "train.py",
             folder / "clean" / "train.py",
             arguments=[],
             warmup=3,
-            **of_small,
-            **of_turn,
-            of_turn=statistics.fmean if mean else statistics.median,
+            **precision,
+            **turn,
+            reduce_turn=statistics.fmean if mean else statistics.median,
         )
         return 1 - 1 / float(found["speedup"])
 
-    def beginning_ms(self, project: Path) -> float:
+    def first_iterations_ms(self, project: Path) -> float:
         """Returns the time of a new process's iterations except the first: the median over several
         processes.
         """
-        took = []
+        times = []
         for _ in range(PROCESSES):
             version = Version(self._python, project / "train.py", 1, [])
             try:
-                took.append(sum(version.turn(BEGINNING)[1:]) / 1e6)
+                times.append(sum(version.turn(FIRST_ITERATIONS)[1:]) / 1e6)
             finally:
                 version.close()
-        return statistics.median(took)
+        return statistics.median(times)
 
 
 def pairs(device: str) -> list[Path]:
@@ -158,13 +158,13 @@ def has_processes(folder: Path) -> bool:
 
 
 def iteration_ms(rule: str, profile: Profile) -> float:
-    if rule in OF_THE_MEAN:
+    if rule in MEASURED_BY_MEAN:
         return statistics.fmean(profile["iteration"]["timed_ms"])
     return float(profile["iteration"]["time_ms"])
 
 
-def told(rule: str, profile: Profile, key: str) -> float:
-    return sum(one[key] or 0.0 for one in profile["findings"] if one["rule"] == rule)
+def reported(rule: str, profile: Profile, key: str) -> float:
+    return sum(finding[key] or 0.0 for finding in profile["findings"] if finding["rule"] == rule)
 
 
 def compare(rule: str, folder: Path, runner: Runner, *, clean_first: bool) -> Comparison:
@@ -173,23 +173,23 @@ def compare(rule: str, folder: Path, runner: Runner, *, clean_first: bool) -> Co
     profiles = {twin: runner.profile(folder / twin) for twin in twins}
     faulty, clean = profiles["faulty"], profiles["clean"]
     faulty_ms = iteration_ms(rule, faulty)
-    told_ms = told(rule, faulty, "time_ms")
-    if has_processes(folder) or rule in FILLS_THE_MEMORY:
+    reported_ms = reported(rule, faulty, "time_ms")
+    if has_processes(folder) or rule in FILLS_GPU_MEMORY:
         saved_ms = faulty_ms - iteration_ms(rule, clean)
-    elif rule not in IN_THE_BEGINNING:
+    elif rule not in FIRST_ITERATIONS_ONLY:
         saved_ms = faulty_ms * runner.saved_share(
             folder,
-            mean=rule in OF_THE_MEAN,
+            mean=rule in MEASURED_BY_MEAN,
             quick=faulty_ms < QUICK_MS,
-            small=told_ms < SMALL * faulty_ms,
+            small=reported_ms < SMALL_SHARE * faulty_ms,
         )
     else:
-        beginning = {twin: runner.beginning_ms(folder / twin) for twin in twins}
-        saved_ms = beginning["faulty"] - beginning["clean"]
-        told_ms *= faulty["manifest"]["iterations"]["seen"]
+        first_ms = {twin: runner.first_iterations_ms(folder / twin) for twin in twins}
+        saved_ms = first_ms["faulty"] - first_ms["clean"]
+        reported_ms *= faulty["manifest"]["iterations"]["seen"]
     peaks = [profile["memory"]["peak_bytes"] for profile in (faulty, clean)]
-    size = Round(told(rule, faulty, "bytes"), peaks[0] - peaks[1])
-    return Comparison(faulty, clean, Round(told_ms, saved_ms), size)
+    size = Round(reported(rule, faulty, "bytes"), peaks[0] - peaks[1])
+    return Comparison(faulty, clean, Round(reported_ms, saved_ms), size)
 
 
 def measure(
@@ -203,32 +203,36 @@ def measure(
     shares: list[float] = []
     others: set[str] = set()
     for number in range(rounds):
-        one = compare(rule, folder, runner, clean_first=number % 2 == 1)
-        others |= {found["rule"] for found in one.faulty["findings"] if found["rule"] != rule}
-        others |= {f"{found['rule']} (clean)" for found in one.clean["findings"]}
-        shares.append(told(rule, one.faulty, "time_ms") / iteration_ms(rule, one.faulty))
-        times.append(one.time)
-        sizes.append(one.size)
+        comparison = compare(rule, folder, runner, clean_first=number % 2 == 1)
+        others |= {
+            found["rule"] for found in comparison.faulty["findings"] if found["rule"] != rule
+        }
+        others |= {f"{found['rule']} (clean)" for found in comparison.clean["findings"]}
+        shares.append(
+            reported(rule, comparison.faulty, "time_ms") / iteration_ms(rule, comparison.faulty)
+        )
+        times.append(comparison.time)
+        sizes.append(comparison.size)
     return times, sizes, statistics.median(shares), others
 
 
 def ratios(rounds: list[Round]) -> list[float]:
     """Returns the sorted ratios of reported cost to actual savings, where there are savings."""
-    return sorted(one.told / one.saved for one in rounds if one.saved > 0)
+    return sorted(each.reported / each.saved for each in rounds if each.saved > 0)
 
 
 def row(rule: str, unit: str, rounds: list[Round], share: str, others: set[str]) -> bool:
     """Prints a row. Returns whether the reported cost is close to the savings."""
-    known = ratios(rounds)
-    cost = statistics.median(one.told for one in rounds)
-    saved = statistics.median(one.saved for one in rounds)
-    ratio = statistics.median(known) if known else 0.0
-    is_near = abs(ratio - 1) <= NEAR
-    span = f"{known[0]:.2f}-{known[-1]:.2f}" if known else "-"
+    sorted_ratios = ratios(rounds)
+    cost = statistics.median(each.reported for each in rounds)
+    saved = statistics.median(each.saved for each in rounds)
+    ratio = statistics.median(sorted_ratios) if sorted_ratios else 0.0
+    is_close = abs(ratio - 1) <= TOLERANCE
+    ratio_range = f"{sorted_ratios[0]:.2f}-{sorted_ratios[-1]:.2f}" if sorted_ratios else "-"
     cells = [rule, f"{cost:,.2f} {unit}", f"{saved:,.2f} {unit}", share]
-    cells += [f"{ratio:.2f}", span, "yes" if is_near else "NO", ", ".join(sorted(others))]
+    cells += [f"{ratio:.2f}", ratio_range, "yes" if is_close else "NO", ", ".join(sorted(others))]
     print(f"| {' | '.join(cells)} |", flush=True)
-    return is_near
+    return is_close
 
 
 def main() -> None:
@@ -239,7 +243,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=str(REPOSITORY / "target" / "release" / "ridgeline"))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--device", default="cpu", help="as `ridgeline profile` takes it")
+    parser.add_argument("--device", default="cpu", help="the device, as for `ridgeline profile`")
     # Workers prefetch batches. These must be used up before the loop's waiting time is typical.
     parser.add_argument("--iterations", type=int, default=40)
     args = parser.parse_args()
@@ -250,26 +254,26 @@ def main() -> None:
     runner = Runner(args.binary, args.python, args.iterations, args.device)
 
     print(
-        "| rule | told | the clean twin saves | of the iteration | told/saved | over the rounds "
-        "| within a fifth | other findings |\n|---|---|---|---|---|---|---|---|"
+        "| rule | reported | saved by the clean twin | share of the iteration | reported/saved "
+        "| range | within 20% | other findings |\n|---|---|---|---|---|---|---|---|"
     )
-    all_near = True
+    all_close = True
     for folder in pairs(args.device):
         rule = folder.name
         if args.rules and rule not in args.rules:
             continue
         times, sizes, share, others = measure(rule, folder, runner, args.rounds)
-        has_time = any(one.told > 0 for one in times)
-        has_bytes = any(one.told > 0 for one in sizes)
+        has_time = any(each.reported > 0 for each in times)
+        has_bytes = any(each.reported > 0 for each in sizes)
         if has_time:
-            all_near &= row(rule, "ms", times, f"{share:.0%}", others)
+            all_close &= row(rule, "ms", times, f"{share:.0%}", others)
         if has_bytes:
-            all_near &= row(rule, "bytes", sizes, "", others)
+            all_close &= row(rule, "bytes", sizes, "", others)
         if not has_time and not has_bytes:
-            saved = statistics.median(one.saved for one in times)
+            saved = statistics.median(each.saved for each in times)
             names = ", ".join(sorted(others))
             print(f"| {rule} | no cost | {saved:,.2f} ms | | | | | {names} |", flush=True)
-    sys.exit(0 if all_near else 1)
+    sys.exit(0 if all_close else 1)
 
 
 if __name__ == "__main__":

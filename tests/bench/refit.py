@@ -36,7 +36,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DOCUMENT = REPOSITORY / "docs" / "accuracy.md"
-MARK = re.compile(r"<!-- refit: (?P<name>\w+) -->\n(?P<body>.*?)<!-- refit end -->\n", re.DOTALL)
+MARKER = re.compile(r"<!-- refit: (?P<name>\w+) -->\n(?P<body>.*?)<!-- refit end -->\n", re.DOTALL)
 CHECKSUM = re.compile(r"measurements `(?P<sum>[0-9a-f]{12})`")
 
 
@@ -105,10 +105,10 @@ def checksum(folder: Path, reads: tuple[str, ...]) -> str:
     return digest.hexdigest()[:12]
 
 
-def run(fitter: Fitter, places: dict[str, str], profile: str) -> str:
+def run(fitter: Fitter, paths: dict[str, str], profile: str) -> str:
     """Runs a fitter. Returns its output."""
     program, *arguments = (
-        places.get(argument, argument.replace("SCRATCH", places["SCRATCH"]))
+        paths.get(argument, argument.replace("SCRATCH", paths["SCRATCH"]))
         for argument in fitter.arguments
     )
     command = ["cargo", "run", "--profile", profile, "--quiet"]
@@ -117,25 +117,25 @@ def run(fitter: Fitter, places: dict[str, str], profile: str) -> str:
     else:
         command += ["-p", "ridgeline-evaluate", "--bin", program, "--"]
     command += arguments
-    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout
+    result = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
+    return result.stdout
 
 
-def block(fitter: Fitter, printed: str, measurements: str, day: datetime.date) -> str:
+def block(fitter: Fitter, output: str, measurements: str, day: datetime.date) -> str:
     """Formats the text between the markers: Markdown tables unchanged, other output as code."""
     command = shlex.join(fitter.arguments).replace("SCRATCH/", "")
     head = f"Printed by `{command}` on {day:%-d %B %Y} from measurements `{measurements}`.\n"
-    printed = printed.strip("\n")
-    if not printed.startswith("|"):
-        printed = f"```text\n{printed}\n```"
-    return f"{head}\n{printed}\n"
+    output = output.strip("\n")
+    if not output.startswith("|"):
+        output = f"```text\n{output}\n```"
+    return f"{head}\n{output}\n"
 
 
-def replaced(document: str, name: str, text: str) -> str:
+def with_replaced_table(document: str, name: str, text: str) -> str:
     """Returns the document with new text between the markers of that name."""
-    found = [match for match in MARK.finditer(document) if match["name"] == name]
+    found = [match for match in MARKER.finditer(document) if match["name"] == name]
     if len(found) != 1:
-        sys.exit(f"{DOCUMENT} has {len(found)} marks <!-- refit: {name} -->; expected one.")
+        sys.exit(f"{DOCUMENT} has {len(found)} markers <!-- refit: {name} -->; expected one.")
     start, end = found[0].span("body")
     return document[:start] + text + document[end:]
 
@@ -143,40 +143,42 @@ def replaced(document: str, name: str, text: str) -> str:
 def check(folder: Path) -> int:
     """Checks that each table was made from the current measurements."""
     failures = 0
-    marks = {match["name"]: match["body"] for match in MARK.finditer(DOCUMENT.read_text())}
+    markers = {match["name"]: match["body"] for match in MARKER.finditer(DOCUMENT.read_text())}
     for name, fitter in FITTERS.items():
-        found = CHECKSUM.search(marks.get(name, ""))
-        if name not in marks:
-            problem = "no mark in docs/accuracy.md"
+        found = CHECKSUM.search(markers.get(name, ""))
+        if name not in markers:
+            error = "no marker in docs/accuracy.md"
         elif not found:
-            problem = "no table between its marks"
+            error = "no table between its markers"
         elif found["sum"] != checksum(folder, fitter.reads):
-            problem = "its table was made from other measurements"
+            error = "its table was made from other measurements"
         else:
             continue
         failures += 1
-        print(f"{name}: {problem}")
+        print(f"{name}: {error}")
     return 1 if failures else 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Fits the shipped coefficients again.")
+    parser = argparse.ArgumentParser(description="Refits the shipped coefficients.")
     parser.add_argument("ground_truth", type=Path)
     parser.add_argument("--lists", type=Path, help="folder of operator lists")
     parser.add_argument("--python", type=Path, help="a Python with torch and timm")
     parser.add_argument("--only", nargs="+", choices=sorted(FITTERS), metavar="NAME")
     parser.add_argument("--check", action="store_true")
     parser.add_argument(
-        "--scratch", type=Path, default=REPOSITORY / "target", help="where fitted files are written"
+        "--scratch", type=Path, default=REPOSITORY / "target", help="folder for fitted files"
     )
     parser.add_argument(
-        "--profile", default="release", help="of cargo; `dev` builds faster and fits more slowly"
+        "--profile",
+        default="release",
+        help="cargo profile; `dev` builds faster and fits more slowly",
     )
     args = parser.parse_args()
     folder = args.ground_truth.resolve()
     if args.check:
         return check(folder)
-    places = {
+    paths = {
         "GROUND_TRUTH": str(folder),
         "LISTS": str(args.lists and args.lists.resolve()),
         # Not resolved, because a virtual environment's Python must be called through its symlink.
@@ -187,13 +189,13 @@ def main() -> int:
         if args.only and name not in args.only:
             continue
         if fitter.needs and getattr(args, fitter.needs) is None:
-            print(f"{name}: skipped, it needs --{fitter.needs}")
+            print(f"{name}: skipped: requires --{fitter.needs}")
             continue
-        printed = run(fitter, places, args.profile)
-        print(f"{name}:\n{printed}")
+        output = run(fitter, paths, args.profile)
+        print(f"{name}:\n{output}")
         today = datetime.datetime.now(tz=datetime.UTC).date()
-        text = block(fitter, printed, checksum(folder, fitter.reads), today)
-        DOCUMENT.write_text(replaced(DOCUMENT.read_text(), name, text))
+        text = block(fitter, output, checksum(folder, fitter.reads), today)
+        DOCUMENT.write_text(with_replaced_table(DOCUMENT.read_text(), name, text))
     return 0
 
 

@@ -71,11 +71,11 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 DROPPED = 1
 # If there is time, rounds are added until the relative standard error of the median ratio is below
 # this.
-SURE = 0.01
+TARGET_ERROR = 0.01
 MORE_SECONDS = 60.0
 # Factor from the interquartile range to the standard error of a median, for a normal distribution:
 # 1.2533 / 1.349.
-ERROR_BY_QUARTERS = 0.929
+ERROR_PER_QUARTILE_RANGE = 0.929
 
 
 class Version:
@@ -101,8 +101,8 @@ class Version:
         answer = self._process.stdout.readline()
         if not answer:
             self._errors.seek(0)
-            said = self._errors.read()[-2000:].decode(errors="replace")
-            raise RuntimeError(f"the program ended before its turn was over: {said}")
+            error = self._errors.read()[-2000:].decode(errors="replace")
+            raise RuntimeError(f"the program exited before its turn was over: {error}")
         return json.loads(answer)
 
     def close(self) -> None:
@@ -124,10 +124,10 @@ def keep_pages() -> None:
         os.environ.setdefault(name, "4000000000")
 
 
-def sure(ratios: list[float]) -> bool:
+def is_precise(ratios: list[float]) -> bool:
     """Whether the median ratio is precise enough."""
     low, middle, high = statistics.quantiles(ratios, n=4)
-    return ERROR_BY_QUARTERS * (high - low) / len(ratios) ** 0.5 <= SURE * middle
+    return ERROR_PER_QUARTILE_RANGE * (high - low) / len(ratios) ** 0.5 <= TARGET_ERROR * middle
 
 
 def speedup(
@@ -144,7 +144,7 @@ def speedup(
     iterations: int = 6,
     dropped: int = DROPPED,
     processes: int = 1,
-    of_turn: Callable[[list[float]], float] = statistics.median,
+    reduce_turn: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, Any]:
     """Returns the speedup of the second script: the median over rounds, and the interquartile
     range. If that is wide, rounds are added for up to `more_seconds`. `arguments_after` are the
@@ -153,21 +153,24 @@ def speedup(
     slower than the next one. With several `processes` of each script, the result is the median of
     their medians.
     """
-    medians, all_ratios, took = [], [], ([], [])
+    medians, all_ratios, turn_times = [], [], ([], [])
     for _ in range(processes):
         versions: list[Version] = []
         try:
-            for script, own in ((before, arguments), (after, arguments_after or arguments)):
-                versions.append(Version(python, script, steps, own))
+            for script, script_arguments in (
+                (before, arguments),
+                (after, arguments_after or arguments),
+            ):
+                versions.append(Version(python, script, steps, script_arguments))
                 versions[-1].turn(warmup)
             ratios = []
-            until = time.monotonic() + more_seconds
-            while len(ratios) < rounds or (time.monotonic() < until and not sure(ratios)):
+            deadline = time.monotonic() + more_seconds
+            while len(ratios) < rounds or (time.monotonic() < deadline and not is_precise(ratios)):
                 pair = []
-                for version, all_of_it in zip(versions, took):
+                for version, version_times in zip(versions, turn_times):
                     turn = version.turn(iterations + dropped)[dropped:]
-                    pair.append(of_turn(turn))
-                    all_of_it.append(pair[-1])
+                    pair.append(reduce_turn(turn))
+                    version_times.append(pair[-1])
                 ratios.append(pair[0] / pair[1])
         finally:
             for version in versions:
@@ -180,6 +183,6 @@ def speedup(
         "of_processes": medians,
         "quarter": quarters[0],
         "three_quarters": quarters[2],
-        "before_ns": statistics.median(took[0]),
-        "after_ns": statistics.median(took[1]),
+        "before_ns": statistics.median(turn_times[0]),
+        "after_ns": statistics.median(turn_times[1]),
     }

@@ -207,7 +207,7 @@ _SLOW_IMAGES: Replacements = {
 }
 # Workers prefetch during the other version's turn, so the first batches of a turn take no time to
 # load.
-_AHEAD = {"dropped": 8, "iterations": 12, "rounds": 6}
+_PREFETCHED = {"dropped": 8, "iterations": 12, "rounds": 6}
 
 
 # Optimizations that only show on a GPU. The handwritten attention is what the fused kernel
@@ -220,13 +220,13 @@ _ATTENTION = """        y = F.scaled_dot_product_attention(
             is_causal=True,
         )
 """
-_ATTENTION_BY_HAND = """        scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
+_HANDWRITTEN_ATTENTION = """        scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
         later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         weights = scores.masked_fill(later, float("-inf")).softmax(dim=-1)
         y = F.dropout(weights, self.dropout, self.training) @ v
 """
-_BY_HAND: Replacements = {"model.py": [(_ATTENTION, _ATTENTION_BY_HAND)]}
-_FUSED: Replacements = {"model.py": [(_ATTENTION_BY_HAND, _ATTENTION)]}
+_WITH_HANDWRITTEN_ATTENTION: Replacements = {"model.py": [(_ATTENTION, _HANDWRITTEN_ATTENTION)]}
+_FUSED: Replacements = {"model.py": [(_HANDWRITTEN_ATTENTION, _ATTENTION)]}
 _FLOAT16: Replacements = {
     "train.py": [
         ("    model.train()\n", '    scaler = torch.amp.GradScaler("cuda")\n    model.train()\n'),
@@ -278,15 +278,15 @@ def _copies(count: int) -> Replacements:
 
 def gpu_cases(copies: int) -> list[Case]:
     """Returns all cases for one GPU. `copies` is the number of models trained at once."""
-    on_both = [("gpt", "amp-bf16"), ("gpt", "fused-optimizer"), ("bert", "fused-optimizer")]
-    on_both += [("gpt", "compile"), ("resnet", "channels-last"), ("gpt", "recompute")]
-    found = [case for case in cases() if (case.demo, case.name) in on_both]
+    in_both = [("gpt", "amp-bf16"), ("gpt", "fused-optimizer"), ("bert", "fused-optimizer")]
+    in_both += [("gpt", "compile"), ("resnet", "channels-last"), ("gpt", "recompute")]
+    found = [case for case in cases() if (case.demo, case.name) in in_both]
     return [
         *found,
         Case("gpt", "amp-fp16", _FLOAT16),
         Case("gpt", "tf32", _TF32),
         Case("gpt", "cuda-graphs", _GRAPHS),
-        Case("gpt", "fused-attention", _FUSED, _BY_HAND, "attention by hand"),
+        Case("gpt", "fused-attention", _FUSED, _WITH_HANDWRITTEN_ATTENTION, "attention by hand"),
         Case("ncf", "horizontal-fusion", _copies(copies), samples=copies),
     ]
 
@@ -303,14 +303,16 @@ def cases() -> list[Case]:
     found += [Case(demo, "amp-bf16", edit) for demo, edit in _BFLOAT16.items()]
     found += [Case(demo, "recompute", {}) for demo in _RECOMPUTED]
     found.append(Case("seq2seq", "recompute", {}, _SAME_SENTENCES, "same sentences"))
-    found.append(Case("ncf", "loader-workers", _WORKERS["ncf"], turns=_AHEAD))
+    found.append(Case("ncf", "loader-workers", _WORKERS["ncf"], turns=_PREFETCHED))
     found.append(
-        Case("resnet", "loader-workers", _WORKERS["resnet"], _SLOW_IMAGES, "slow images", _AHEAD)
+        Case(
+            "resnet", "loader-workers", _WORKERS["resnet"], _SLOW_IMAGES, "slow images", _PREFETCHED
+        )
     )
     return found
 
 
-def edited(project: Path, replacements: Replacements) -> None:
+def apply_edit(project: Path, replacements: Replacements) -> None:
     """Makes the replacements in a copy of a demo. Each must be found exactly once."""
     for name, pairs in replacements.items():
         path = project / name

@@ -69,17 +69,17 @@ async def run(session: ClientSession, rule: str) -> None:
         patches += 1
         assert patches <= MAX_PATCHES, findings
         file, line, patch = found.groups()
-        explained = await call("explain_line", file=file, line=int(line))
-        assert "of the iteration" in explained, explained
+        explanation = await call("explain_line", file=file, line=int(line))
+        assert "of the iteration" in explanation, explanation
         subprocess.run(["patch", "-p1"], input=patch, text=True, check=True)
-        changed = await call("summary")
-        assert f"changed since: {file}" in changed, changed
+        summary = await call("summary")
+        assert f"changed since: {file}" in summary, summary
         await call("profile")
     await call("line_costs", file=file if patches else "train.py", first_line=1, last_line=5)
     await call("optimizations")
     await call("predict_gpus", gpus=["H100"])
-    compared = await call("compare_runs")
-    assert "last~1" in compared, compared
+    comparison = await call("compare_runs")
+    assert "last~1" in comparison, comparison
     print(f"clean after {patches} patch{'es' if patches > 1 else ''}")
 
 

@@ -178,18 +178,18 @@ export class Home {
     // A separate process group, so that all its processes can be killed together.
     const child = spawn(NODE, command, { cwd: this.folder, env: this.environment(), detached: true, stdio: ["ignore", "pipe", "pipe"] });
     this.child = child;
-    this.said = "";
+    this.output = "";
     const address = new Promise((found, failed) => {
       const listen = (chunk) => {
-        this.said += chunk;
-        const match = listening.exec(this.said);
+        this.output += chunk;
+        const match = listening.exec(this.output);
         if (match) {
           found(match[1].replace("localhost", "127.0.0.1"));
         }
       };
       child.stdout.setEncoding("utf8").on("data", listen);
       child.stderr.setEncoding("utf8").on("data", listen);
-      child.on("exit", (code) => failed(new Error(`VS Code's server ended with ${code}:\n${this.said}`)));
+      child.on("exit", (code) => failed(new Error(`VS Code's server exited with ${code}:\n${this.output}`)));
     });
     this.address = await within(address, EDITOR_LIMIT, "VS Code's server to start");
     return this.address;
@@ -243,7 +243,7 @@ function kill(group, signal) {
 export async function within(promise, limit, what) {
   let timer;
   const late = new Promise((_, failed) => {
-    timer = setTimeout(() => failed(new Error(`waited ${limit / 1000} s for ${what}`)), limit);
+    timer = setTimeout(() => failed(new Error(`timed out after ${limit / 1000} s waiting for ${what}`)), limit);
   });
   try {
     return await Promise.race([promise, late]);

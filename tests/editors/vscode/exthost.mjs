@@ -40,7 +40,7 @@ try {
   await page.screenshot({ path: join(pictures, "vscode-extension-host.png") });
   await context.close();
   if (outside.length > 0) {
-    console.log("FAILED requests went outside:", outside);
+    console.log("FAILED requests to other machines:", outside);
     code = 1;
   }
 } catch (error) {

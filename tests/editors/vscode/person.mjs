@@ -101,7 +101,7 @@ export class Window {
         return (await number.innerText()).trim();
       }
     }
-    throw new Error(`${text} has no number`);
+    throw new Error(`${text} has no line number`);
   }
 
   /** Waits until only the line that the panel points at is highlighted. */
@@ -138,7 +138,7 @@ export class Window {
   }
 
   /** Returns the visible text, for when only the test's output is available and not its screenshot. */
-  async described() {
+  async visibleText() {
     const tabs = await this.page.locator(".tab").allInnerTexts();
     const frames = await Promise.all(
       this.page.frames().map((frame) => frame.locator("body").innerText({ timeout: 1000 }).catch(() => "")),
@@ -151,8 +151,8 @@ export class Window {
    * Waits until VS Code has stored a text in the state of its editors. It does that when idle, and a reload does not
    * wait for it.
    */
-  async stores(text) {
-    await this.page.waitForFunction(storesEditors, text, { polling: 500, timeout: EDITOR_LIMIT });
+  async waitUntilStored(text) {
+    await this.page.waitForFunction(isStoredInEditors, text, { polling: 500, timeout: EDITOR_LIMIT });
   }
 
   /** Moves the pointer over a word of a line until its hover shows. */
@@ -171,7 +171,7 @@ export class Window {
       }
       return undefined;
     }, word);
-    assert.ok(box, `${word} is not drawn`);
+    assert.ok(box, `${word} is not visible`);
     await this.page.mouse.move(box.x - 30, box.y);
     await this.page.mouse.move(box.x, box.y, { steps: 4 });
     await this.page.locator(".monaco-hover:not(.hidden) .hover-contents").first().waitFor();
@@ -179,7 +179,7 @@ export class Window {
 }
 
 /** Runs in the page: checks whether the stored editor state of VS Code's web workbench contains a text. */
-async function storesEditors(text) {
+async function isStoredInEditors(text) {
   const answer = (request) =>
     new Promise((done, failed) => {
       request.onsuccess = () => done(request.result);
@@ -217,8 +217,8 @@ export async function step(window, name, body) {
   } catch (error) {
     failures.push(name);
     console.log(`FAILED ${name}: ${error.stack ?? error}`);
-    console.log(await window.described().catch((another) => `unknown what the window showed: ${another}`));
-    await window.picture(failed).catch((another) => console.log(`without a picture: ${another}`));
+    console.log(await window.visibleText().catch((another) => `could not read the window: ${another}`));
+    await window.picture(failed).catch((another) => console.log(`could not take a screenshot: ${another}`));
   }
 }
 
@@ -239,7 +239,7 @@ export async function session({ home: chosen, below, ...flags }, body) {
     await browser.page.goto(`${address}/?${home.query}`);
     await browser.page.locator(".monaco-workbench .explorer-folders-view").waitFor({ timeout: EDITOR_LIMIT });
     await body(window, home);
-    assert.deepEqual(browser.outside, [], "requests went outside");
+    assert.deepEqual(browser.outside, [], "requests to other machines");
   } catch (error) {
     failures.push("the session");
     console.log(`FAILED ${error.stack ?? error}`);

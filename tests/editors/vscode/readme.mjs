@@ -45,7 +45,7 @@ async function onSimulatedGpu() {
   try {
     await session({ home: home(join(PROJECTS, "streams"), server), trusted: true, viewport }, async (window, opened) => {
       const { page } = window;
-      await step(window, "a program with three streams is measured", async () => {
+      await step(window, "a program with three streams is profiled", async () => {
         await window.open("train.py");
         await page.keyboard.press("Control+b");
         await window.statusShows("Ridgeline");
@@ -55,7 +55,7 @@ async function onSimulatedGpu() {
         await window.goTo(40, 1);
         await window.lineShows("local = self.local(images)", COST);
       });
-      await step(window, "its panel shows the GPU's timeline beside the text", async () => {
+      await step(window, "the panel shows the GPU timeline next to the editor", async () => {
         await window.command("Ridgeline: Open Panel");
         const timeline = window.panel.locator("#timeline");
         await timeline.getByText("The GPU is simulated").waitFor();
@@ -66,7 +66,7 @@ async function onSimulatedGpu() {
         await window.picture("gpu", { x: 0, y: 36, width: 1500, height: 864 });
         copyFileSync(join(pictures, "vscode-gpu.png"), join(folder, "editor-gpu.png"));
       });
-      await step(window, "the panel by itself", async () => {
+      await step(window, "the panel as a separate page", async () => {
         await withPanel(window, opened, server, { width: 1100, height: 1000 }, async (panel) => {
           // From the device's name to the end of the timeline.
           const { y, height } = await panel.locator("#timeline").boundingBox();
@@ -99,7 +99,7 @@ async function withPanel(window, home, server, viewport, body) {
 async function onProcessor() {
   await session({ home: home(join(ROOT, "demo-projects/gpt"), ridgeline), trusted: true, viewport: { width: 1100, height: 780 } }, async (window, opened) => {
     const { page } = window;
-    await step(window, "the demo is measured", async () => {
+    await step(window, "the demo is profiled", async () => {
       await window.open("train.py");
       await window.statusShows("Ridgeline");
       await window.command("Ridgeline: Profile Now");
@@ -114,7 +114,7 @@ async function onProcessor() {
       await window.picture("readme", { x: 0, y: 36, width: 1100, height: 744 });
       copyFileSync(join(pictures, "vscode-readme.png"), join(folder, "editor.png"));
     });
-    await step(window, "its panel opens", async () => {
+    await step(window, "the panel opens", async () => {
       await window.command("Ridgeline: Open Panel");
       await window.panel.getByRole("heading", { name: "Timeline" }).waitFor();
       await withPanel(window, opened, ridgeline, { width: 1100, height: 1240 }, (panel) => panel.screenshot({ path: join(folder, "panel.png") }));

@@ -127,9 +127,9 @@ def write_library(name: str, real: Path | None, code: int, missing: list[str], o
 
 
 def main() -> None:
-    what, site, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    mode, site, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     include = site / "nvidia/cu13/include"
-    if what == "tables":
+    if mode == "tables":
         write_tables(include, site / "nvidia/cu13/lib/libcudart.so.13", out)
         return
     simulated = exported(out / "libsimgpu.so")
