@@ -97,8 +97,8 @@ class Checks:
     ) -> None:
         """Checks that the value differs from the truth by at most this share."""
         error = abs(value / truth - 1) if truth else float("inf")
-        measured = f"{value:.6g}, expected {truth:.6g} ({error:.2%})"
-        self.add(name, error <= share, measured, f"{share:.1%}", hardware_only=hardware_only)
+        measured = f"{value:.6g}, reference {truth:.6g} ({error:.2%} off)"
+        self.add(name, error <= share, measured, f"within {share:.1%}", hardware_only=hardware_only)
 
     def skip(self, name: str, reason: str) -> None:
         """Records a check that does not apply here, with the reason."""
