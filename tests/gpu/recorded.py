@@ -148,7 +148,7 @@ def check_recording(
         state = manifest["observed"]["gpu"] or {}
         clocks, highest = state.get("clock_mhz") or [], state.get("highest_clock_mhz") or 0
         passed = bool(clocks) and max(clocks) <= highest
-        checks.add(f"{name}: clocks", passed, f"{clocks[-1:]} of {highest} MHz", "at most the maximum")
+        checks.add(f"{name}: clocks", passed, f"{clocks[-1:]} of {highest} MHz", "<= maximum")
 
 
 def program_settings(program: Path) -> dict[str, Any]:
