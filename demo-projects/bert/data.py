@@ -1,4 +1,4 @@
-"""Synthetic sentence pairs, fifteen percent of whose tokens are masked."""
+"""Synthetic sentence pairs with 15% of the tokens masked."""
 
 import torch
 from torch import Tensor

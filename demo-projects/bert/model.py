@@ -1,4 +1,4 @@
-"""BERT (Devlin et al., 2018) with the masked-language-model head, on torch's own encoder layers."""
+"""BERT (Devlin et al., 2018) with a masked-language-model head, built on torch's encoder."""
 
 from dataclasses import dataclass
 

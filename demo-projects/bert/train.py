@@ -1,4 +1,4 @@
-"""Pre-train a BERT on masked synthetic sentences, accumulating gradients over two batches."""
+"""Pre-train BERT on synthetic sentences, accumulating gradients over two batches."""
 
 import argparse
 

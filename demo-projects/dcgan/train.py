@@ -1,4 +1,4 @@
-"""Train a DCGAN on synthetic pictures: two networks, two optimizers, two steps an iteration."""
+"""Train a DCGAN on synthetic images: two networks, two optimizers, two steps per iteration."""
 
 import argparse
 
@@ -39,7 +39,7 @@ def main() -> None:
             noise = torch.randn(len(real), args.latent, 1, 1, device=device)
             fake = generator(noise)
 
-            # The discriminator learns to tell real pictures from fake ones.
+            # The discriminator learns to tell real images from fake ones.
             optimizer_d.zero_grad()
             verdict_real = discriminator(real)
             loss_real = criterion(verdict_real, torch.ones_like(verdict_real))
@@ -49,7 +49,7 @@ def main() -> None:
             loss_d.backward()
             optimizer_d.step()
 
-            # The generator learns to fool it.
+            # The generator learns to fool the discriminator.
             optimizer_g.zero_grad()
             verdict = discriminator(fake)
             loss_g = criterion(verdict, torch.ones_like(verdict))

@@ -1,4 +1,4 @@
-"""An endless synthetic text: a noisy walk over the vocabulary, which can be learned."""
+"""An endless synthetic text that a model can learn: a noisy walk over the vocabulary."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Train a small GPT on a synthetic text."""
+"""Train a small GPT on synthetic text."""
 
 import argparse
 import math
@@ -10,7 +10,7 @@ from model import GPT, Config
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
-    """Linear warm-up, then a cosine down to a tenth."""
+    """Linear warm-up, then cosine decay to a tenth of the peak."""
     warmup = max(1, steps // 20)
     if step < warmup:
         return peak * (step + 1) / warmup

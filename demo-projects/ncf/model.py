@@ -1,4 +1,4 @@
-"""Neural collaborative filtering (He et al., 2017): matrix factorization beside an MLP."""
+"""Neural collaborative filtering (He et al., 2017): matrix factorization combined with an MLP."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""Synthetic clicks in the proportions of MovieLens, with random negatives for each click."""
+"""Synthetic clicks with the dimensions of MovieLens, and random negatives for each click."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Synthetic photographs: noise in the shape of ImageNet, made on the spot."""
+"""Synthetic photographs: random noise in the shape of ImageNet images, generated on the fly."""
 
 import torch
 from torch import Tensor

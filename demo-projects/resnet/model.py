@@ -1,4 +1,4 @@
-"""ResNet-50 (He et al., 2015), as torchvision lays it out."""
+"""ResNet-50 (He et al., 2015), with the architecture of torchvision."""
 
 import torch
 from torch import Tensor, nn

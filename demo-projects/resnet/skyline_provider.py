@@ -1,4 +1,4 @@
-"""The same model as a Skyline provider: three functions and no script."""
+"""The same model as a Skyline provider: three functions instead of a script."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A translation task without a corpus: say the sentence backwards. Batches are padded."""
+"""A synthetic translation task: reverse the sentence. Batches are padded."""
 
 import torch
 from torch import Tensor

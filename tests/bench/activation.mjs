@@ -1,12 +1,13 @@
-// How long the extension takes to start in VS Code's extension host, beside what the language client that it is built
-// on takes to load by itself. `node tests/bench/activation.mjs`; its environment is that of tests/editors/vscode.
+// Measures how long the extension takes to start in VS Code's extension host, compared with loading only the language
+// client that it uses. Run with `node tests/bench/activation.mjs`; the environment variables are those of
+// tests/editors/vscode.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { EDITOR_LIMIT, EXTENSION, Home, buildExtension, openBrowser, ridgeline, run, within } from "../editors/vscode/editor.mjs";
 
-/** Loadings of each bundle, one of each after the other. */
+/** How often each bundle is loaded. The bundles alternate. */
 const ROUNDS = 21;
 
 buildExtension();
@@ -33,7 +34,7 @@ try {
           times[name].push(performance.now() - began);
         }
       }
-      // VS Code finds the extension loaded already, and what it calls takes its own time. What happens between the
+      // VS Code finds the extension already loaded, and the time of its calls is measured separately. Time between the
       // two, such as waiting for the window, is not the extension's.
       const loaded = require.cache[require.resolve(files.extension)];
       const { activate: real, deactivate } = loaded.exports;
@@ -53,10 +54,10 @@ try {
   `);
   const address = await home.start({ automated: true });
   const { context, page } = await openBrowser(home);
-  let told;
+  let results;
   await page.exposeFunction("codeAutomationLog", (_type, [text]) => {
     if (String(text).startsWith("bench ")) {
-      told = JSON.parse(text.slice("bench ".length));
+      results = JSON.parse(text.slice("bench ".length));
     }
   });
   const ended = new Promise((done) => {
@@ -70,11 +71,11 @@ try {
   await page.goto(`${address}/?${home.query}&payload=${encodeURIComponent(payload)}`);
   await within(ended, EDITOR_LIMIT, "the measurement");
   await context.close();
-  const shown = (value) => `${value.toFixed(1)} ms`;
-  console.log(`loading the extension (median of ${ROUNDS})    ${shown(told.extension)}`);
-  console.log(`loading the client alone (median of ${ROUNDS}) ${shown(told.client)}`);
-  console.log(`activating the loaded extension         ${shown(told.activate)}`);
-  console.log(`the extension beside its client         ${shown(told.extension - told.client + told.activate)}`);
+  const milliseconds = (value) => `${value.toFixed(1)} ms`;
+  console.log(`loading the extension (median of ${ROUNDS})    ${milliseconds(results.extension)}`);
+  console.log(`loading only the client (median of ${ROUNDS})  ${milliseconds(results.client)}`);
+  console.log(`activating the loaded extension         ${milliseconds(results.activate)}`);
+  console.log(`the extension without its client        ${milliseconds(results.extension - results.client + results.activate)}`);
 } finally {
   await home.close();
 }

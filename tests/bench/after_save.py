@@ -1,12 +1,13 @@
-"""What a save costs on the GPT demo beyond the run that it is for, and what is held at rest.
+"""Measures what a save costs on the GPT demo beyond the profiling run itself, and how much memory
+is used at rest.
 
     python tests/bench/after_save.py [--python PYTHON_WITH_TORCH] [--seconds 30] [--rounds 3]
 
-The first save finds nothing known of the machine: single operators are timed after it. Then each
-round saves the same text and watches for so long: processor time of the server and of everything
-below it, from /proc; for processes that have ended, their parents' `cutime`. What the run itself
-takes is what the tree took until its end was shown. At the end it prints the processes that are
-left with their memory (PSS). Linux only.
+At the first save nothing is known about the machine, so single operators are timed after it. Then
+each round saves the same text and observes for the given time: the CPU time of the server and of
+all its descendants, from /proc. Exited processes are included through their parents' `cutime`. The
+cost of the run itself is what the process tree used until the end of the run was reported. At the
+end, prints the remaining processes with their memory (PSS). Linux only.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def fields(process: int) -> list[str]:
-    """The fields of /proc/N/stat behind the name, the third first."""
+    """Returns the fields of /proc/N/stat after the process name, starting with the third."""
     text = Path(f"/proc/{process}/stat").read_text()
     return text[text.rindex(")") + 2 :].split()
 
 
 def tree(root: int) -> list[int]:
-    """The process and everything below it."""
+    """Returns the process and all its descendants."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -46,14 +47,14 @@ def tree(root: int) -> list[int]:
                 continue
     found, waiting = [], [root]
     while waiting:
-        one = waiting.pop()
-        found.append(one)
-        waiting += children.get(one, [])
+        process = waiting.pop()
+        found.append(process)
+        waiting += children.get(process, [])
     return found
 
 
 def seconds(root: int) -> float:
-    """Processor time of the tree: of those that live, and of those that they have waited for."""
+    """CPU time of the process tree, including exited children that were waited for."""
     total = 0
     for process in tree(root):
         try:
@@ -64,7 +65,7 @@ def seconds(root: int) -> float:
 
 
 def pss(process: int) -> float:
-    """Megabytes, shared pages shared out."""
+    """Proportional set size in megabytes."""
     text = Path(f"/proc/{process}/smaps_rollup").read_text()
     line = next(line for line in text.splitlines() if line.startswith("Pss:"))
     return int(line.split()[1]) / 1e3
@@ -82,12 +83,12 @@ def main() -> None:
     try:
         project = work / "gpt"
         shutil.copytree(REPOSITORY / "demo-projects/gpt", project)
-        # A letter for each run of the program's top level, in a folder that runs may write to.
-        ran = project / "ran/ran"
-        ran.parent.mkdir()
+        # One letter per run of the program's top level, in a folder that runs may write to.
+        run_log = project / "ran/ran"
+        run_log.parent.mkdir()
         (project / "ridgeline.toml").write_text('keep_writes = ["ran"]\n')
         script = project / "train.py"
-        script.write_text(f"open({str(ran)!r}, 'a').write('x')\n{script.read_text()}")
+        script.write_text(f"open({str(run_log)!r}, 'a').write('x')\n{script.read_text()}")
         os.environ["RIDGELINE_CACHE_DIR"] = str(work / "cache")
         os.environ["RIDGELINE_STATE_DIR"] = str(work / "state")
         options = {"interpreter": args.python, "watchFiles": False}
@@ -99,7 +100,7 @@ def main() -> None:
 
         def save() -> None:
             client.notify("textDocument/didSave", {"textDocument": {"uri": uri}})
-            client.wait("a run", lambda message: is_state(message, "running"))
+            client.wait("the start of a run", lambda message: is_state(message, "running"))
             client.wait(
                 "its end",
                 lambda message: (
@@ -109,31 +110,31 @@ def main() -> None:
             )
 
         def watch(name: str) -> float:
-            runs = len(ran.read_text()) if ran.exists() else 0
+            runs = len(run_log.read_text()) if run_log.exists() else 0
             begin = seconds(server)
             save()
             end = seconds(server)
             time.sleep(args.seconds / 2)
-            half = seconds(server)
+            middle = seconds(server)
             time.sleep(args.seconds / 2)
-            rest = seconds(server)
+            final = seconds(server)
             print(
-                f"{name}: the run {end - begin:.1f} s of CPU, beyond it {rest - end:.1f} s in "
-                f"{args.seconds:.0f} s, of which {rest - half:.1f} s in the second half; "
-                f"the program ran {len(ran.read_text()) - runs} times"
+                f"{name}: {end - begin:.1f} s of CPU for the run, then {final - end:.1f} s in "
+                f"{args.seconds:.0f} s, of which {final - middle:.1f} s in the second half; "
+                f"the program ran {len(run_log.read_text()) - runs} times"
             )
-            return rest - end
+            return final - end
 
         watch("first save")
-        beyond = [watch("same text") for _ in range(args.rounds)]
-        print(f"beyond the run: median {statistics.median(beyond):.1f} s of CPU (bound: 5)")
+        extra = [watch("same text") for _ in range(args.rounds)]
+        print(f"beyond the run: median {statistics.median(extra):.1f} s of CPU (bound: 5)")
         total = 0.0
         for process in tree(server):
             command = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             size = pss(process)
             total += size
             print(f"at rest: {size:6.0f} MB  {command[:60]}")
-        print(f"at rest: {total:6.0f} MB in all (PSS)")
+        print(f"at rest: {total:6.0f} MB in total (PSS)")
         client.close()
     finally:
         shutil.rmtree(work, ignore_errors=True)

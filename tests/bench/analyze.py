@@ -1,17 +1,19 @@
-"""`ridgeline analyze` beside HTA and TraceLens on real traces: time, peak memory, and growth.
+"""Compares `ridgeline analyze` with HTA and TraceLens on real traces: time, peak memory, and
+scaling.
 
     python tests/bench/analyze.py [--traces FOLDER] [--tracelens CHECKOUT] [--no-large]
 
-It needs `cargo build --release` and the sample traces. HTA and TraceLens go into an environment of
-their own under the user's cache. Their time leaves out their imports; ours is that of the whole
-process, which reads the trace, summarizes it and writes the JSON. Best of three; peak memory is
-that of the process. Peers do what comes nearest: HTA reads the trace and makes the kernel and the
-temporal breakdown, TraceLens builds its tree, the GPU timeline and the table of kernel launchers.
+Requires `cargo build --release` and the sample traces. HTA and TraceLens are installed into a
+separate environment in the user's cache. Their time excludes their imports; Ridgeline's is that of
+the whole process, which reads the trace, summarizes it and writes the JSON. All values are the best
+of three runs; peak memory is that of the process. The other tools perform the most similar task:
+HTA reads the trace and computes the kernel and temporal breakdowns; TraceLens builds its tree, the
+GPU timeline and the table of kernel launchers.
 
-At the end a trace of 1 GB, made by repeating one in a temporary folder, shows whether time and
-memory grow in proportion: once with every repetition after the one before, as in a trace that is
-long because it lasted long, and once with all of them at the same time, which no profiler writes.
-Last come millions of events that have no arguments at all.
+At the end, a trace of 1 GB, made by repeating a trace, shows whether time and memory scale
+linearly. In one version, the repetitions follow each other, as in a trace of a long run. In
+another, all of them happen at the same time, which no profiler writes. The last test is millions of
+events without arguments.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# On the Python registry, `TraceLens` is a project of somebody else.
+# On PyPI, `TraceLens` is an unrelated project.
 TRACELENS = "git+https://github.com/AMD-AGI/TraceLens"
 TRACELENS_NEEDS = ["pandas", "tqdm", "openpyxl", "orjson"]
 REPEAT = 3
@@ -58,8 +60,9 @@ print("seconds", time.perf_counter() - start, time.process_time() - cpu)
 
 @dataclass
 class Cost:
-    """What a run took at best. The processor's time says more than the clock's where the machine
-    has other work."""
+    """The best values of several runs. On a busy machine, CPU time is more meaningful than wall
+    time.
+    """
 
     seconds: float
     cpu_seconds: float
@@ -67,7 +70,7 @@ class Cost:
 
 
 def run(command: list[str], environment: dict[str, str] | None = None) -> tuple[Cost, str]:
-    """Runs a command to its end: its wall time, its peak memory and what it printed."""
+    """Runs a command to completion. Returns its wall time, peak memory and output."""
     with tempfile.TemporaryFile() as output:
         start = time.perf_counter()
         process = subprocess.Popen(
@@ -79,7 +82,7 @@ def run(command: list[str], environment: dict[str, str] | None = None) -> tuple[
         output.seek(0)
         text = output.read().decode(errors="replace")
     if process.returncode != 0:
-        raise RuntimeError(f"{command[0]} ended with {process.returncode}:\n{text[-2000:]}")
+        raise RuntimeError(f"{command[0]} exited with {process.returncode}:\n{text[-2000:]}")
     return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024), text
 
 
@@ -91,13 +94,13 @@ def best(costs: list[Cost]) -> Cost:
     )
 
 
-def ours(binary: Path, trace: Path) -> Cost:
+def ridgeline_cost(binary: Path, trace: Path) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
         command = [str(binary), "analyze", str(trace), "--json", str(Path(folder, "out.json"))]
         return best([run(command)[0] for _ in range(REPEAT)])
 
 
-def peer(python: Path, program: str, trace: Path, module_path: str | None) -> Cost:
+def other_tool_cost(python: Path, program: str, trace: Path, module_path: str | None) -> Cost:
     environment = dict(os.environ)
     if module_path:
         environment["PYTHONPATH"] = module_path
@@ -111,13 +114,13 @@ def peer(python: Path, program: str, trace: Path, module_path: str | None) -> Co
 
 
 def install(python: Path, packages: list[str]) -> str | None:
-    """Installs packages; what went wrong, or nothing."""
+    """Installs packages. Returns an error message, or None."""
     command = [str(python), "-m", "pip", "install", "--quiet", *packages]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return None if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
+    result = subprocess.run(command, capture_output=True, text=True)
+    return None if result.returncode == 0 else result.stderr.strip().splitlines()[-1]
 
 
-def peers_environment() -> Path:
+def other_tools_python() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     folder = cache / "ridgeline-bench"
     python = folder / "bin" / "python"
@@ -127,32 +130,32 @@ def peers_environment() -> Path:
 
 
 def compare(binary: Path, traces: list[Path], tracelens: str | None) -> None:
-    python = peers_environment()
-    peers: list[tuple[str, str, str | None]] = []
-    problem = install(python, ["HolisticTraceAnalysis"])
-    if problem is None:
-        peers.append(("HTA", HTA_PROGRAM, None))
+    python = other_tools_python()
+    other_tools: list[tuple[str, str, str | None]] = []
+    error = install(python, ["HolisticTraceAnalysis"])
+    if error is None:
+        other_tools.append(("HTA", HTA_PROGRAM, None))
     else:
-        print(f"HTA is skipped, because it cannot be installed: {problem}")
-    problem = install(python, TRACELENS_NEEDS if tracelens else [TRACELENS])
-    if problem is None:
-        peers.append(("TraceLens", TRACELENS_PROGRAM, tracelens))
+        print(f"HTA is skipped, because it cannot be installed: {error}")
+    error = install(python, TRACELENS_NEEDS if tracelens else [TRACELENS])
+    if error is None:
+        other_tools.append(("TraceLens", TRACELENS_PROGRAM, tracelens))
     else:
-        print(f"TraceLens is skipped, because it cannot be installed: {problem}")
+        print(f"TraceLens is skipped, because it cannot be installed: {error}")
 
-    print("| trace | ridgeline |", " | ".join(f"{name} | ratio" for name, *_ in peers), "|")
-    print("|---|---|" + "---|---|" * len(peers))
+    print("| trace | ridgeline |", " | ".join(f"{name} | ratio" for name, *_ in other_tools), "|")
+    print("|---|---|" + "---|---|" * len(other_tools))
     for trace in traces:
-        own = ours(binary, trace)
-        cells = [trace.name.removesuffix(".json.gz"), show(own)]
-        for name, program, module_path in peers:
+        own_cost = ridgeline_cost(binary, trace)
+        cells = [trace.name.removesuffix(".json.gz"), show(own_cost)]
+        for name, program, module_path in other_tools:
             try:
-                cost = peer(python, program, trace, module_path)
+                cost = other_tool_cost(python, program, trace, module_path)
             except (RuntimeError, StopIteration) as error:
                 last = str(error).strip().splitlines()[-1] if str(error) else "no time printed"
                 cells += [f"{name} fails", last]
                 continue
-            cells += [show(cost), ratio(cost, own)]
+            cells += [show(cost), ratio(cost, own_cost)]
         print("|", " | ".join(cells), "|", flush=True)
 
 
@@ -160,18 +163,19 @@ def show(cost: Cost) -> str:
     return f"{cost.seconds:.3f} s ({cost.cpu_seconds:.3f} s CPU), {cost.megabytes:.0f} MB"
 
 
-def ratio(peer: Cost, own: Cost) -> str:
-    time_ratio, cpu_ratio = peer.seconds / own.seconds, peer.cpu_seconds / own.cpu_seconds
-    return f"{time_ratio:.0f}x ({cpu_ratio:.0f}x CPU), memory {peer.megabytes / own.megabytes:.1f}x"
+def ratio(other: Cost, own: Cost) -> str:
+    time, cpu = other.seconds / own.seconds, other.cpu_seconds / own.cpu_seconds
+    return f"{time:.0f}x ({cpu:.0f}x CPU), memory {other.megabytes / own.megabytes:.1f}x"
 
 
-# Correlations stay below this, and the steps of one repetition below a thousand seconds.
+# Larger than any correlation id. A repetition's steps are also shifted by less than a thousand
+# seconds.
 SHIFT = 1_000_000_000
 NUMBERS = re.compile(rb'("(?:ts|correlation|External id)": )(\d+)')
 
 
 def write_repeated(trace: Path, times: int, file: Path, one_after_another: bool) -> None:
-    """Writes a trace whose events are those of another, several times over."""
+    """Writes a trace that repeats the events of another trace."""
     text = gzip.decompress(trace.read_bytes())
     start = text.index(b'"traceEvents": [') + len(b'"traceEvents": [')
     end = text.rindex(b"]")
@@ -205,23 +209,26 @@ def write_plain(events: int, file: Path) -> None:
 def growth(binary: Path, trace: Path, gigabytes: float) -> None:
     with gzip.open(trace) as events:
         size = events.seek(0, os.SEEK_END)
-    most = max(1, round(gigabytes * 1e9 / size))
+    max_times = max(1, round(gigabytes * 1e9 / size))
     print(f"\n{trace.name} repeated, as plain JSON:")
-    print("| times | JSON | ridgeline | CPU a MB |\n|---|---|---|---|")
-    some = sorted({1, max(1, most // 4), max(1, most // 2), most})
-    for times in some:
-        grown(binary, f"{times}", write_repeated, trace, times, True)
-    grown(binary, f"{most}, at the same time", write_repeated, trace, most, False)
+    print("| times | JSON | ridgeline | CPU per MB |\n|---|---|---|---|")
+    counts = sorted({1, max(1, max_times // 4), max(1, max_times // 2), max_times})
+    for times in counts:
+        measure_growth(binary, f"{times}", write_repeated, trace, times, True)
+    measure_growth(
+        binary, f"{max_times}, at the same time", write_repeated, trace, max_times, False
+    )
     for millions in (1, 15):
         events = round(millions * 1e6 * min(1.0, gigabytes))
-        grown(binary, f"{events} plain events", write_plain, events)
+        measure_growth(binary, f"{events} plain events", write_plain, events)
 
 
-def grown(binary: Path, what: str, write: Callable[..., None], *arguments: object) -> None:
-    """Writes a trace and prints what reading it takes."""
+def measure_growth(binary: Path, what: str, write: Callable[..., None], *arguments: object) -> None:
+    """Writes a trace, and prints the cost of reading it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "trace.json")
-        # In a process of its own: what is started from a large process counts that as its peak.
+        # A fork of a large process would count that process's memory in its peak, so a new process
+        # is spawned.
         context = multiprocessing.get_context("spawn")
         index = 1 if write is write_plain else 2
         arguments = (*arguments[:index], file, *arguments[index:])
@@ -229,7 +236,7 @@ def grown(binary: Path, what: str, write: Callable[..., None], *arguments: objec
         writer.start()
         writer.join()
         megabytes = file.stat().st_size / 1e6
-        cost = ours(binary, file)
+        cost = ridgeline_cost(binary, file)
         per_megabyte = 1000 * cost.cpu_seconds / megabytes
         print(f"| {what} | {megabytes:.0f} MB | {show(cost)} | {per_megabyte:.2f} ms |", flush=True)
 
@@ -240,19 +247,19 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=shared / "traces")
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     parser.add_argument("--binary", type=Path, default=target / "release" / "ridgeline")
-    parser.add_argument("--tracelens", help="a checkout of TraceLens, where it cannot be fetched")
+    parser.add_argument("--tracelens", help="a local checkout of TraceLens")
     parser.add_argument("--only", help="traces whose name contains this")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--no-large", action="store_true")
     parser.add_argument("--gigabytes", type=float, default=1.0)
     arguments = parser.parse_args()
 
-    wanted = arguments.only or ""
-    traces = sorted(t for t in arguments.traces.glob("*.json.gz") if wanted in t.name)
+    name_filter = arguments.only or ""
+    traces = sorted(t for t in arguments.traces.glob("*.json.gz") if name_filter in t.name)
     if not traces:
         sys.exit(f"no traces in {arguments.traces}")
     if not arguments.binary.exists():
-        sys.exit(f"{arguments.binary} is not there: run `cargo build --release`")
+        sys.exit(f"{arguments.binary} does not exist: run `cargo build --release`")
     if not arguments.no_peers:
         compare(arguments.binary, traces, arguments.tracelens)
     if not arguments.no_large:

@@ -1,10 +1,10 @@
-"""How long hover, hints and lenses take on a large file while 50 edits a second come in.
+"""Measures how long hover, inlay hints and code lenses take on a large file at 50 edits per second.
 
     python tests/bench/answers_while_typing.py [--seconds 10] [--python PYTHON_WITH_TORCH]
 
-It makes a script of 10,000 lines whose iteration runs 100,000 operators, lets the server profile
-it, and then types into it at 50 edits a second while asking. It prints the median, the 99th
-percentile and the worst of each kind of answer, and the server's resident memory.
+Generates a script of 10,000 lines whose iteration runs 100,000 operators, has the server profile
+it, and then sends requests while typing into it at 50 edits per second. Prints the median, the 99th
+percentile and the maximum of each kind of request, and the server's resident memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def large_script() -> str:
-    """10,000 lines, most of them one operator each, ten times an iteration: 100,000 operators."""
+    """10,000 lines, most with one operator each, run ten times per iteration: 100,000 operators."""
     functions = LINES // (STATEMENTS_PER_FUNCTION + 2)
     text = ["import torch", "", ""]
     for number in range(functions):
@@ -87,13 +87,13 @@ def main() -> None:
 
         stop = threading.Event()
 
-        def type_along() -> None:
+        def type_continuously() -> None:
             version = 1
             while not stop.wait(1 / 50):
                 version += 1
                 line = (version * 37) % 9_000 + 3
                 at = {"line": line, "character": 0}
-                # A blank line comes and goes, so that everything below moves all the time.
+                # Inserts and removes a blank line, so that everything below it keeps moving.
                 change = (
                     {"range": {"start": at, "end": at}, "text": "\n"}
                     if version % 2 == 0
@@ -113,16 +113,16 @@ def main() -> None:
                     },
                 )
 
-        typist = threading.Thread(target=type_along)
-        typist.start()
-        took: dict[str, list[float]] = {"hover": [], "inlayHint": [], "codeLens": []}
+        typing = threading.Thread(target=type_continuously)
+        typing.start()
+        latencies: dict[str, list[float]] = {"hover": [], "inlayHint": [], "codeLens": []}
         modified = 0
         deadline = time.monotonic() + args.seconds
-        turn = 0
+        round_number = 0
         while time.monotonic() < deadline:
-            turn += 1
-            line = turn * 131 % 9_000
-            # An editor asks for the hints of what it shows: about 60 lines.
+            round_number += 1
+            line = round_number * 131 % 9_000
+            # An editor requests hints for the visible range, about 60 lines.
             visible = {
                 "start": {"line": line, "character": 0},
                 "end": {"line": line + 60, "character": 0},
@@ -132,24 +132,24 @@ def main() -> None:
                 ("inlayHint", {"range": visible}),
                 ("codeLens", {}),
             ):
-                began = time.monotonic()
+                start = time.monotonic()
                 try:
                     client.request(f"textDocument/{kind}", {"textDocument": {"uri": uri}, **more})
                 except RuntimeError:
-                    modified += 1  # ContentModified: the editor asks again
+                    modified += 1  # ContentModified: the editor sends the request again
                     continue
-                took[kind].append((time.monotonic() - began) * 1e3)
+                latencies[kind].append((time.monotonic() - start) * 1e3)
             time.sleep(0.01)
         stop.set()
-        typist.join()
-        for kind, times in took.items():
+        typing.join()
+        for kind, times in latencies.items():
             times.sort()
             p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
             print(
-                f"{kind:10} {len(times):5} answers: median {statistics.median(times):6.2f} ms, "
+                f"{kind:10} {len(times):5} responses: median {statistics.median(times):6.2f} ms, "
                 f"p99 {p99:6.2f} ms (bound: 5), worst {times[-1]:6.2f} ms"
             )
-        print(f"answers for an older text (asked again by editors): {modified}")
+        print(f"requests rejected as outdated (editors repeat them): {modified}")
         client.close()
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -1,15 +1,15 @@
-"""Time, memory and the largest batch, as predicted and as measured, for all demos.
+"""Compares predicted and measured time, memory and largest batch size, for all demos.
 
     python tests/bench/batch_size.py [--python PYTHON_WITH_TORCH] [--rounds 6] [--far] [DEMO…]
 
-For each demo project a language server profiles it and tries other batch sizes, as it does in an
-editor; its panel says what it predicts at half and double the batch, which are among those that it
-tried. Then those batches run beside the current one, in turns of a few iterations, in several
-processes one after another; in parentheses stand the extremes of these. It prints the errors, and
-whether the largest batch under an imposed limit of memory is the largest whose measured peak is
-within it. With `--far` it also compares a quarter of the batch and three times it, which the server
-never ran. On two cores that are not one's own, OMP_NUM_THREADS=1 makes what is measured less of a
-matter of luck.
+For each demo project, a language server profiles it and sweeps its batch size, as it does in an
+editor. The panel then shows predictions at half and double the batch size, which are part of the
+sweep. The benchmark runs those batch sizes side by side with the current one, alternating every few
+iterations, in several processes one after another (their extremes are in parentheses). It prints
+the errors, and whether the predicted largest batch size under an imposed memory limit is the
+largest one whose measured peak fits. With `--far` it also compares a quarter of and three times the
+batch size, which the server never ran. On two shared cores, OMP_NUM_THREADS=1 makes measurements
+more reproducible.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from whatif_edits import LONG, STEPS
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DEMOS = ["gpt", "ncf", "seq2seq", "dcgan", "bert", "resnet"]
-# Spinning OpenMP threads on a shared machine would measure other load.
+# On a shared machine, spinning OpenMP threads would make the result depend on other load.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 keep_pages()
-# Sentences are padded to the longest of a batch: of so many runs, which profile different
-# batches, the largest peak counts.
-PEAKS = 5
-# The largest batch is looked for where so many times the peak of the default fits.
-ROOM = 1.6
+# Sentences are padded to the longest of a batch, so the peak is the maximum of several runs that
+# profile different batches.
+PEAK_RUNS = 5
+# The memory limit, relative to the peak at the default batch size.
+LIMIT_FACTOR = 1.6
 
 
 class Session:
-    """A server with one demo open."""
+    """A language server with one open demo."""
 
     def __init__(self, binary: str, python: str, project: Path) -> None:
         self.project = project
@@ -54,11 +54,13 @@ class Session:
         text = {"uri": self.uri, "languageId": "python", "version": 1, "text": script.read_text()}
         self.client.notify("textDocument/didOpen", {"textDocument": text})
         self.client.notify("textDocument/didSave", {"textDocument": {"uri": self.uri}})
-        self.client.wait("a run", lambda m: state(m) == "running")
+        self.client.wait("the start of a run", lambda m: state(m) == "running")
         self.client.wait("its end", lambda m: state(m) in ("idle", "failed"))
         self.command("ridgeline.openPanel")
-        _, message = self.client.wait("the panel's address", lambda m: "panel is at" in said(m))
-        found = re.search(r"http\S+", said(message))
+        _, message = self.client.wait(
+            "the panel's address", lambda m: "panel is at" in shown_message(m)
+        )
+        found = re.search(r"http\S+", shown_message(message))
         assert found is not None
         self.address = found[0]
 
@@ -67,7 +69,7 @@ class Session:
         self.client.request("workspace/executeCommand", {"command": name, "arguments": arguments})
 
     def batch_sizes(self) -> dict[str, Any]:
-        """What is predicted once everything was tried."""
+        """Returns the predictions after the batch-size sweep is complete."""
         self.command("ridgeline.exploreBatchSize")
         base, query = self.address.split("?")
         deadline = time.monotonic() + 600
@@ -78,7 +80,7 @@ class Session:
             if sizes and sizes["state"] != "measuring":
                 return sizes
             time.sleep(0.5)
-        raise TimeoutError(f"other batch sizes of {self.project.name} were not tried to the end")
+        raise TimeoutError(f"the batch-size sweep of {self.project.name} did not finish")
 
     def limit(self, limit: int) -> None:
         settings = {"ridgeline": {"interpreter": None, "batchSize.memoryLimit": f"{limit} B"}}
@@ -89,54 +91,55 @@ def state(message: dict[str, Any]) -> str:
     return message["params"]["state"] if message["method"] == "ridgeline/status" else ""
 
 
-def said(message: dict[str, Any]) -> str:
+def shown_message(message: dict[str, Any]) -> str:
     return str(message["params"]["message"]) if message["method"] == "window/showMessage" else ""
 
 
 def measured(
     args: argparse.Namespace, project: Path, batch: int, iterations: int = 5
 ) -> dict[str, Any]:
-    """A profile of the demo at a batch size. A large batch leaves few iterations in an epoch, and a
-    run that ends early cannot tell its peak."""
+    """Profiles the demo at a batch size. A large batch leaves few iterations per epoch, and a run
+    that ends early does not report its peak.
+    """
     out = project.parent / "profile.json"
     command = [args.binary, "profile", project / "train.py", "--python", args.python]
     command += ["--json", out, "--iterations", str(iterations), "--", "--batch-size", str(batch)]
-    # In a cache of its own: a server shows what a terminal has measured of its project.
-    own = {**os.environ, "RIDGELINE_CACHE_DIR": str(project.parent / "truth")}
+    # A separate cache: a server shows what was measured from the terminal for its project.
+    environment = {**os.environ, "RIDGELINE_CACHE_DIR": str(project.parent / "truth")}
     quiet = subprocess.DEVNULL
-    subprocess.run(command, check=True, env=own, stdout=quiet, stderr=quiet)
+    subprocess.run(command, check=True, env=environment, stdout=quiet, stderr=quiet)
     return json.loads(out.read_text())
 
 
-def at(sizes: dict[str, Any], batch: int) -> dict[str, Any]:
-    """The prediction at a batch, between the two points around it where it is none itself."""
+def prediction_at(sizes: dict[str, Any], batch: int) -> dict[str, Any]:
+    """Returns the prediction at a batch size, interpolated between points if necessary."""
     points = sizes["points"]
     after = next(point for point in points if point["batch"] >= batch)
     if after["batch"] == batch:
         return after
     before = points[points.index(after) - 1]
     share = (batch - before["batch"]) / (after["batch"] - before["batch"])
-    between = {}
+    interpolated = {}
     for key in ("time_ns", "peak_bytes"):
         low, high = before[key]["value"], after[key]["value"]
-        between[key] = {"value": low + (high - low) * share}
-    return between
+        interpolated[key] = {"value": low + (high - low) * share}
+    return interpolated
 
 
 def halves(
     args: argparse.Namespace, project: Path, sizes: dict[str, Any]
 ) -> list[tuple[float, float]]:
     current = sizes["current"]
-    near = (current // 2, current * 2)
-    batches = (*near, current // 4, current * 3) if args.far else near
-    here = at(sizes, current)["time_ns"]["value"]
+    compared = (current // 2, current * 2)
+    batches = (*compared, current // 4, current * 3) if args.far else compared
+    current_ns = prediction_at(sizes, current)["time_ns"]["value"]
     script = project / "train.py"
     errors = []
     for batch in batches:
-        predicted = at(sizes, batch)
-        # The machine's speed changes within seconds, so both batches run side by side, in turns of
-        # a few iterations, and what is compared is how many times as long one takes.
-        took = speedup(
+        predicted = prediction_at(sizes, batch)
+        # The machine's speed changes within seconds. So both batch sizes run side by side,
+        # alternating every few iterations, and only the ratio of their times is compared.
+        measured_speedup = speedup(
             args.python,
             script,
             script,
@@ -146,13 +149,14 @@ def halves(
             rounds=args.rounds,
             processes=args.processes,
         )
-        ratio = 1 / took["speedup"]
-        low, high = 1 / max(took["of_processes"]), 1 / min(took["of_processes"])
-        runs = (measured(args, project, batch, timed) for timed in range(2, 2 + PEAKS))
+        ratio = 1 / measured_speedup["speedup"]
+        by_process = measured_speedup["of_processes"]
+        low, high = 1 / max(by_process), 1 / min(by_process)
+        runs = (measured(args, project, batch, timed) for timed in range(2, 2 + PEAK_RUNS))
         peak = max(run["memory"]["peak_bytes"] for run in runs)
-        time_error = predicted["time_ns"]["value"] / here / ratio - 1
+        time_error = predicted["time_ns"]["value"] / current_ns / ratio - 1
         peak_error = predicted["peak_bytes"]["value"] / peak - 1
-        if batch in near:
+        if batch in compared:
             errors.append((time_error, peak_error))
         print(
             f"{project.name:8} batch {batch:5}: {ratio:5.3f} ({low:.3f} to {high:.3f}) times as "
@@ -163,28 +167,29 @@ def halves(
 
 
 def largest(args: argparse.Namespace, session: Session, sizes: dict[str, Any]) -> int:
-    """How far the predicted largest batch is from the true one under a limit."""
-    limit = int(at(sizes, sizes["current"])["peak_bytes"]["value"] * ROOM)
+    """Returns the error of the predicted largest batch size under a memory limit."""
+    limit = int(prediction_at(sizes, sizes["current"])["peak_bytes"]["value"] * LIMIT_FACTOR)
     session.limit(limit)
     predicted = session.batch_sizes()["largest"]
     if predicted is None:
         print(f"{session.project.name:8} no largest batch under {limit} bytes")
         return 10**9
-    # The peak grows with the batch: from the prediction, step to where it crosses the limit.
+    # The peak grows with the batch size: start at the prediction and step to where it crosses the
+    # limit.
     value = predicted["value"]
     fits = measured(args, session.project, value, 2)["memory"]["peak_bytes"] <= limit
-    step, true = (1, value) if fits else (-1, value - 1)
+    step, actual = (1, value) if fits else (-1, value - 1)
     for _ in range(8):
-        beyond = true + 1 if step > 0 else true
-        inside = measured(args, session.project, beyond, 2)["memory"]["peak_bytes"] <= limit
-        if inside == (step < 0):
+        candidate = actual + 1 if step > 0 else actual
+        fits_limit = measured(args, session.project, candidate, 2)["memory"]["peak_bytes"] <= limit
+        if fits_limit == (step < 0):
             break
-        true += step
+        actual += step
     print(
         f"{session.project.name:8} largest under {limit / 1e6:.1f} MB: predicted {value} "
-        f"({predicted['low']} to {predicted['high']}), true {true}"
+        f"({predicted['low']} to {predicted['high']}), actual {actual}"
     )
-    return abs(value - true)
+    return abs(value - actual)
 
 
 def main() -> None:
@@ -193,14 +198,16 @@ def main() -> None:
     parser.add_argument("--binary", default=str(REPOSITORY / "target/release/ridgeline"))
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--processes", type=int, default=5)
-    parser.add_argument("--far", action="store_true", help="batches that were not tried, too")
+    parser.add_argument(
+        "--far", action="store_true", help="also batch sizes that were not measured"
+    )
     parser.add_argument("demos", nargs="*", default=DEMOS)
     args = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="ridgeline-bench-"))
     try:
         os.environ["RIDGELINE_CACHE_DIR"] = str(work / "cache")
         os.environ["RIDGELINE_STATE_DIR"] = str(work / "state")
-        errors, off = [], []
+        errors, batch_errors = [], []
         for demo in args.demos:
             project = work / demo
             shutil.copytree(REPOSITORY / "demo-projects" / demo, project)
@@ -208,12 +215,14 @@ def main() -> None:
             sizes = session.batch_sizes()
             print(f"{demo:8} {sizes['site']} {sizes['message'] or ''}")
             errors += halves(args, project, sizes)
-            off.append(largest(args, session, sizes))
+            batch_errors.append(largest(args, session, sizes))
             session.client.close()
         worst_time = max(abs(time_error) for time_error, _ in errors)
         worst_peak = max(abs(peak_error) for _, peak_error in errors)
-        print(f"worst error of time {worst_time:.1%} (bar: 5%), of peak {worst_peak:.2%} (bar: 3%)")
-        print(f"largest batch: at most {max(off)} off (bar: 1)")
+        print(
+            f"worst error: time {worst_time:.1%} (target: 5%), peak {worst_peak:.2%} (target: 3%)"
+        )
+        print(f"largest batch: off by at most {max(batch_errors)} (target: 1)")
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

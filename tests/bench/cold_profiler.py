@@ -1,6 +1,7 @@
-"""What a person does today: a fresh process, torch.profiler around iterations of the GPT demo.
+"""What users do today: start a new process and run torch.profiler around iterations of the GPT
+demo.
 
-Run as `python cold_profiler.py DEMO_FOLDER ITERATIONS`. The iterations are the demo's own code.
+Run as `python cold_profiler.py DEMO_FOLDER ITERATIONS`. The iterations run the demo's own code.
 """
 
 import sys

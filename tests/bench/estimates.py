@@ -1,10 +1,9 @@
-"""What the agent's estimates take, and how near their peaks of memory are to measured ones.
+"""Measures the agent's estimates: how long they take, and the error of their peak memory.
 
     python tests/bench/estimates.py [--rounds 5] [--python PYTHON] [--binary BINARY]
 
-For each demo: the time from the request to the end of an estimate in an agent that is ready, the
-median of the rounds, and the peak of memory, estimated and as `ridgeline profile` measures it on
-the CPU.
+For each demo: the median time from a request to the end of an estimate in a warm agent, and the
+peak memory, estimated and as measured by `ridgeline profile` on the CPU.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ DEMOS = (
 
 
 def main() -> None:
-    """Prints one line a demo."""
+    """Prints one line per demo."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--python", default=sys.executable)
@@ -52,12 +51,12 @@ def main() -> None:
             agent.wait_for("ready")
             seconds = []
             for _ in range(arguments.rounds):
-                began = time.perf_counter()
+                start = time.perf_counter()
                 identifier = agent.start_entry(
                     path.parent, entry, op="estimate", out=scratch, limits={"seconds": 60}
                 )
                 finished = agent.wait_for("finished", id=identifier)
-                seconds.append(time.perf_counter() - began)
+                seconds.append(time.perf_counter() - start)
                 assert finished["outcome"] == "complete", finished
             estimated = json.loads(Path(scratch, "ops.json").read_text())["memory"]["peak_bytes"]
             measured = measured_peak(arguments.binary, arguments.python, path, scratch)
@@ -69,7 +68,7 @@ def main() -> None:
 
 
 def measured_peak(binary: str, python: str, path: Path, scratch: str) -> int:
-    """The peak of memory of a profiled run."""
+    """Returns the peak memory of a profiled run."""
     result = os.path.join(scratch, "profile.json")
     states = {f"RIDGELINE_{name}_DIR": os.path.join(scratch, name) for name in ("CACHE", "STATE")}
     subprocess.run(

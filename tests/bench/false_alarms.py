@@ -1,11 +1,11 @@
-"""Profiles good programs (`false_alarms/`: models of timm, of transformers, and plain ones of many
-kinds, each trained as one would train it), and prints every finding.
+"""Profiles well-written programs (`false_alarms/`: models of timm and transformers, and plain ones
+of many kinds, trained as usual), and prints every finding.
 
     python tests/bench/false_alarms.py [--ridgeline FILE] [--python FILE] [--only NAME]
 
-The Python needs torch, timm and transformers; nothing is downloaded, all weights are random.
-Nothing is judged here: whoever changes a rule reads what is printed, and asks of each finding
-whether it is true and worth it.
+The Python needs torch, timm and transformers. Nothing is downloaded, because all weights are
+random. The script does not judge the findings. Whoever changes a rule reads the output and checks
+whether each finding is true and worth acting on.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OTHERS = [
 
 
 def programs() -> dict[str, list[str]]:
-    """By the model's name the script and its arguments."""
+    """Returns the script and arguments of each program, by the model's name."""
     found = {
         name: ["images.py", "--model", name, "--size", str(size)] for name, size in TIMM.items()
     }
@@ -62,18 +62,18 @@ def programs() -> dict[str, list[str]]:
 
 
 def profile(ridgeline: str, python: str, script: Path, arguments: list[str]) -> dict[str, Any]:
-    """What `ridgeline profile` says of one program."""
+    """Returns the JSON output of `ridgeline profile` for one program."""
     command = [ridgeline, "profile", str(script), "--python", python, "--json", "-"]
     command += ["--", *arguments] if arguments else []
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip() or f"exit code {done.returncode}")
-    document: dict[str, Any] = json.loads(done.stdout)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    if result.returncode:
+        raise RuntimeError(result.stderr.strip() or f"exit code {result.returncode}")
+    document: dict[str, Any] = json.loads(result.stdout)
     return document
 
 
-def shown(finding: dict[str, Any]) -> str:
-    """A finding on one line, its explanation left out."""
+def format_finding(finding: dict[str, Any]) -> str:
+    """Formats a finding on one line, without its explanation."""
     keys = [key for key in finding if key not in ("why", "rule", "message", "related")]
     facts = ", ".join(f"{key} {finding[key]}" for key in keys if finding[key] is not None)
     return f"  {finding.get('rule')}: {finding.get('message')} ({facts})"
@@ -86,8 +86,8 @@ def main() -> None:
     )
     parser.add_argument("--ridgeline", default="target/release/ridgeline")
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--only", nargs="+", help="some of them")
-    parser.add_argument("--keep", type=Path, help="write the scripts here, and leave them")
+    parser.add_argument("--only", nargs="+", help="only these models")
+    parser.add_argument("--keep", type=Path, help="write the scripts to this folder and keep them")
     args = parser.parse_args()
     total = 0
     with tempfile.TemporaryDirectory() as temporary:
@@ -104,11 +104,11 @@ def main() -> None:
                 continue
             findings = document.get("findings")
             if findings is None:
-                sys.exit(f"{args.ridgeline} tells no findings: build it from here")
+                sys.exit(f"{args.ridgeline} reports no findings: build it from this checkout")
             total += len(findings)
             print(f"{name}: {len(findings)} findings", flush=True)
             for finding in findings:
-                print(shown(finding), flush=True)
+                print(format_finding(finding), flush=True)
     print(f"{total} findings")
 
 

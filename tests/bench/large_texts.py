@@ -1,10 +1,10 @@
-"""What the server takes for texts that no person writes: memory and CPU time.
+"""Measures the server's memory and CPU time for texts that no person writes.
 
     python tests/bench/large_texts.py [--binary RIDGELINE]
 
-One document of 15 MB in a single line is opened and closed, and 400 keys a second are typed for
-three seconds into a text of 20,000 lines that a bracket leaves broken, and into the same without
-the bracket. It needs `cargo build --release`, and Linux for what it reads of the process.
+Opens and closes a document with a single line of 15 MB. Then types 400 keys per second for three
+seconds into a text of 20,000 lines with an unclosed bracket, and into the same text without it.
+Requires `cargo build --release`, and Linux for reading process statistics.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def cpu_seconds(process: int) -> float:
 
 
 def settle(client: Client, uri: str) -> None:
-    """Waits until the server has taken what was sent before, and is idle."""
+    """Waits until the server has processed everything sent before, and is idle."""
     client.request("textDocument/hover", at(uri, 0))
     before = -1.0
     while (now := cpu_seconds(client.server.pid)) != before:
@@ -44,13 +44,13 @@ def at(uri: str, line: int) -> dict[str, object]:
     return {"textDocument": {"uri": uri}, "position": {"line": line, "character": 0}}
 
 
-def opened(client: Client, uri: str, text: str) -> None:
+def open_document(client: Client, uri: str, text: str) -> None:
     document = {"uri": uri, "languageId": "python", "version": 1, "text": text}
     client.notify("textDocument/didOpen", {"textDocument": document})
     settle(client, uri)
 
 
-def closed(client: Client, uri: str) -> None:
+def close_document(client: Client, uri: str) -> None:
     client.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
     settle(client, uri)
 
@@ -58,19 +58,19 @@ def closed(client: Client, uri: str) -> None:
 def one_long_line(client: Client) -> None:
     uri, process = "untitled:long", client.server.pid
     before = megabytes(process)
-    opened(client, uri, "x = [" + "1, " * 5_000_000 + "]\n")
-    open_now = megabytes(process)
-    closed(client, uri)
+    open_document(client, uri, "x = [" + "1, " * 5_000_000 + "]\n")
+    while_open = megabytes(process)
+    close_document(client, uri)
     after = megabytes(process)
     print(
-        f"one line of 15 MB: {before:.0f} MB before, {open_now:.0f} MB open, {after:.0f} MB after"
+        f"one line of 15 MB: {before:.0f} MB before, {while_open:.0f} MB open, {after:.0f} MB after"
     )
 
 
 def typing(client: Client, what: str, first_line: str) -> None:
     uri, process = f"untitled:{what}", client.server.pid
     function = "def f():\n" + "    a = foo(b, [c for c in d], {1: 2}, 'x')\n" * 19
-    opened(client, uri, first_line + "a = 1\n" + function * 1000)
+    open_document(client, uri, first_line + "a = 1\n" + function * 1000)
     before = cpu_seconds(process)
     start = time.monotonic()
     for key in range(KEYS):
@@ -83,7 +83,7 @@ def typing(client: Client, what: str, first_line: str) -> None:
     settle(client, uri)
     milliseconds = 1000 * (cpu_seconds(process) - before) / KEYS
     print(f"a key in {what} text: {milliseconds:.2f} ms of CPU time")
-    closed(client, uri)
+    close_document(client, uri)
 
 
 def main() -> None:

@@ -1,13 +1,14 @@
-"""How good estimates of unsaved text are: edits the demos, estimates, then saves and measures.
+"""Measures the accuracy of estimates of unsaved text: edits the demos, estimates, then saves and
+measures.
 
     python tests/bench/live_estimates.py [--demos gpt,resnet] [--rounds 3] [--python PYTHON]
         [--binary BINARY]
 
-For each edit it prints the iteration's time and the peak of memory, estimated and measured, the
-median error of the lines that are estimated and take at least a hundredth of the iteration, and how
-long the estimate took after the pause. Lines are compared as an editor shows them, by their inlay
-hints, which round to two or three digits. Where other programs run, OMP_NUM_THREADS=1 makes what is
-measured less of a matter of luck.
+For each edit, prints the iteration time and the peak memory, estimated and measured, the median
+error of the estimated lines that take at least 1% of the iteration, and the delay between the pause
+in typing and the estimate. Lines are compared by their inlay hints, as an editor shows them, which
+are rounded to two or three digits. On a shared machine, OMP_NUM_THREADS=1 makes measurements more
+reproducible.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from take_turns import keep_pages
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
-# Spinning OpenMP threads on a shared machine would measure other load.
+# On a shared machine, spinning OpenMP threads would make the result depend on other load.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 keep_pages()
 
@@ -35,7 +36,7 @@ PAUSE = 0.25
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 LABEL = re.compile(r"(~?)([0-9.]+) (ns|µs|ms|s)\b")
 
-# By demo: what is edited, the file, and the text before and after.
+# Edits per demo: the name, the file, and the text before and after.
 EDITS = {
     "gpt": [
         ("hidden size 128 to 192", "model.py", "width: int = 128", "width: int = 192"),
@@ -78,7 +79,7 @@ EDITS = {
 
 
 class Editor:
-    """A demo open in an editor."""
+    """A demo that is open in an editor."""
 
     def __init__(self, binary: str, python: str, project: Path) -> None:
         self.project = project
@@ -105,7 +106,7 @@ class Editor:
         return time.monotonic()
 
     def save(self, path: Path, text: str) -> Message:
-        """Saves, and gives the headline of the measurement."""
+        """Saves, and returns the headline of the measurement."""
         path.write_text(text)
         self.client.notify("textDocument/didSave", {"textDocument": {"uri": path.as_uri()}})
         self.headline(lambda status: status["state"] == "running")
@@ -115,19 +116,19 @@ class Editor:
         return status["headline"]
 
     def headline(self, matches) -> tuple[float, Message]:
-        def is_it(message: Message) -> bool:
+        def is_status(message: Message) -> bool:
             return message["method"] == "ridgeline/status" and matches(message["params"])
 
-        came, message = self.client.wait("a status", is_it, timeout=300)
-        return came, message["params"]
+        received, message = self.client.wait("a status", is_status, timeout=300)
+        return received, message["params"]
 
     def lines(self) -> dict[tuple[str, int], tuple[bool, float]]:
-        """By file and line: whether it is estimated, and its seconds."""
+        """Returns whether each line is estimated, and its seconds, by file and line."""
         found = {}
         for path in self.texts:
             whole = {"start": {"line": 0, "character": 0}, "end": {"line": 10_000, "character": 0}}
-            asked = {"textDocument": {"uri": path.as_uri()}, "range": whole}
-            for hint in self.client.request("textDocument/inlayHint", asked) or []:
+            params = {"textDocument": {"uri": path.as_uri()}, "range": whole}
+            for hint in self.client.request("textDocument/inlayHint", params) or []:
                 label = LABEL.search(hint["label"])
                 if label is not None and not hint["label"].startswith("was"):
                     seconds = float(label[2]) * UNITS[label[3]]
@@ -135,13 +136,13 @@ class Editor:
         return found
 
 
-class Least:
-    """Returns the minimum over several rounds, because other load only makes lines slower."""
+class Minimum:
+    """The minimum over several rounds, because other load only makes lines slower."""
 
     def __init__(self) -> None:
         self.time, self.peak = float("inf"), float("inf")
         self.lines: dict[tuple[str, int], float] = {}
-        self.marked: set[tuple[str, int]] = set()
+        self.estimated_lines: set[tuple[str, int]] = set()
 
     def add(self, headline: Message, lines: dict[tuple[str, int], tuple[bool, float]]) -> None:
         self.time = min(self.time, headline["timeMs"])
@@ -149,14 +150,16 @@ class Least:
         for line, (is_estimated, seconds) in lines.items():
             self.lines[line] = min(seconds, self.lines.get(line, seconds))
             if is_estimated:
-                self.marked.add(line)
+                self.estimated_lines.add(line)
 
 
 def differences(
     before: dict[tuple[str, int], tuple[bool, float]],
     now: dict[tuple[str, int], tuple[bool, float]],
 ) -> list[float]:
-    """By how much two measurements of one text differ on each line: no estimate can do better."""
+    """Returns how much two measurements of one text differ on each line. No estimate can be more
+    accurate.
+    """
     both = [(before[line][1], seconds) for line, (_, seconds) in now.items() if line in before]
     return [abs(first / second - 1) for first, second in both if second > 0]
 
@@ -172,7 +175,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=str(REPOSITORY / "target/release/ridgeline"))
     args = parser.parse_args()
-    everything, peaks, noise = [], [], []
+    all_errors, peaks, noise = [], [], []
     for demo in args.demos.split(","):
         work = Path(tempfile.mkdtemp(prefix="ridgeline-live-"))
         os.environ["RIDGELINE_CACHE_DIR"] = str(work / "cache")
@@ -187,28 +190,28 @@ def main() -> None:
                 if before not in text:
                     raise RuntimeError(f"{demo}/{name} has no {before!r}")
                 edited = text.replace(before, after, 1)
-                estimated, measured, waits = Least(), Least(), []
-                before_it: dict[tuple[str, int], tuple[bool, float]] = {}
+                estimated, measured, waits = Minimum(), Minimum(), []
+                previous: dict[tuple[str, int], tuple[bool, float]] = {}
                 for _ in range(args.rounds):
                     editor.save(path, text)
                     unchanged = editor.lines()
-                    noise += differences(before_it, unchanged)
-                    before_it = unchanged
-                    # The estimate of the saved text is taken when nothing else is to be done.
+                    noise += differences(previous, unchanged)
+                    previous = unchanged
+                    # The saved text is estimated when the server is otherwise idle.
                     time.sleep(3)
-                    began = editor.type(path, edited)
-                    came, status = editor.headline(is_estimated)
-                    waits.append(came - began - PAUSE)
+                    start = editor.type(path, edited)
+                    received, status = editor.headline(is_estimated)
+                    waits.append(received - start - PAUSE)
                     estimated.add(status["headline"], editor.lines())
                     measured.add(editor.save(path, edited), editor.lines())
                     editor.type(path, text)
                 errors = [
                     abs(seconds / measured.lines[line] - 1)
                     for line, seconds in estimated.lines.items()
-                    if line in estimated.marked and measured.lines.get(line, 0) > 0
+                    if line in estimated.estimated_lines and measured.lines.get(line, 0) > 0
                 ]
                 editor.save(path, text)
-                everything += errors
+                all_errors += errors
                 peak = abs(estimated.peak / measured.peak - 1)
                 peaks.append(peak)
                 error = statistics.median(errors) if errors else 0
@@ -222,11 +225,11 @@ def main() -> None:
             editor.client.close()
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    if everything:
-        lines, peak = statistics.median(everything), statistics.median(peaks)
-        print(f"{len(everything)} lines: median error {lines:.1%} (bound: 15%)")
-        floor = statistics.median(noise) if noise else float("nan")
-        print(f"the same text measured twice: lines differ by {floor:.1%} (median)")
+    if all_errors:
+        lines, peak = statistics.median(all_errors), statistics.median(peaks)
+        print(f"{len(all_errors)} lines: median error {lines:.1%} (bound: 15%)")
+        noise_floor = statistics.median(noise) if noise else float("nan")
+        print(f"the same text measured twice: lines differ by {noise_floor:.1%} (median)")
         print(f"peaks: largest error {max(peaks):.1%}, median {peak:.1%} (bound: 2%)")
 
 

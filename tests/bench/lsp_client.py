@@ -1,4 +1,4 @@
-"""A small language client over standard input and output. Standard library alone."""
+"""A small language client over standard input and output. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ Message = dict[str, Any]
 
 
 class Client:
-    """Talks to one server; answers what the server asks; keeps every notification with its time."""
+    """A connection to one server. Answers the server's requests, and stores every notification with
+    its time.
+    """
 
     def __init__(self, command: list[str], root: Path, options: Message | None = None) -> None:
         self.server = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self.ids = itertools.count(1)
-        self.answers: dict[int, queue.SimpleQueue[Message]] = {}
+        self.responses: dict[int, queue.SimpleQueue[Message]] = {}
         self.notifications: queue.SimpleQueue[tuple[float, Message]] = queue.SimpleQueue()
-        self.writing = threading.Lock()
+        self.write_lock = threading.Lock()
         threading.Thread(target=self._read, daemon=True).start()
         self.request(
             "initialize",
@@ -48,15 +50,15 @@ class Client:
         self.notify("initialized", {})
 
     def request(self, method: str, params: Any, timeout: float = 600.0) -> Any:
-        """The result of a request; an error raises."""
+        """Returns the result of a request. Raises an exception for an error response."""
         number = next(self.ids)
-        self.answers[number] = queue.SimpleQueue()
+        self.responses[number] = queue.SimpleQueue()
         self._write({"id": number, "method": method, "params": params})
-        answer = self.answers[number].get(timeout=timeout)
-        del self.answers[number]
-        if "error" in answer:
-            raise RuntimeError(f"{method}: {answer['error']}")
-        return answer["result"]
+        response = self.responses[number].get(timeout=timeout)
+        del self.responses[number]
+        if "error" in response:
+            raise RuntimeError(f"{method}: {response['error']}")
+        return response["result"]
 
     def notify(self, method: str, params: Any) -> None:
         self._write({"method": method, "params": params})
@@ -64,17 +66,17 @@ class Client:
     def wait(
         self, what: str, matches: Callable[[Message], bool], timeout: float = 600.0
     ) -> tuple[float, Message]:
-        """The first notification or server request from now on that matches, and when it came."""
+        """Returns the first matching notification or server request from now on, with its time."""
         deadline = time.monotonic() + timeout
         while True:
             try:
-                came, message = self.notifications.get(
+                received, message = self.notifications.get(
                     timeout=max(0.0, deadline - time.monotonic())
                 )
             except queue.Empty:
                 raise TimeoutError(f"the server did not send: {what}") from None
             if matches(message):
-                return came, message
+                return received, message
 
     def close(self) -> None:
         self.request("shutdown", None, timeout=10)
@@ -84,7 +86,7 @@ class Client:
     def _write(self, message: Message) -> None:
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()
         assert self.server.stdin is not None
-        with self.writing:
+        with self.write_lock:
             self.server.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
             self.server.stdin.flush()
 
@@ -96,12 +98,12 @@ class Client:
             while stdout.readline().strip():
                 pass
             message = json.loads(stdout.read(length))
-            came = time.monotonic()
+            received = time.monotonic()
             if "method" not in message:
-                waiting = self.answers.get(message["id"])
-                if waiting is not None:
-                    waiting.put(message)
+                pending = self.responses.get(message["id"])
+                if pending is not None:
+                    pending.put(message)
                 continue
             if "id" in message:
                 self._write({"id": message["id"], "result": None})
-            self.notifications.put((came, message))
+            self.notifications.put((received, message))

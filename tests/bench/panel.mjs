@@ -1,8 +1,8 @@
-// Measures the panel in Chromium and prints: how soon it can be used, and how smoothly it is dragged.
-// Asserts nothing: what a machine does besides would make such a test fail by chance.
+// Measures the panel in Chromium: how soon it becomes usable, and how smooth dragging is. It only prints the results,
+// because assertions on them would fail randomly on a busy machine.
 //
-//   node tests/bench/panel.mjs [OPERATORS]   of a document made here, by default 100000
-//   node tests/bench/panel.mjs ADDRESS       what `ridgeline panel` serves
+//   node tests/bench/panel.mjs [OPERATORS]   a generated document (default: 100000 operators)
+//   node tests/bench/panel.mjs ADDRESS       the URL of `ridgeline panel`
 
 import { findBrowser, launch } from "../panel/browser.mjs";
 import { panelDocument, timelineDocument } from "../panel/documents.mjs";
@@ -17,7 +17,7 @@ if (found.reason !== undefined) {
   process.exit(0);
 }
 
-const site = given.startsWith("http") ? null : await made(Number(given));
+const site = given.startsWith("http") ? null : await openGeneratedSite(Number(given));
 const address = site?.address ?? given;
 const browser = await launch(found);
 
@@ -42,8 +42,8 @@ for (let round = 1; round <= 3; round += 1) {
   );
   if (round === 3) {
     await drag(page, "canvas.icicle", 0.5, "icicle, zoomed");
-    await drag(page, "canvas.timeline", 0.5, "timeline, zoomed to a half");
-    await drag(page, "canvas.timeline", 0.03, "timeline, zoomed to a fiftieth");
+    await drag(page, "canvas.timeline", 0.5, "timeline, zoomed to 50%");
+    await drag(page, "canvas.timeline", 0.03, "timeline, zoomed to 3%");
     await drag(page, "canvas.timeline", 0.0005, "timeline, zoomed to single operators");
   }
   await page.close();
@@ -51,10 +51,10 @@ for (let round = 1; round <= 3; round += 1) {
 await browser.close();
 await site?.close();
 
-/** A site with a document of many nodes and a timeline of so many operators. */
-async function made(operators) {
+/** Opens a site with a document of many nodes and a timeline of this many operators. */
+async function openGeneratedSite(operators) {
   const panel = JSON.stringify(panelDocument({ layers: 600 }));
-  // Of the spans, 60% are operators; the rest are kernels and idle time.
+  // 60% of the spans are operators. The rest are kernels and idle time.
   const timeline = JSON.stringify(timelineDocument({ spans: Math.round(operators / 0.6) }));
   console.log(
     `${JSON.parse(panel).recording.breakdowns[0].nodes.length} nodes, ${JSON.parse(timeline).spans.track.length} spans ` +
@@ -63,7 +63,7 @@ async function made(operators) {
   return openSite({ panel, timeline });
 }
 
-/** Zooms to `share` of what is in view, then drags to and fro, and prints the frames meanwhile. */
+/** Zooms to a fraction of the visible range, drags back and forth, and prints the frame rate. */
 async function drag(page, selector, share, what) {
   const canvas = page.locator(selector);
   await canvas.scrollIntoViewIfNeeded();
@@ -97,5 +97,5 @@ async function drag(page, selector, share, what) {
   const gaps = times.slice(1).map((time, at) => time - times[at]).sort((a, b) => a - b);
   const fps = (1000 * gaps.length) / (times.at(-1) - times[0]);
   const at = (quantile) => gaps[Math.min(gaps.length - 1, Math.floor(quantile * gaps.length))].toFixed(1);
-  console.log(`dragging the ${what}: ${fps.toFixed(1)} frames a second; between frames ${at(0.5)} ms (median), ${at(0.95)} ms (95%), ${at(1)} ms (worst)`);
+  console.log(`dragging the ${what}: ${fps.toFixed(1)} frames per second; between frames ${at(0.5)} ms (median), ${at(0.95)} ms (95%), ${at(1)} ms (worst)`);
 }

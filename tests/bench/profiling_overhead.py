@@ -1,9 +1,9 @@
-"""Does being profiled change the iteration time that is reported? By 1% at the most.
+"""Checks that profiling changes the reported iteration time by at most 1%.
 
     python tests/bench/profiling_overhead.py [--rounds 7] [--python PYTHON_WITH_TORCH]
 
-For each demo project, in turn within one run: the iteration time that `ridgeline profile` reports,
-and that of the bare script, measured by a hook on the optimizer alone. Prints the ratio.
+For each demo project, alternates between the iteration time that `ridgeline profile` reports and
+that of the bare script, measured only by an optimizer hook. Prints the ratio.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# The same iterations as the profiler times (the warm-ups left out), with nothing else installed.
+# The iterations that the profiler times (after the warm-up), without any other instrumentation.
 BARE = """
 import os, runpy, statistics, sys, time
 from torch.optim import optimizer

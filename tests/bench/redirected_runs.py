@@ -1,9 +1,11 @@
-"""What redirecting a run's writes costs: timed iterations with and without, side by side.
+"""Measures the cost of redirecting a run's writes: timed iterations with and without it, side by
+side.
 
     python tests/bench/redirected_runs.py [--pairs 9]
 
-Runs the GPT demo and a loop that reads each batch from files, by turns with `side_effects` "allow"
-and "redirect", and prints the ratio of the medians of each pair. The Python needs torch. Linux.
+Runs the GPT demo and a loop that reads each batch from files, alternating between `side_effects`
+"allow" and "redirect", and prints the ratio of the medians of each pair. The Python needs torch.
+Linux only.
 """
 
 from __future__ import annotations
@@ -72,35 +74,35 @@ def gpt(folder: Path) -> Path:
 
 
 def compare(agent: Agent, name: str, project: Path, timed: int, pairs: int) -> None:
-    ratios, longer = [], []
+    ratios, extra_seconds = [], []
     for pair in range(pairs + 1):
         modes = ("allow", "redirect") if pair % 2 else ("redirect", "allow")
-        found = {mode: measure(agent, project, timed, mode) for mode in modes}
+        results = {mode: measure(agent, project, timed, mode) for mode in modes}
         if pair == 0:
-            continue  # The first runs fill caches.
-        ratios.append(found["redirect"][0] / found["allow"][0])
-        longer.append(found["redirect"][1] - found["allow"][1])
+            continue  # The first runs warm up caches.
+        ratios.append(results["redirect"][0] / results["allow"][0])
+        extra_seconds.append(results["redirect"][1] - results["allow"][1])
         print(f"{name}, pair {pair}: {ratios[-1]:.3f}", flush=True)
     print(
         f"{name}: median ratio {statistics.median(ratios):.3f} ({min(ratios):.3f} to "
-        f"{max(ratios):.3f}), the whole run longer by {statistics.median(longer):.2f} s"
+        f"{max(ratios):.3f}), the whole run takes {statistics.median(extra_seconds):.2f} s longer"
     )
 
 
 def measure(agent: Agent, project: Path, timed: int, mode: str) -> tuple[float, float]:
-    """The median iteration in nanoseconds, and the whole run in seconds."""
+    """Returns the median iteration in nanoseconds, and the whole run in seconds."""
     out = project.parent / "recording"
     shutil.rmtree(out, ignore_errors=True)
     entry = {"kind": "script", "path": str(project / "train.py")}
     iterations = {"warmup": 3, "timed": timed, "profiled": 1}
-    began = time.monotonic()
+    start = time.monotonic()
     identifier = agent.start_entry(
         project, entry, out=str(out), side_effects=mode, iterations=iterations, device="cpu"
     )
     finished = agent.wait_for("finished", id=identifier)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     if finished["outcome"] != "complete":
-        raise SystemExit(f"the run ended badly: {finished}")
+        raise SystemExit(f"the run failed: {finished}")
     manifest = json.loads((out / "manifest.json").read_text())
     return statistics.median(manifest["iterations"]["timed_ns"]), seconds
 

@@ -1,25 +1,25 @@
-"""Fits every shipped coefficient again and writes the tables of docs/accuracy.md.
+"""Refits every shipped coefficient and writes the tables of docs/accuracy.md.
 
     python tests/bench/refit.py GROUND_TRUTH [--lists LISTS] [--python PYTHON] [--only NAME…]
     python tests/bench/refit.py GROUND_TRUTH --check
 
-Each fitter of `ridgeline-evaluate` prints its errors on what it fitted and on what it did not see.
-This script runs them one after the other and puts what they print between the marks of
+Each fitter of `ridgeline-evaluate` prints its errors on its training data and on held-out data.
+This script runs the fitters one after the other and writes their output between the markers of
 docs/accuracy.md:
 
     <!-- refit: data_parallel -->
     …
     <!-- refit end -->
 
-with the command, the day and a checksum of the measurements. Nothing between the marks is written
-by hand. The coefficients that a fitter prints beside the shipped ones are copied into the code by
-hand, because a fit that is better on one question may be worse on another.
+together with the command, the date and a checksum of the measurements. Nothing between the markers
+is written by hand. The coefficients that a fitter prints next to the shipped ones are copied into
+the code by hand, because a fit that is better in one respect may be worse in another.
 
 GROUND_TRUTH is the folder of measurements (docs/accuracy.md#the-folder). LISTS is the folder of
-operator lists that `ridgeline evaluate GROUND_TRUTH` leaves in the cache (`evaluate-lists/`);
-fitters that need lists are skipped without it. With `--python`, a Python with torch and timm, the
-table of `ridgeline evaluate` (30 cases of each question, seed 11) is written too. `--check` runs
-nothing and fails if a mark has no table or its table was made from other measurements.
+operator lists that `ridgeline evaluate GROUND_TRUTH` leaves in the cache (`evaluate-lists/`).
+Without it, fitters that need lists are skipped. With `--python`, a Python with torch and timm, the
+table of `ridgeline evaluate` (30 cases per question, seed 11) is written as well. `--check` runs
+nothing, and fails if a marker has no table or its table was made from other measurements.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DOCUMENT = REPOSITORY / "docs" / "accuracy.md"
-MARK = re.compile(r"<!-- refit: (?P<name>\w+) -->\n(?P<body>.*?)<!-- refit end -->\n", re.DOTALL)
+MARKER = re.compile(r"<!-- refit: (?P<name>\w+) -->\n(?P<body>.*?)<!-- refit end -->\n", re.DOTALL)
 CHECKSUM = re.compile(r"measurements `(?P<sum>[0-9a-f]{12})`")
 
 
@@ -45,13 +45,13 @@ class Fitter:
     """A program that fits coefficients, and what it needs."""
 
     arguments: tuple[str, ...]
-    # Folders of GROUND_TRUTH that it reads.
+    # The folders of GROUND_TRUTH that it reads.
     reads: tuple[str, ...]
-    # What it cannot do without: `lists`, `python`, or nothing.
+    # What it requires: `lists`, `python`, or nothing.
     needs: str | None = "lists"
 
 
-# By the name of its mark. GROUND_TRUTH, LISTS, SCRATCH and PYTHON stand for paths.
+# By marker name. GROUND_TRUTH, LISTS, SCRATCH and PYTHON are placeholders for paths.
 FITTERS = {
     "data_parallel": Fitter(("fit_data_parallel", "GROUND_TRUTH"), reads=("lambda",), needs=None),
     "step_scaling": Fitter(("fit_step_scaling", "GROUND_TRUTH", "LISTS"), reads=("timm",)),
@@ -95,7 +95,7 @@ FITTERS = {
 
 
 def checksum(folder: Path, reads: tuple[str, ...]) -> str:
-    """Of the names and contents of all files that a fitter reads."""
+    """Returns a checksum of the names and contents of all files that a fitter reads."""
     digest = hashlib.sha256()
     for part in reads:
         for file in sorted((folder / part).rglob("*")):
@@ -105,10 +105,10 @@ def checksum(folder: Path, reads: tuple[str, ...]) -> str:
     return digest.hexdigest()[:12]
 
 
-def run(fitter: Fitter, places: dict[str, str], profile: str) -> str:
-    """What the fitter prints."""
+def run(fitter: Fitter, paths: dict[str, str], profile: str) -> str:
+    """Runs a fitter. Returns its output."""
     program, *arguments = (
-        places.get(argument, argument.replace("SCRATCH", places["SCRATCH"]))
+        paths.get(argument, argument.replace("SCRATCH", paths["SCRATCH"]))
         for argument in fitter.arguments
     )
     command = ["cargo", "run", "--profile", profile, "--quiet"]
@@ -117,70 +117,71 @@ def run(fitter: Fitter, places: dict[str, str], profile: str) -> str:
     else:
         command += ["-p", "ridgeline-evaluate", "--bin", program, "--"]
     command += arguments
-    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout
+    result = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
+    return result.stdout
 
 
-def block(fitter: Fitter, printed: str, measurements: str, day: datetime.date) -> str:
-    """What stands between the marks: a Markdown table as it is, other text as code."""
+def block(fitter: Fitter, output: str, measurements: str, day: datetime.date) -> str:
+    """Formats the text between the markers: Markdown tables unchanged, other output as code."""
     command = shlex.join(fitter.arguments).replace("SCRATCH/", "")
     head = f"Printed by `{command}` on {day:%-d %B %Y} from measurements `{measurements}`.\n"
-    printed = printed.strip("\n")
-    if not printed.startswith("|"):
-        printed = f"```text\n{printed}\n```"
-    return f"{head}\n{printed}\n"
+    output = output.strip("\n")
+    if not output.startswith("|"):
+        output = f"```text\n{output}\n```"
+    return f"{head}\n{output}\n"
 
 
-def replaced(document: str, name: str, text: str) -> str:
-    """The document with other text between the marks of that name."""
-    found = [match for match in MARK.finditer(document) if match["name"] == name]
+def with_replaced_table(document: str, name: str, text: str) -> str:
+    """Returns the document with new text between the markers of that name."""
+    found = [match for match in MARKER.finditer(document) if match["name"] == name]
     if len(found) != 1:
-        sys.exit(f"{DOCUMENT} has {len(found)} marks <!-- refit: {name} -->; expected one.")
+        sys.exit(f"{DOCUMENT} has {len(found)} markers <!-- refit: {name} -->; expected one.")
     start, end = found[0].span("body")
     return document[:start] + text + document[end:]
 
 
 def check(folder: Path) -> int:
-    """Whether each table was made from the measurements that are there."""
+    """Checks that each table was made from the current measurements."""
     failures = 0
-    marks = {match["name"]: match["body"] for match in MARK.finditer(DOCUMENT.read_text())}
+    markers = {match["name"]: match["body"] for match in MARKER.finditer(DOCUMENT.read_text())}
     for name, fitter in FITTERS.items():
-        found = CHECKSUM.search(marks.get(name, ""))
-        if name not in marks:
-            problem = "no mark in docs/accuracy.md"
+        found = CHECKSUM.search(markers.get(name, ""))
+        if name not in markers:
+            error = "no marker in docs/accuracy.md"
         elif not found:
-            problem = "no table between its marks"
+            error = "no table between its markers"
         elif found["sum"] != checksum(folder, fitter.reads):
-            problem = "its table was made from other measurements"
+            error = "its table was made from other measurements"
         else:
             continue
         failures += 1
-        print(f"{name}: {problem}")
+        print(f"{name}: {error}")
     return 1 if failures else 0
 
 
 def main() -> int:
-    """Runs the fitters."""
-    parser = argparse.ArgumentParser(description="Fits the shipped coefficients again.")
+    parser = argparse.ArgumentParser(description="Refits the shipped coefficients.")
     parser.add_argument("ground_truth", type=Path)
     parser.add_argument("--lists", type=Path, help="folder of operator lists")
     parser.add_argument("--python", type=Path, help="a Python with torch and timm")
     parser.add_argument("--only", nargs="+", choices=sorted(FITTERS), metavar="NAME")
     parser.add_argument("--check", action="store_true")
     parser.add_argument(
-        "--scratch", type=Path, default=REPOSITORY / "target", help="where fitted files are written"
+        "--scratch", type=Path, default=REPOSITORY / "target", help="folder for fitted files"
     )
     parser.add_argument(
-        "--profile", default="release", help="of cargo; `dev` builds faster and fits more slowly"
+        "--profile",
+        default="release",
+        help="cargo profile; `dev` builds faster and fits more slowly",
     )
     args = parser.parse_args()
     folder = args.ground_truth.resolve()
     if args.check:
         return check(folder)
-    places = {
+    paths = {
         "GROUND_TRUTH": str(folder),
         "LISTS": str(args.lists and args.lists.resolve()),
-        # A virtual environment's Python is a link that must stay one.
+        # Not resolved, because a virtual environment's Python must be called through its symlink.
         "PYTHON": str(args.python and args.python.absolute()),
         "SCRATCH": str(args.scratch.resolve()),
     }
@@ -188,13 +189,13 @@ def main() -> int:
         if args.only and name not in args.only:
             continue
         if fitter.needs and getattr(args, fitter.needs) is None:
-            print(f"{name}: skipped, it needs --{fitter.needs}")
+            print(f"{name}: skipped: requires --{fitter.needs}")
             continue
-        printed = run(fitter, places, args.profile)
-        print(f"{name}:\n{printed}")
+        output = run(fitter, paths, args.profile)
+        print(f"{name}:\n{output}")
         today = datetime.datetime.now(tz=datetime.UTC).date()
-        text = block(fitter, printed, checksum(folder, fitter.reads), today)
-        DOCUMENT.write_text(replaced(DOCUMENT.read_text(), name, text))
+        text = block(fitter, output, checksum(folder, fitter.reads), today)
+        DOCUMENT.write_text(with_replaced_table(DOCUMENT.read_text(), name, text))
     return 0
 
 

@@ -1,10 +1,11 @@
-"""From a save to refreshed hints on the GPT demo, warm, beside a fresh process with torch.profiler.
+"""Measures the time from a save to refreshed hints on the GPT demo, compared with a new process
+with torch.profiler.
 
     python tests/bench/save_to_hints.py [--rounds 5] [--python PYTHON_WITH_TORCH]
 
-Both do the same number of iterations, in turn within one run, with the same thread settings. It
-prints the median of each, their ratio, and what a save costs beyond the iterations' own time (their
-number times the unprofiled median that the recording states).
+Both run the same number of iterations with the same thread settings, alternating. Prints the median
+of each, their ratio, and what a save costs beyond the iterations themselves (their number times the
+unprofiled median from the recording).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lsp_client import Client
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
-# Two spinning OpenMP threads on a shared machine measure the neighbours; both sides wait passively.
+# On a shared machine, spinning OpenMP threads measure other load, so both sides wait passively.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
@@ -61,47 +62,44 @@ def main() -> None:
         client.notify("textDocument/didOpen", {"textDocument": document})
 
         def save_until_hints() -> float:
-            began = time.monotonic()
+            start = time.monotonic()
             client.notify("textDocument/didSave", {"textDocument": {"uri": uri}})
-            client.wait("a run", lambda m: is_state(m, "running"))
+            client.wait("the start of a run", lambda m: is_state(m, "running"))
             client.wait("refreshed hints", is_refresh)
             whole = {"start": {"line": 0, "character": 0}, "end": {"line": 10_000, "character": 0}}
             hints = client.request(
                 "textDocument/inlayHint", {"textDocument": {"uri": uri}, "range": whole}
             )
             assert hints, "a profiled model must have hints"
-            return time.monotonic() - began
+            return time.monotonic() - start
 
-        save_until_hints()  # the zygote starts
-        ours, theirs, beyond = [], [], []
+        save_until_hints()  # starts the zygote
+        save_times, cold_times, extra = [], [], []
         for _ in range(args.rounds):
-            took = save_until_hints()
+            save_seconds = save_until_hints()
             iterations = newest_manifest(work / "cache")["iterations"]
-            number = (
-                iterations["warmup"] + len(iterations["timed_ns"]) + len(iterations["profiled"])
-            )
-            own = number * statistics.median(iterations["timed_ns"]) / 1e9
-            began = time.monotonic()
+            count = iterations["warmup"] + len(iterations["timed_ns"]) + len(iterations["profiled"])
+            iteration_seconds = count * statistics.median(iterations["timed_ns"]) / 1e9
+            start = time.monotonic()
             subprocess.run(
-                [args.python, HERE / "cold_profiler.py", project, str(number)],
+                [args.python, HERE / "cold_profiler.py", project, str(count)],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 check=True,
             )
-            cold = time.monotonic() - began
-            ours.append(took)
-            theirs.append(cold)
-            beyond.append(took - own)
+            cold_seconds = time.monotonic() - start
+            save_times.append(save_seconds)
+            cold_times.append(cold_seconds)
+            extra.append(save_seconds - iteration_seconds)
             print(
-                f"save to hints {took * 1e3:6.0f} ms ({number} iterations of their own "
-                f"{own * 1e3:.0f} ms), fresh process with torch.profiler {cold * 1e3:6.0f} ms"
+                f"save to hints {save_seconds * 1e3:6.0f} ms ({count} iterations: "
+                f"{iteration_seconds * 1e3:.0f} ms), new process with torch.profiler "
+                f"{cold_seconds * 1e3:6.0f} ms"
             )
         client.close()
-        ratio = statistics.median(t / o for o, t in zip(ours, theirs))
-        print(
-            f"beyond the iterations: median {statistics.median(beyond) * 1e3:.0f} ms (bound: 300)"
-        )
-        print(f"ratio to a fresh process: median {ratio:.1f} (bound: 6)")
+        ratio = statistics.median(t / o for o, t in zip(save_times, cold_times))
+        print(f"beyond the iterations: median {statistics.median(extra) * 1e3:.0f} ms (bound: 300)")
+        print(f"ratio to a new process: median {ratio:.1f} (bound: 6)")
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

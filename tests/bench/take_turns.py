@@ -1,11 +1,11 @@
-"""Measures two versions of a training script side by side: each runs in a process of its own, and
-they take turns of a few iterations, so that what slows the machine down slows both.
+"""Measures two versions of a training script side by side. Each runs in its own process, and they
+alternate every few iterations, so that other load on the machine slows both down equally.
 
-On a processor that others use as well, TURNS_BY_PROCESSOR_TIME=1 counts the program's own processor
-time; give it one thread then (OMP_NUM_THREADS=1), and nothing that loads data beside it.
+On a CPU that is also used by others, TURNS_BY_PROCESSOR_TIME=1 measures the program's CPU time
+instead. Then use one thread (OMP_NUM_THREADS=1) and no data-loading workers.
 
-Iterations are told by the end of an optimizer's step. Nothing else is installed in the program, and
-the product has no part in it.
+The end of an optimizer step marks the end of an iteration. There is no other instrumentation, and
+Ridgeline is not involved.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Waits at each turn for a line with the number of iterations, and answers with their nanoseconds.
-# On a GPU each turn begins and ends synchronized, and its iterations count as equal parts of it.
+# In each turn, reads a line with the number of iterations and replies with their nanoseconds. On a
+# GPU, a turn is synchronized at its start and end, and its time is divided evenly over its
+# iterations.
 PROGRAM = """
 import json, os, runpy, sys, time
 answers = os.fdopen(os.dup(1), "w")
@@ -68,12 +69,13 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 # The first iterations after the other version's turn run with cold caches.
 DROPPED = 1
-# More rounds than asked for are taken until the standard error of the median ratio is so small a
-# share of it, where there is time.
-SURE = 0.01
+# If there is time, rounds are added until the relative standard error of the median ratio is below
+# this.
+TARGET_ERROR = 0.01
 MORE_SECONDS = 60.0
-# Of a median, by the distance of the quarters (normal distribution): 1.2533 / 1.349.
-ERROR_BY_QUARTERS = 0.929
+# Factor from the interquartile range to the standard error of a median, for a normal distribution:
+# 1.2533 / 1.349.
+ERROR_PER_QUARTILE_RANGE = 0.929
 
 
 class Version:
@@ -99,12 +101,11 @@ class Version:
         answer = self._process.stdout.readline()
         if not answer:
             self._errors.seek(0)
-            said = self._errors.read()[-2000:].decode(errors="replace")
-            raise RuntimeError(f"the program ended before its turn was over: {said}")
+            error = self._errors.read()[-2000:].decode(errors="replace")
+            raise RuntimeError(f"the program exited before its turn was over: {error}")
         return json.loads(answer)
 
     def close(self) -> None:
-        """Ends it."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -115,18 +116,18 @@ class Version:
 
 
 def keep_pages() -> None:
-    """Has the C library of every program started from here on keep the pages that it was given.
-    Where it gives them back and asks for them again, one process of a program is slower than the
-    next by a tenth (`docs/benchmarks.md`, "Estimates of unsaved text").
+    """Makes the C library of programs started from here on keep freed pages. If it returns them to
+    the system and allocates them again, processes of one program differ in speed by 10%
+    (`docs/benchmarks.md`, "Estimates of unsaved text").
     """
     for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
         os.environ.setdefault(name, "4000000000")
 
 
-def sure(ratios: list[float]) -> bool:
+def is_precise(ratios: list[float]) -> bool:
     """Whether the median ratio is precise enough."""
     low, middle, high = statistics.quantiles(ratios, n=4)
-    return ERROR_BY_QUARTERS * (high - low) / len(ratios) ** 0.5 <= SURE * middle
+    return ERROR_PER_QUARTILE_RANGE * (high - low) / len(ratios) ** 0.5 <= TARGET_ERROR * middle
 
 
 def speedup(
@@ -143,30 +144,33 @@ def speedup(
     iterations: int = 6,
     dropped: int = DROPPED,
     processes: int = 1,
-    of_turn: Callable[[list[float]], float] = statistics.median,
+    reduce_turn: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, Any]:
-    """How many times as fast the second script is: the median over rounds, and what half of them
-    lie between. Where they lie far apart, there are more of them for `more_seconds`.
-    `arguments_after` are the second one's where they are others; `of_turn` says what stands for the
-    iterations of a turn. Where a process has its tensors in memory stays as it is, and makes it
-    faster or slower than the next one; with several `processes` of each, one after another, the
-    middle one of their medians counts.
+    """Returns the speedup of the second script: the median over rounds, and the interquartile
+    range. If that is wide, rounds are added for up to `more_seconds`. `arguments_after` are the
+    second script's arguments if they differ; `of_turn` reduces the iterations of a turn to one
+    value. The location of a process's tensors in memory does not change and makes it faster or
+    slower than the next one. With several `processes` of each script, the result is the median of
+    their medians.
     """
-    medians, all_ratios, took = [], [], ([], [])
+    medians, all_ratios, turn_times = [], [], ([], [])
     for _ in range(processes):
         versions: list[Version] = []
         try:
-            for script, own in ((before, arguments), (after, arguments_after or arguments)):
-                versions.append(Version(python, script, steps, own))
+            for script, script_arguments in (
+                (before, arguments),
+                (after, arguments_after or arguments),
+            ):
+                versions.append(Version(python, script, steps, script_arguments))
                 versions[-1].turn(warmup)
             ratios = []
-            until = time.monotonic() + more_seconds
-            while len(ratios) < rounds or (time.monotonic() < until and not sure(ratios)):
+            deadline = time.monotonic() + more_seconds
+            while len(ratios) < rounds or (time.monotonic() < deadline and not is_precise(ratios)):
                 pair = []
-                for version, all_of_it in zip(versions, took):
+                for version, version_times in zip(versions, turn_times):
                     turn = version.turn(iterations + dropped)[dropped:]
-                    pair.append(of_turn(turn))
-                    all_of_it.append(pair[-1])
+                    pair.append(reduce_turn(turn))
+                    version_times.append(pair[-1])
                 ratios.append(pair[0] / pair[1])
         finally:
             for version in versions:
@@ -179,6 +183,6 @@ def speedup(
         "of_processes": medians,
         "quarter": quarters[0],
         "three_quarters": quarters[2],
-        "before_ns": statistics.median(took[0]),
-        "after_ns": statistics.median(took[1]),
+        "before_ns": statistics.median(turn_times[0]),
+        "after_ns": statistics.median(turn_times[1]),
     }

@@ -1,13 +1,13 @@
-"""The speedup of optimizations on this machine's CPU, predicted and then measured, for the demos.
+"""Compares predicted and measured speedups of optimizations on this machine's CPU, for the demos.
 
     python tests/bench/whatif.py [--python PYTHON_WITH_TORCH] [--only NAME] [--rounds 12] [DEMO…]
 
-For each demo `ridgeline whatif --json` predicts from a recording of it as it is. Then the demo is
-edited by hand (tests/bench/whatif_edits.py) and runs beside the unedited one, in turns of a few
-iterations (tests/bench/take_turns.py); recomputation is edited and measured by the product itself,
-because the prediction chooses the lines. Printed are predicted and measured speedup, the error, and
-for recomputation that of the peak of memory. The bars: a mean error of 10%, none beyond 20%, and 5%
-for recomputation's memory.
+For each demo, `ridgeline whatif --json` predicts from a recording of the unmodified code. Then the
+demo is edited by hand (tests/bench/whatif_edits.py) and runs side by side with the unedited one,
+alternating every few iterations (tests/bench/take_turns.py). Activation recomputation is edited and
+measured by Ridgeline itself, because the prediction chooses the lines. Prints the predicted and
+measured speedup, the error, and for recomputation the error of the peak memory. Targets: a mean
+error of 10%, no error above 20%, and 5% for the memory of recomputation.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from take_turns import MORE_SECONDS, speedup
-from whatif_edits import LONG, STEPS, Case, cases, edited
+from whatif_edits import LONG, STEPS, Case, apply_edit, cases
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-MEAN_BAR, LARGEST_BAR, MEMORY_BAR = 0.10, 0.20, 0.05
-# Spinning OpenMP threads on a shared machine would measure other load.
+MEAN_TARGET, LARGEST_TARGET, MEMORY_TARGET = 0.10, 0.20, 0.05
+# On a shared machine, spinning OpenMP threads would make the result depend on other load.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 class Bench:
-    """The folder of the copied demos, and a cache of predictions."""
+    """The folder with copies of the demos, and cached predictions."""
 
     def __init__(self, args: argparse.Namespace, work: Path) -> None:
         self.args = args
@@ -41,23 +41,23 @@ class Bench:
         self.predictions: dict[str, dict[str, Any]] = {}
 
     def copy(self, case: Case, name: str, *, after: bool) -> Path:
-        """The demo as the case needs it, before or after the edit."""
+        """Copies the demo of a case, before or after the edit."""
         project = self.work / name
         shutil.rmtree(project, ignore_errors=True)
         shutil.copytree(REPOSITORY / "demo-projects" / case.demo, project)
-        edited(project, case.variant)
+        apply_edit(project, case.variant)
         if after:
-            edited(project, case.edit)
+            apply_edit(project, case.edit)
         return project
 
     def ridgeline(self, *command: Any) -> None:
         """Runs Ridgeline. Shows its output if it fails."""
         home = str(self.work / "home")
-        own = {**os.environ, "RIDGELINE_CACHE_DIR": home, "RIDGELINE_STATE_DIR": home}
+        environment = {**os.environ, "RIDGELINE_CACHE_DIR": home, "RIDGELINE_STATE_DIR": home}
         line = [self.args.binary, *map(str, command)]
-        ran = subprocess.run(line, env=own, capture_output=True, text=True, timeout=900)
-        if ran.returncode != 0:
-            raise RuntimeError(f"{' '.join(line)}: {ran.stderr[-2000:]}")
+        result = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=900)
+        if result.returncode != 0:
+            raise RuntimeError(f"{' '.join(line)}: {result.stderr[-2000:]}")
 
     def predicted(self, case: Case, arguments: list[str]) -> dict[str, Any] | None:
         """Returns the prediction for a case, or None if it is refused."""
@@ -69,27 +69,27 @@ class Bench:
             self.ridgeline("whatif", project / "train.py", *python, "--json", out, "--", *arguments)
             self.predictions[key] = json.loads(out.read_text())
         study = self.predictions[key]
-        for one in study["predictions"]:
-            if one["names"] == [case.name]:
-                return one
-        why = [one["why"] for one in study["refusals"] if one["name"] == case.name]
-        print(f"{case.title:45} refused: {'; '.join(why) or 'it is not among the predictions'}")
+        for entry in study["predictions"]:
+            if entry["names"] == [case.name]:
+                return entry
+        reasons = [entry["why"] for entry in study["refusals"] if entry["name"] == case.name]
+        print(f"{case.title:45} refused: {'; '.join(reasons) or 'no prediction'}")
         return None
 
-    def by_product(self, case: Case, arguments: list[str]) -> list[dict[str, Any]]:
-        """Pairs of predicted and measured, as the product finds them: it makes the edit, and runs
-        the unedited text before and after the edited one.
+    def measured_by_ridgeline(self, case: Case, arguments: list[str]) -> list[dict[str, Any]]:
+        """Returns pairs of predictions and measurements from Ridgeline, which makes the edit and
+        runs the unedited code before and after the edited one.
         """
         project = self.copy(case, f"{case.demo}-measured", after=False)
         out = self.work / "measured.json"
-        wanted = ["--only", case.name, "--measure", case.name]
-        command = ["whatif", project / "train.py", "--python", self.args.python, *wanted]
+        selection = ["--only", case.name, "--measure", case.name]
+        command = ["whatif", project / "train.py", "--python", self.args.python, *selection]
         pairs = []
         for _ in range(max(1, self.args.rounds // 4)):
             self.ridgeline(*command, "--json", out, "--", *arguments)
             found = json.loads(out.read_text())["measured"]
             if not found:
-                raise RuntimeError("the product could not make the edit or run it")
+                raise RuntimeError("Ridgeline could not make the edit or run it")
             pairs += found
         return pairs
 
@@ -102,8 +102,8 @@ class Bench:
         if case.edit:
             measured = self.side_by_side(case, more)
         else:
-            pairs = self.by_product(case, more)
-            measured = of_pairs(pairs)
+            pairs = self.measured_by_ridgeline(case, more)
+            measured = median_speedup(pairs)
             memory_error = peak_error(pairs)
         row = {
             "case": case.title,
@@ -141,9 +141,9 @@ class Bench:
         return measured
 
 
-def of_pairs(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+def median_speedup(pairs: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the speedup that Ridgeline measured."""
-    ratios = [one["measured"]["before_ns"] / one["measured"]["after_ns"] for one in pairs]
+    ratios = [entry["measured"]["before_ns"] / entry["measured"]["after_ns"] for entry in pairs]
     quarters = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
     return {
         "speedup": statistics.median(ratios),
@@ -153,11 +153,16 @@ def of_pairs(pairs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def peak_error(pairs: list[dict[str, Any]]) -> float | None:
-    """How far the predicted change of the peak is from the measured one, where both are known: the
-    unedited text's peak is not the same in each run where its batches are not.
+    """Returns the error of the predicted change of the peak memory, if both are known. It is
+    relative to the unedited code's peak of the same pair, because that peak varies with the
+    batches.
     """
-    sides = [(share(one["predicted"]), share(one["measured"])) for one in pairs]
-    errors = [ours / theirs - 1 for ours, theirs in sides if ours and theirs]
+    sides = [(share(entry["predicted"]), share(entry["measured"])) for entry in pairs]
+    errors = [
+        predicted_share / measured_share - 1
+        for predicted_share, measured_share in sides
+        if predicted_share and measured_share
+    ]
     return statistics.median(errors) if errors else None
 
 
@@ -175,12 +180,13 @@ def report(rows: list[dict[str, Any]]) -> bool:
     mean, largest = statistics.mean(errors), max(errors)
     memory = [abs(row["memory_error"]) for row in rows if row["memory_error"] is not None]
     print(
-        f"{len(rows)} compared: mean error {mean:.1%} (bar: {MEAN_BAR:.0%}), "
-        f"largest {largest:.1%} (bar: {LARGEST_BAR:.0%})"
+        f"{len(rows)} compared: mean error {mean:.1%} (target: {MEAN_TARGET:.0%}), "
+        f"largest {largest:.1%} (target: {LARGEST_TARGET:.0%})"
     )
     if memory:
-        print(f"recomputation's memory: at most {max(memory):.1%} (bar: {MEMORY_BAR:.0%})")
-    return mean <= MEAN_BAR and largest <= LARGEST_BAR and all(e <= MEMORY_BAR for e in memory)
+        print(f"recomputation: memory error {max(memory):.1%} (target: {MEMORY_TARGET:.0%})")
+    accurate = mean <= MEAN_TARGET and largest <= LARGEST_TARGET
+    return accurate and all(error <= MEMORY_TARGET for error in memory)
 
 
 def main() -> None:
@@ -188,7 +194,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=str(REPOSITORY / "target/release/ridgeline"))
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--only", action="append", default=[], help="an optimization's name")
+    parser.add_argument("--only", action="append", default=[], help="name of an optimization")
     parser.add_argument("--out", type=Path, help="write all rows into this file, as JSON")
     parser.add_argument("demos", nargs="*", default=list(LONG))
     args = parser.parse_args()

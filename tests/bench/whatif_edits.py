@@ -1,6 +1,6 @@
-"""The demo projects with each optimization written by hand, as replacements of text.
+"""The demo projects with each optimization written by hand, as text replacements.
 
-Each is what a person would write, and says what the product's own edit should come to.
+Each edit is what a person would write, and what Ridgeline's own edit should be equivalent to.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# By file: what stands there, and what takes its place.
+# By file: the old text and the new text.
 Replacements = dict[str, list[tuple[str, str]]]
 
 
@@ -18,14 +18,14 @@ class Case:
 
     demo: str
     name: str
-    # Empty where the product is asked to make it (`ridgeline whatif --measure`).
+    # Empty if Ridgeline makes the edit (`ridgeline whatif --measure`).
     edit: Replacements
-    # What the demo lacks to have something to optimize: made in both versions.
+    # Changes in both versions that give the demo something to optimize.
     variant: Replacements = field(default_factory=dict)
     variant_name: str = ""
-    # How turns are to be taken where the usual ones do not do.
+    # Arguments for alternating runs, where the defaults do not work.
     turns: dict[str, int] = field(default_factory=dict)
-    # How many times as many samples an iteration has after the edit.
+    # The factor by which the edit increases the samples per iteration.
     samples: int = 1
 
     @property
@@ -34,7 +34,7 @@ class Case:
         return f"{self.demo} {self.name}" + (f" ({self.variant_name})" if self.variant_name else "")
 
 
-# Arguments with which a demo runs as long as it is asked to, and optimizer steps of an iteration.
+# Arguments with which a demo runs as long as needed, and the optimizer steps per iteration.
 LONG = {
     "resnet": ["--epochs", "100000"],
     "gpt": ["--steps", "100000000"],
@@ -129,7 +129,7 @@ _CHANNELS_LAST: dict[str, Replacements] = {
 
 
 def _autocast(before: str) -> tuple[str, str]:
-    """The lines of `before` under autocast, with its indentation."""
+    """Wraps the lines of `before` in autocast, with their indentation."""
     lines = before.split("\n")
     indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
     head = f"{indent}with torch.autocast(device.type, dtype=torch.bfloat16):"
@@ -165,9 +165,9 @@ _BFLOAT16: dict[str, Replacements] = {
     },
 }
 
-# Which lines are made again is the prediction's choice, so that the product makes this edit itself.
+# The prediction chooses the lines to recompute, so Ridgeline makes this edit itself.
 _RECOMPUTED = ("gpt", "bert", "resnet")
-# Sentences that are drawn anew in each run hold more or less memory by themselves.
+# If each run draws new sentences, their memory differs between runs.
 _SAME_SENTENCES: Replacements = {
     "train.py": [
         (
@@ -192,7 +192,8 @@ _WORKERS: dict[str, Replacements] = {
         ]
     },
 }
-# Loading that waits rather than computes, as from a disk: two cores have room for nothing else.
+# Loading that waits instead of computing, as from a disk, because two cores have no room for more
+# work.
 _SLOW_IMAGES: Replacements = {
     "data.py": [
         ("import torch\n", "import time\n\nimport torch\n"),
@@ -201,14 +202,16 @@ _SLOW_IMAGES: Replacements = {
             "        time.sleep(0.01)\n        return image, index % self.num_classes",
         ),
     ],
-    # An epoch is long, so that workers are seldom begun anew.
+    # With long epochs, workers are rarely restarted.
     "train.py": [('"--images", type=int, default=256', '"--images", type=int, default=25600')],
 }
-# While the other version has its turn, workers load ahead: so many batches are there for nothing.
-_AHEAD = {"dropped": 8, "iterations": 12, "rounds": 6}
+# Workers prefetch during the other version's turn, so the first batches of a turn take no time to
+# load.
+_PREFETCHED = {"dropped": 8, "iterations": 12, "rounds": 6}
 
 
-# What only a GPU can show. Attention by hand is what the fused kernel takes the place of.
+# Optimizations that only show on a GPU. The handwritten attention is what the fused kernel
+# replaces.
 _ATTENTION = """        y = F.scaled_dot_product_attention(
             q,
             k,
@@ -217,13 +220,13 @@ _ATTENTION = """        y = F.scaled_dot_product_attention(
             is_causal=True,
         )
 """
-_ATTENTION_BY_HAND = """        scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
+_HANDWRITTEN_ATTENTION = """        scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
         later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         weights = scores.masked_fill(later, float("-inf")).softmax(dim=-1)
         y = F.dropout(weights, self.dropout, self.training) @ v
 """
-_BY_HAND: Replacements = {"model.py": [(_ATTENTION, _ATTENTION_BY_HAND)]}
-_FUSED: Replacements = {"model.py": [(_ATTENTION_BY_HAND, _ATTENTION)]}
+_WITH_HANDWRITTEN_ATTENTION: Replacements = {"model.py": [(_ATTENTION, _HANDWRITTEN_ATTENTION)]}
+_FUSED: Replacements = {"model.py": [(_HANDWRITTEN_ATTENTION, _ATTENTION)]}
 _FLOAT16: Replacements = {
     "train.py": [
         ("    model.train()\n", '    scaler = torch.amp.GradScaler("cuda")\n    model.train()\n'),
@@ -250,7 +253,7 @@ _GRAPHS: Replacements = {
 
 
 def _copies(count: int) -> Replacements:
-    """Several copies of the model trained at once, through `torch.func`."""
+    """Trains several copies of the model at once, through `torch.func`."""
     return {
         "train.py": [
             (
@@ -274,22 +277,22 @@ def _copies(count: int) -> Replacements:
 
 
 def gpu_cases(copies: int) -> list[Case]:
-    """All that are compared on one GPU; `copies` are trained at once."""
-    on_both = [("gpt", "amp-bf16"), ("gpt", "fused-optimizer"), ("bert", "fused-optimizer")]
-    on_both += [("gpt", "compile"), ("resnet", "channels-last"), ("gpt", "recompute")]
-    found = [case for case in cases() if (case.demo, case.name) in on_both]
+    """Returns all cases for one GPU. `copies` is the number of models trained at once."""
+    in_both = [("gpt", "amp-bf16"), ("gpt", "fused-optimizer"), ("bert", "fused-optimizer")]
+    in_both += [("gpt", "compile"), ("resnet", "channels-last"), ("gpt", "recompute")]
+    found = [case for case in cases() if (case.demo, case.name) in in_both]
     return [
         *found,
         Case("gpt", "amp-fp16", _FLOAT16),
         Case("gpt", "tf32", _TF32),
         Case("gpt", "cuda-graphs", _GRAPHS),
-        Case("gpt", "fused-attention", _FUSED, _BY_HAND, "attention by hand"),
+        Case("gpt", "fused-attention", _FUSED, _WITH_HANDWRITTEN_ATTENTION, "attention by hand"),
         Case("ncf", "horizontal-fusion", _copies(copies), samples=copies),
     ]
 
 
 def cases() -> list[Case]:
-    """All that are compared on a CPU."""
+    """Returns all cases for the CPU."""
     found = [
         Case(demo, f"{flag}-optimizer", _optimizer(demo, flag))
         for flag in ("fused", "foreach")
@@ -300,14 +303,16 @@ def cases() -> list[Case]:
     found += [Case(demo, "amp-bf16", edit) for demo, edit in _BFLOAT16.items()]
     found += [Case(demo, "recompute", {}) for demo in _RECOMPUTED]
     found.append(Case("seq2seq", "recompute", {}, _SAME_SENTENCES, "same sentences"))
-    found.append(Case("ncf", "loader-workers", _WORKERS["ncf"], turns=_AHEAD))
+    found.append(Case("ncf", "loader-workers", _WORKERS["ncf"], turns=_PREFETCHED))
     found.append(
-        Case("resnet", "loader-workers", _WORKERS["resnet"], _SLOW_IMAGES, "slow images", _AHEAD)
+        Case(
+            "resnet", "loader-workers", _WORKERS["resnet"], _SLOW_IMAGES, "slow images", _PREFETCHED
+        )
     )
     return found
 
 
-def edited(project: Path, replacements: Replacements) -> None:
+def apply_edit(project: Path, replacements: Replacements) -> None:
     """Makes the replacements in a copy of a demo. Each must be found exactly once."""
     for name, pairs in replacements.items():
         path = project / name

@@ -1,5 +1,6 @@
-"""What a stranger with a GPU can attach to a bug report: the page, the checks, and the recording of
-each program. It holds no path, source text, environment variable, host name or user name.
+"""The archive that a user with a GPU can attach to a bug report: the page, the checks, and the
+recording of each program. It contains no paths, source text, environment variables, host names or
+user names.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from checks import REPOSITORY
-from recorded import Setting, own_folders
+from recorded import Setting, isolated_folders
 
 COMMAND_SECONDS = 300
 
@@ -17,56 +17,58 @@ COMMAND_SECONDS = 300
 def check_first_use(setting: Setting, gpu_name: str) -> None:
     """`doctor`, `demo`, two profiles, `compare`, `predict`, `check` and `whatif --measure`."""
     checks = setting.checks
-    shown = f"{gpu_name} (simulated)" if checks.simulated else gpu_name
+    gpu_label = f"{gpu_name} (simulated)" if checks.simulated else gpu_name
     with tempfile.TemporaryDirectory() as folder:
-        cache = Path(folder) / "kept"
+        cache = Path(folder) / "cache"
         project = Path(folder) / "gpt"
         shutil.copytree(REPOSITORY / "demo-projects/gpt", project)
         settings = f"python = {json.dumps(setting.python)}\n"
         (project / "ridgeline.toml").write_text(settings)
 
-        def said(name: str, wanted: str, *arguments: object) -> str:
-            """Runs a command that must succeed and print a text. Returns its output."""
+        def output_of(name: str, wanted: str, *arguments: object) -> str:
+            """Runs a command that must succeed and print `wanted`. Returns its output."""
             try:
-                ran = subprocess.run(
+                result = subprocess.run(
                     [setting.binary, *arguments],
-                    env=own_folders(cache),
+                    env=isolated_folders(cache),
                     capture_output=True,
                     text=True,
                     timeout=COMMAND_SECONDS,
                 )
             except (OSError, subprocess.TimeoutExpired) as error:
-                checks.add(name, False, str(error), "an answer")
+                checks.add(name, False, str(error), "output")
                 return ""
-            if ran.returncode != 0:
-                told = f"exit {ran.returncode}: {(ran.stderr or ran.stdout)[-600:]}"
-                checks.add(name, False, told, "exit 0")
-                return ran.stdout
-            held = wanted in ran.stdout
-            checks.add(name, held, wanted if held else ran.stdout[:600], f"{wanted!r}")
-            return ran.stdout
+            if result.returncode != 0:
+                output = f"exit {result.returncode}: {(result.stderr or result.stdout)[-600:]}"
+                checks.add(name, False, output, "exit 0")
+                return result.stdout
+            passed = wanted in result.stdout
+            checks.add(name, passed, wanted if passed else result.stdout[:600], f"{wanted!r}")
+            return result.stdout
 
         with checks.row("driver"):
-            told = said("doctor names the GPU", shown, "doctor", project)
+            output = output_of("doctor shows the GPU", gpu_label, "doctor", project)
             ready = any(
-                line.startswith("CUDA driver") and "ready" in line for line in told.splitlines()
+                line.startswith("CUDA driver") and "ready" in line for line in output.splitlines()
             )
-            checks.add("doctor: CUDA driver", ready, "ready" if ready else told[:600], "ready")
+            checks.add("doctor: CUDA driver", ready, "ready" if ready else output[:600], "ready")
         with checks.row("nvml"):
-            check_nvml(setting, told)
+            check_nvml(setting, output)
         with checks.row("first-use"):
             report = Path(folder) / "report.html"
-            said("demo", shown, "demo", "--python", setting.python, "--report", report)
-            named = report.exists() and shown in report.read_text()
-            checks.add("demo: report", named, shown if named else "not named", shown)
+            output_of("demo", gpu_label, "demo", "--python", setting.python, "--report", report)
+            named = report.exists() and gpu_label in report.read_text()
+            checks.add("demo: report", named, gpu_label if named else "missing", gpu_label)
             for number in ("first", "second"):
-                said(f"{number} profile", shown, "profile", project)
-            said("compare", shown, "compare", "last~1", "last", "--project", project)
-            said("predict --gpu all", f"measured on {gpu_name}", "predict", project, "--gpu", "all")
-            said("check", shown, "check", project, "--max-time", "60000")
-            measured = said(
+                output_of(f"{number} profile", gpu_label, "profile", project)
+            output_of("compare", gpu_label, "compare", "last~1", "last", "--project", project)
+            output_of(
+                "predict --gpu all", f"measured on {gpu_name}", "predict", project, "--gpu", "all"
+            )
+            output_of("check", gpu_label, "check", project, "--max-time", "60000")
+            measured = output_of(
                 "whatif --measure",
-                f"on {shown}",
+                f"on {gpu_label}",
                 "whatif",
                 project,
                 "--measure",
@@ -81,14 +83,19 @@ def check_nvml(setting: Setting, doctor: str) -> None:
     checks = setting.checks
     version = next((line[14:] for line in doctor.splitlines() if line.startswith("NVML")), "")
     found = bool(version) and version[0].isdigit()
-    checks.add("doctor: NVML", found, version or "not named", "a version")
+    checks.add("doctor: NVML", found, version or "missing", "a version")
     if checks.simulated or shutil.which("nvidia-smi") is None:
         return
-    ran = subprocess.run(
+    result = subprocess.run(
         ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
         capture_output=True,
         text=True,
         timeout=60,
     )
-    versions = set(ran.stdout.split())
-    checks.add("doctor: NVML as nvidia-smi", version in versions, version, str(sorted(versions)))
+    versions = set(result.stdout.split())
+    checks.add(
+        "doctor: NVML version matches nvidia-smi",
+        version in versions,
+        version,
+        str(sorted(versions)),
+    )

@@ -12,7 +12,7 @@ from bundle import Bundle
 
 USER, HOST = "mallory-the-tester", "secret-host-17"
 HOME = f"/home/{USER}"
-PLANTED = [USER, HOST, HOME, "/srv/private", "token-4711", "import os  # the source"]
+IDENTIFYING = [USER, HOST, HOME, "/srv/private", "token-4711", "import os  # the source"]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def members(file: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_no_name_path_or_source_is_in_it(machine: Path, compressed: bool):
+def test_the_bundle_has_no_names_paths_or_source(machine: Path, compressed: bool):
     file = machine / "bundle.tar.gz"
     bundle = Bundle(file)
     bundle.text(
@@ -70,23 +70,23 @@ def test_no_name_path_or_source_is_in_it(machine: Path, compressed: bool):
     found = members(file)
     assert set(found) == {"page.txt", "checks.json", "gpt/manifest.json", "gpt/trace.json.gz"}
     for name, data in found.items():
-        for planted in PLANTED:
-            assert planted.encode() not in data, f"{planted} is in {name}: {data!r}"
+        for text in IDENTIFYING:
+            assert text.encode() not in data, f"{text} is in {name}: {data!r}"
     json.loads(found["checks.json"])
     json.loads(found["gpt/manifest.json"])
     assert json.loads(found["gpt/trace.json.gz"])["name"] == "aten::mm"
 
 
-def test_what_says_nothing_of_the_machine_stays(machine: Path):
+def test_text_without_identifying_data_is_unchanged(machine: Path):
     file = machine / "bundle.tar.gz"
     bundle = Bundle(file)
-    told = "1/2 of 3 GB/s at train.py:12, model/block.py, void f<int, 4>(float*) // 10%"
-    bundle.text("page.txt", told)
+    text = "1/2 of 3 GB/s at train.py:12, model/block.py, void f<int, 4>(float*) // 10%"
+    bundle.text("page.txt", text)
     bundle.close()
-    assert members(file)["page.txt"].decode() == told
+    assert members(file)["page.txt"].decode() == text
 
 
-def test_large_recordings_are_named_and_left_out(machine: Path, monkeypatch: pytest.MonkeyPatch):
+def test_large_recordings_are_left_out_and_listed(machine: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("bundle.LARGEST_MEMBER", 10)
     bundle = Bundle(machine / "bundle.tar.gz")
     bundle.text("page.txt", "more than ten bytes")

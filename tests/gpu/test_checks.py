@@ -26,85 +26,85 @@ def checks(*, simulated: bool) -> Checks:
 
 
 def test_a_row_fails_with_any_of_its_checks():
-    asked = checks(simulated=False)
-    with asked.row("driver"):
-        asked.add("one", True, 1, "1")
-        assert asked.outcome("driver") == PASSED
-        asked.add("two", False, 1, "2")
-    assert asked.outcome("driver") == FAILED
-    assert asked.outcome("energy") == NOT_RUN
-    page = asked.page("a GPU")
+    results = checks(simulated=False)
+    with results.row("driver"):
+        results.add("one", True, 1, "1")
+        assert results.outcome("driver") == PASSED
+        results.add("two", False, 1, "2")
+    assert results.outcome("driver") == FAILED
+    assert results.outcome("energy") == NOT_RUN
+    page = results.page("a GPU")
     assert "1 of 2 checks failed" in page
-    assert "driver: two: 1 (wanted: 2)" in page
+    assert "driver: two: 1 (expected: 2)" in page
 
 
-@pytest.mark.parametrize("held", [True, False])
-def test_physics_is_not_applicable_where_it_is_simulated(held: bool):
-    for simulated, outcome in [(True, NOT_APPLICABLE), (False, PASSED if held else FAILED)]:
-        asked = checks(simulated=simulated)
-        with asked.row("energy"):
-            asked.add("power", held, "700 W", "at most 735 W", physics=True)
-        assert asked.outcome("energy") == outcome
+@pytest.mark.parametrize("passed", [True, False])
+def test_hardware_checks_are_not_applicable_on_the_simulator(passed: bool):
+    for simulated, outcome in [(True, NOT_APPLICABLE), (False, PASSED if passed else FAILED)]:
+        results = checks(simulated=simulated)
+        with results.row("energy"):
+            results.add("power", passed, "700 W", "at most 735 W", hardware_only=True)
+        assert results.outcome("energy") == outcome
 
 
-def test_a_row_that_the_page_does_not_have_is_an_error():
+def test_an_unknown_row_is_an_error():
     with pytest.raises(ValueError, match="no row `memory`"), checks(simulated=True).row("memory"):
         pass
 
 
-def test_rows_of_threads_and_of_rows_within_rows_are_told_apart():
-    asked = checks(simulated=True)
-    with asked.row("driver"):
-        with asked.row("ranks"):
-            asked.add("inner", True, "", "")
-        asked.add("outer", True, "", "")
-    assert [check.row for check in asked.answers] == ["ranks", "driver"]
+def test_nested_rows_are_kept_apart():
+    results = checks(simulated=True)
+    with results.row("driver"):
+        with results.row("ranks"):
+            results.add("inner", True, "", "")
+        results.add("outer", True, "", "")
+    assert [check.row for check in results.results] == ["ranks", "driver"]
 
 
 def test_the_status_page_has_a_check_for_every_row():
-    """A row without a check in `tests/gpu` says in its last column how a person checks it."""
+    """A row without a check in `tests/gpu` describes the manual check in its last column."""
     rows = status_rows()
     assert len(rows) > 15
     assert len({row.id for row in rows}) == len(rows)
     texts = [path.read_text() for path in (HERE / "run", *HERE.glob("*.py"))]
     texts += [path.read_text() for path in (HERE / "programs").glob("*.py")]
     code = "\n".join(texts)
-    named = set(re.findall(r'\.row\(\s*"([a-z-]+)"', code))
-    named |= set(re.findall(r'"row": "([a-z-]+)"', code)) | {"recording"}
-    by_hand = {row.id for row in rows if row.simulated.startswith(NOT_RUN)}
-    without = {row.id for row in rows} - named - by_hand
-    assert not without, f"no check of tests/gpu has these rows: {sorted(without)}"
+    with_check = set(re.findall(r'\.row\(\s*"([a-z-]+)"', code))
+    with_check |= set(re.findall(r'"row": "([a-z-]+)"', code)) | {"recording"}
+    manual = {row.id for row in rows if row.simulated.startswith(NOT_RUN)}
+    missing = {row.id for row in rows} - with_check - manual
+    assert not missing, f"no check of tests/gpu has these rows: {sorted(missing)}"
     fixtures = {row.id for row in ROWS}
-    unknown = named - {row.id for row in rows} - fixtures - {"memory"}
+    unknown = with_check - {row.id for row in rows} - fixtures - {"memory"}
     assert not unknown, f"docs/gpu-status.md has no such rows: {sorted(unknown)}"
 
 
-def test_nothing_was_seen_on_a_real_gpu():
-    """What is green in continuous integration was seen on the simulated device."""
+def test_no_row_claims_a_real_gpu():
+    """Results of continuous integration come from the simulated device."""
     assert {row.real for row in status_rows()} == {"never"}
     for row in status_rows():
         assert row.simulated.startswith(("passes", NOT_APPLICABLE, NOT_RUN)), row
 
 
-def test_a_claim_of_the_page_without_a_check_that_passed_fails():
+def test_a_claim_without_a_passed_check_fails():
     rows = [
         *ROWS,
         StatusRow("findings", "", "passes in `tests/run`", ""),
         StatusRow("power", "", NOT_RUN, ""),
     ]
-    asked = Checks(rows, simulated=True)
-    with asked.row("driver"):
-        asked.add("named", True, "", "")
-    with asked.row("energy"):
-        asked.add("power", True, "", "", physics=True)
-    asked.hold_claims()
-    assert [check.row for check in asked.failed()] == ["energy", "ranks"]
+    results = Checks(rows, simulated=True)
+    with results.row("driver"):
+        results.add("named", True, "", "")
+    with results.row("energy"):
+        results.add("power", True, "", "", hardware_only=True)
+    results.check_claims()
+    assert [check.row for check in results.failed()] == ["energy", "ranks"]
     real = Checks(rows, simulated=False)
-    real.hold_claims()
-    assert not real.answers
+    real.check_claims()
+    assert not real.results
 
 
-def test_tests_that_the_page_names_are_there():
+def test_files_named_on_the_page_exist():
     for row in status_rows():
         for name in re.findall(r"`(tests/[^` ]+)", row.simulated):
             assert (REPOSITORY / name).exists(), f"{row.id} names {name}"

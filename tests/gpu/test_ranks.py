@@ -1,8 +1,8 @@
-"""Training with several ranks on the simulated device: NCCL's collectives, and their profiles.
+"""Trains with several ranks on the simulated device, to test NCCL's collectives and the profiles.
 
     RIDGELINE_BINARY=target/debug/ridgeline pytest tests/gpu/test_ranks.py
 
-Skipped, with the reason, where the simulated device cannot be built.
+Skipped, with the reason, if the simulator cannot be built.
 """
 
 from __future__ import annotations
@@ -20,26 +20,29 @@ import pytest
 HERE = Path(__file__).resolve().parent
 RUN = HERE / "simulated" / "run"
 PROGRAMS = HERE / "programs"
-CANNOT_BE_BUILT = 77
-SECONDS = 240
+CANNOT_BUILD = 77
+TIMEOUT_SECONDS = 240
 
 
 def binary() -> str:
-    named = os.environ.get("RIDGELINE_BINARY")
+    override = os.environ.get("RIDGELINE_BINARY")
     target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target"))
     candidates = (
-        [Path(named).resolve()]
-        if named
+        [Path(override).resolve()]
+        if override
         else [target / kind / "ridgeline" for kind in ("release", "debug")]
     )
     for candidate in candidates:
         if candidate.is_file():
             return str(candidate)
-    pytest.skip("there is no ridgeline binary: set RIDGELINE_BINARY")
+    pytest.skip("no ridgeline binary: set RIDGELINE_BINARY")
 
 
-def on_devices(
-    devices: int, command: list[str], folder: Path, more: Mapping[str, str] | None = None
+def run_on_simulator(
+    devices: int,
+    command: list[str],
+    folder: Path,
+    extra_environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command with this many simulated devices."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
@@ -49,45 +52,45 @@ def on_devices(
         "SIMGPU_COUNT": str(devices),
         "OMP_NUM_THREADS": "1",
         "RIDGELINE_CACHE_DIR": str(folder / "cache"),
-        **(more or {}),
+        **(extra_environment or {}),
     }
-    ended = subprocess.run(
+    result = subprocess.run(
         [str(RUN), "--python", sys.executable, *command],
         cwd=folder,
         env=variables,
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
-    if ended.returncode == CANNOT_BE_BUILT:
-        pytest.skip(ended.stdout.strip())
-    return ended
+    if result.returncode == CANNOT_BUILD:
+        pytest.skip(result.stdout.strip())
+    return result
 
 
 def torchrun(program: Path, ranks: int, folder: Path) -> str:
     command = ["torchrun", "--standalone", "--nproc-per-node", str(ranks), str(program)]
-    ended = on_devices(ranks, command, folder)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
+    result = run_on_simulator(ranks, command, folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def profile(
-    program: Path, ranks: int, folder: Path, more: Mapping[str, str] | None = None
+    program: Path, ranks: int, folder: Path, extra_environment: Mapping[str, str] | None = None
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Profiles a program with ranks. Returns the command's result, and its JSON if it has one."""
     document = folder / "profile.json"
     launcher = f"torchrun --standalone --nproc-per-node {ranks}"
     command = [binary(), "profile", str(program), "--launcher", launcher]
     command += ["--python", sys.executable, "--json", str(document)]
-    ended = on_devices(ranks, command, folder, more)
-    found = json.loads(document.read_text()) if document.exists() else {}
-    return ended, found
+    result = run_on_simulator(ranks, command, folder, extra_environment)
+    cost = json.loads(document.read_text()) if document.exists() else {}
+    return result, cost
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_what_collectives_deliver(ranks: int, tmp_path: Path) -> None:
-    said = torchrun(PROGRAMS / "collectives.py", ranks, tmp_path)
-    assert said.count("all collectives deliver") == ranks, said
+def test_results_of_collectives(ranks: int, tmp_path: Path) -> None:
+    output = torchrun(PROGRAMS / "collectives.py", ranks, tmp_path)
+    assert output.count("all collectives are correct") == ranks, output
 
 
 def manifests(folder: Path) -> dict[int, dict[str, Any]]:
@@ -102,13 +105,13 @@ def manifests(folder: Path) -> dict[int, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["ddp", "fsdp2", "tensor_parallel"])
 def test_a_profile_with_two_ranks(name: str, tmp_path: Path) -> None:
-    ended, found = profile(PROGRAMS / f"{name}.py", 2, tmp_path)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert found["coverage"]["time"] >= 0.99, (found["coverage"], found["untracked"])
+    result, cost = profile(PROGRAMS / f"{name}.py", 2, tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert cost["coverage"]["time"] >= 0.99, (cost["coverage"], cost["untracked"])
     # Communication runs as NCCL kernels, and each rank has its own device.
     recorded = manifests(tmp_path)
-    assert [one["device"]["index"] for _, one in sorted(recorded.items())] == [0, 1]
-    ranks = found["ranks"]["ranks"]
+    assert [manifest["device"]["index"] for _, manifest in sorted(recorded.items())] == [0, 1]
+    ranks = cost["ranks"]["ranks"]
     assert [rank["rank"] for rank in ranks] == [0, 1]
     for rank in ranks:
         assert rank["communication_ms"] > 0
@@ -116,47 +119,47 @@ def test_a_profile_with_two_ranks(name: str, tmp_path: Path) -> None:
         assert 0 < rank["computing_ms"] <= rank["time_ms"]
         allocated = recorded[rank["rank"]]["memory"]["max_allocated_bytes"]
         assert abs(rank["peak_bytes"] - allocated) <= 0.001 * allocated
-    # What FSDP2 and tensor parallelism keep on a rank are parts of distributed tensors.
+    # FSDP2 and tensor parallelism store shards of distributed tensors on each rank.
     weights = sum(
         entry["bytes"] for entry in recorded[0]["memory"]["baseline"] if entry["kind"] == "weight"
     )
-    assert weights > 0.05 * found["memory"]["peak_bytes"], weights
-    # Simulated kernels run on this machine's cores, so one rank may really be the slower one:
-    # whether findings compare ranks well (`imbalance`, `straggler`) is tested on given times.
-    assert "gpu-slowed" not in {finding["rule"] for finding in found["findings"]}
+    assert weights > 0.05 * cost["memory"]["peak_bytes"], weights
+    # Simulated kernels run on this machine's cores, so one rank may really be slower. Whether
+    # findings compare ranks correctly (`imbalance`, `straggler`) is tested with fixed times.
+    assert "gpu-slowed" not in {finding["rule"] for finding in cost["findings"]}
 
 
-def test_unequal_batches_and_a_device_of_each_rank_alone(tmp_path: Path) -> None:
-    ended, found = profile(PROGRAMS / "straggler.py", 2, tmp_path)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert [rank["batch_size"] for rank in found["ranks"]["ranks"]] == [4096, 8192]
-    assert "imbalance" in [finding["rule"] for finding in found["findings"]], found["findings"]
-    # Each rank sees its device as the first one (CUDA_VISIBLE_DEVICES).
-    assert {one["device"]["index"] for one in manifests(tmp_path).values()} == {0}
+def test_unequal_batches_with_one_visible_device_per_rank(tmp_path: Path) -> None:
+    result, cost = profile(PROGRAMS / "straggler.py", 2, tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert [rank["batch_size"] for rank in cost["ranks"]["ranks"]] == [4096, 8192]
+    assert "imbalance" in [finding["rule"] for finding in cost["findings"]], cost["findings"]
+    # Each rank sees its device as device 0 (CUDA_VISIBLE_DEVICES).
+    assert {manifest["device"]["index"] for manifest in manifests(tmp_path).values()} == {0}
 
 
-def test_exchanges_beside_the_backward_pass_are_hidden(tmp_path: Path) -> None:
-    # The backend of torch 2.14 and before: that of 2.15 makes the backward pass wait for each
-    # bucket.
-    more = {"TORCH_DIST_USE_NCCL2": "0"}
-    ended, found = profile(PROGRAMS / "ddp.py", 2, tmp_path, more)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    for rank in found["ranks"]["ranks"]:
+def test_communication_overlaps_with_the_backward_pass(tmp_path: Path) -> None:
+    # Uses the backend of torch 2.14 and earlier, because that of 2.15 makes the backward pass wait
+    # for each bucket.
+    extra_environment = {"TORCH_DIST_USE_NCCL2": "0"}
+    result, cost = profile(PROGRAMS / "ddp.py", 2, tmp_path, extra_environment)
+    assert result.returncode == 0, result.stdout + result.stderr
+    for rank in cost["ranks"]["ranks"]:
         assert rank["exposed_ms"] < rank["communication_ms"], rank
 
 
-def test_ranks_on_one_device_are_no_strangers(tmp_path: Path) -> None:
-    launched = {"SIMGPU_COUNT": "1"}
-    ended, found = profile(HERE / "shared_gpu.py", 2, tmp_path, launched)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    for one in manifests(tmp_path).values():
-        assert one["observed"]["gpu"]["other_processes"] == 0
-    assert "gpu-slowed" not in [finding["rule"] for finding in found["findings"]]
+def test_ranks_on_one_device_are_not_other_processes(tmp_path: Path) -> None:
+    one_device = {"SIMGPU_COUNT": "1"}
+    result, cost = profile(HERE / "shared_gpu.py", 2, tmp_path, one_device)
+    assert result.returncode == 0, result.stdout + result.stderr
+    for manifest in manifests(tmp_path).values():
+        assert manifest["observed"]["gpu"]["other_processes"] == 0
+    assert "gpu-slowed" not in [finding["rule"] for finding in cost["findings"]]
 
 
 def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
-    ended, _ = profile(PROGRAMS / "rank_dies.py", 2, tmp_path)
-    assert ended.returncode == 1, ended.stdout + ended.stderr
-    assert "rank 1 was stopped" in ended.stderr, ended.stderr
-    # No shared-memory segment of the ranks is left.
+    result, _ = profile(PROGRAMS / "rank_dies.py", 2, tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "rank 1 was stopped" in result.stderr, result.stderr
+    # No shared-memory segments are left behind.
     assert not list(Path("/dev/shm").glob("simgpu-nccl.*"))

@@ -1,8 +1,7 @@
-"""Takes the project in this folder from faulty to clean with the tools of `ridgeline mcp`.
+"""Fixes the project in this folder with the tools of `ridgeline mcp`.
 
-It stands for an agent, without a model: it profiles, applies the patch of a finding, and profiles
-again until the finding is gone.
-usage: loop.py RIDGELINE RULE
+It stands in for an agent, without a model: it profiles, applies the patch of a finding, and
+profiles again until the finding is gone. Usage: loop.py RIDGELINE RULE
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MAX_PATCHES = 3
 
 
 async def allow(_context: object, question: Any) -> types.ElicitResult:
-    """Gives the user's answer to the question whether the program may run."""
+    """Answers the question whether the program may run."""
     assert "training steps" in question.message, question
     return types.ElicitResult(action="accept", content={"answer": "Always for this workspace"})
 
@@ -70,17 +69,17 @@ async def run(session: ClientSession, rule: str) -> None:
         patches += 1
         assert patches <= MAX_PATCHES, findings
         file, line, patch = found.groups()
-        explained = await call("explain_line", file=file, line=int(line))
-        assert "of the iteration" in explained, explained
+        explanation = await call("explain_line", file=file, line=int(line))
+        assert "of the iteration" in explanation, explanation
         subprocess.run(["patch", "-p1"], input=patch, text=True, check=True)
-        changed = await call("summary")
-        assert f"changed since: {file}" in changed, changed
+        summary = await call("summary")
+        assert f"changed since: {file}" in summary, summary
         await call("profile")
     await call("line_costs", file=file if patches else "train.py", first_line=1, last_line=5)
     await call("optimizations")
     await call("predict_gpus", gpus=["H100"])
-    compared = await call("compare_runs")
-    assert "last~1" in compared, compared
+    comparison = await call("compare_runs")
+    assert "last~1" in comparison, comparison
     print(f"clean after {patches} patch{'es' if patches > 1 else ''}")
 
 

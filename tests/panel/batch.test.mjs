@@ -5,10 +5,10 @@ import { after, before, describe, test } from "node:test";
 
 import { findBrowser, launch } from "./browser.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
-import { checkAccessibility, checkNoSidewaysScroll, noAxe, sent, withPanel } from "./session.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, waitForPosts, withPanel } from "./session.mjs";
 
 const found = findBrowser();
-if (found.reason !== undefined) console.log(`SKIPPED the panel's handles in Chromium: ${found.reason}`);
+if (found.reason !== undefined) console.log(`SKIPPED the panel's batch-size handles in Chromium: ${found.reason}`);
 
 let browser;
 before(async () => {
@@ -50,7 +50,7 @@ const documents = (more) => ({
 const sliders = (page) => page.locator("#batch [role=slider]");
 const now = (page) => page.locator(".batch-now").innerText();
 
-/** Grabs a handle and drags it to a share of the chart's width. */
+/** Grabs a handle and drags it to a fraction of the chart's width. */
 async function take(page, which, share, dy = 0) {
   const handle = await sliders(page).nth(which).boundingBox();
   const chart = await page.locator(".batch-chart").nth(which).boundingBox();
@@ -59,8 +59,8 @@ async function take(page, which, share, dy = 0) {
   await page.mouse.move(chart.x + chart.width * share, handle.y + handle.height / 2 + dy, { steps: 4 });
 }
 
-describe("the handles", { skip: found.reason }, () => {
-  test("show the batch in the code, with both numbers", () =>
+describe("the batch-size handles", { skip: found.reason }, () => {
+  test("show the batch size in the code, with throughput and memory", () =>
     withPanel(browser, documents(), async (page) => {
       assert.match(await now(page), /Batch size 32 · 762 samples\/s · 1\.6 GB at train\.py:12/);
       const slider = sliders(page).first();
@@ -71,18 +71,18 @@ describe("the handles", { skip: found.reason }, () => {
     }));
 
   for (const which of [0, 1]) {
-    test(`are dragged by mouse: ${["throughput", "memory"][which]}`, () =>
+    test(`can be dragged with the mouse: ${["throughput", "memory"][which]}`, () =>
       withPanel(browser, documents(), async (page, site) => {
         await take(page, which, 0.75);
         // 8 · 16^0.75 is 64. Both handles move during the drag.
         assert.match(await now(page), /Batch size 64 · ~865 samples\/s · ~2\.3 GB · current: 32/);
         assert.deepEqual(site.posts.filter(({ name }) => name === "batch"), []);
         await page.mouse.up();
-        assert.deepEqual(await sent(site, "batch", 1), [{ workspace: 0, batch: 64, generation: 7 }]);
+        assert.deepEqual(await waitForPosts(site, "batch", 1), [{ workspace: 0, batch: 64, generation: 7 }]);
       }));
   }
 
-  test("go back where they are let go outside, or by Escape", () =>
+  test("return to their position when released outside the chart, or on Escape", () =>
     withPanel(browser, documents(), async (page, site) => {
       await take(page, 0, 0.75, -2000);
       assert.match(await now(page), /Batch size 64/);
@@ -95,10 +95,10 @@ describe("the handles", { skip: found.reason }, () => {
       // Only the last value was requested.
       await sliders(page).first().press("End");
       await page.keyboard.press("Enter");
-      assert.deepEqual(await sent(site, "batch", 1), [{ workspace: 0, batch: 128, generation: 7 }]);
+      assert.deepEqual(await waitForPosts(site, "batch", 1), [{ workspace: 0, batch: 128, generation: 7 }]);
     }));
 
-  test("are moved by keys", () =>
+  test("can be moved by keyboard", () =>
     withPanel(browser, documents(), async (page, site) => {
       const slider = sliders(page).first();
       await slider.focus();
@@ -110,24 +110,24 @@ describe("the handles", { skip: found.reason }, () => {
       await page.keyboard.press("Escape");
       assert.equal(await slider.getAttribute("aria-valuenow"), "32");
       await page.keyboard.press("ArrowRight");
-      // Leaving the handle sets nothing.
+      // Leaving the handle does not set a value.
       await page.keyboard.press("Tab");
       assert.match(await now(page), /Batch size 32/);
       await slider.focus();
       await page.keyboard.press("ArrowLeft");
       await page.keyboard.press("Enter");
-      assert.deepEqual(await sent(site, "batch", 1), [{ workspace: 0, batch: 31, generation: 7 }]);
+      assert.deepEqual(await waitForPosts(site, "batch", 1), [{ workspace: 0, batch: 31, generation: 7 }]);
     }));
 
   test("have buttons for the largest batch and for saturation", () =>
     withPanel(browser, documents(), async (page, site) => {
       await page.getByRole("button", { name: "Largest that fits: 96" }).click();
       await page.getByRole("button", { name: "Throughput saturates: 60" }).click();
-      const asked = await sent(site, "batch", 2);
-      assert.deepEqual(asked.map(({ batch }) => batch), [96, 60]);
+      const requests = await waitForPosts(site, "batch", 2);
+      assert.deepEqual(requests.map(({ batch }) => batch), [96, 60]);
     }));
 
-  test("are not there where nothing can be edited, and the page says why", async () => {
+  test("are hidden if the batch size cannot be edited, with the reason", async () => {
     await withPanel(browser, documents({ site: null, refusal: "train.py:9 computes the batch size" }), async (page) => {
       assert.equal(await sliders(page).first().isVisible(), false);
       assert.match(await page.locator("#batch").innerText(), /cannot be changed here: train\.py:9 computes the batch size\./);
@@ -139,7 +139,7 @@ describe("the handles", { skip: found.reason }, () => {
     });
   });
 
-  test("say what is not known", async () => {
+  test("show what is unknown", async () => {
     const unknown = { state: "unavailable", message: "only one batch size was measured, which does not allow a prediction for others", points: [], largest: null, saturation: null, capacity_bytes: null };
     await withPanel(browser, documents(unknown), async (page) => {
       assert.match(await now(page), /throughput unknown · peak memory unknown/);

@@ -10,8 +10,8 @@ import { after, before, describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 
-import { findBrowser, launch, pictureFolder } from "./browser.mjs";
-import { checkAccessibility, checkNoSidewaysScroll, noAxe, until, withPage } from "./session.mjs";
+import { findBrowser, launch, screenshotFolder } from "./browser.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, waitUntil, withPage } from "./session.mjs";
 
 /** Long, because the first run imports torch, which is slow on a busy machine. */
 const RUN_LIMIT_MS = 180_000;
@@ -54,7 +54,7 @@ describe("the panel of the binary", { skip }, () => {
     if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
   });
 
-  /** Fails if the page has something that no page of a measured project may have. */
+  /** Fails if the page contains errors that no page of a measured project may show. */
   async function checkPage(page, name) {
     await page.locator("canvas.timeline").waitFor();
     assert.match(await page.locator("#headline").innerText(), /samples\/s/);
@@ -64,15 +64,15 @@ describe("the panel of the binary", { skip }, () => {
     await page.getByRole("radio", { name: "Chart" }).check();
     await checkNoSidewaysScroll(page, name);
     if (!noAxe) await checkAccessibility(page, name);
-    await page.screenshot({ path: join(await pictureFolder(), `binary-${name}.png`), fullPage: true });
+    await page.screenshot({ path: join(await screenshotFolder(), `binary-${name}.png`), fullPage: true });
   }
 
-  test("`ridgeline panel` serves it, and shows a new measurement when there is one", async () => {
+  test("is served by `ridgeline panel`, and shows new measurements", async () => {
     const server = spawn(binary, ["panel", "."], { cwd: project, env: environment, stdio: ["ignore", "pipe", "inherit"] });
     try {
       const [address] = await Promise.race([
         createInterface({ input: server.stdout })[Symbol.asyncIterator]().next().then(({ value }) => [value]),
-        new Promise((_, failed) => server.once("exit", (code) => failed(new Error(`ridgeline panel ended with ${code}`)))),
+        new Promise((_, failed) => server.once("exit", (code) => failed(new Error(`ridgeline panel exited with ${code}`)))),
       ]);
       for (const look of [{}, { theme: "dark", width: 400 }]) {
         await withPage(browser, { address, origin: new URL(address).origin, ...look }, (page) =>
@@ -82,7 +82,7 @@ describe("the panel of the binary", { skip }, () => {
       await withPage(browser, { address, origin: new URL(address).origin }, async (page) => {
         assert.equal(await page.locator("#history tbody tr").count(), 1);
         await ridgeline("profile", ".");
-        await until(async () => (await page.locator("#history tbody tr").count()) === 2, "the second run in the history");
+        await waitUntil(async () => (await page.locator("#history tbody tr").count()) === 2, "the second run in the history");
         assert.match(await page.locator("#headline").innerText(), /since last run/);
       });
     } finally {
@@ -90,7 +90,7 @@ describe("the panel of the binary", { skip }, () => {
     }
   });
 
-  test("`ridgeline report` writes it into a file", async () => {
+  test("is written to a file by `ridgeline report`", async () => {
     const path = join(folder, "report.html");
     await ridgeline("report", ".", "--output", path);
     await withPage(browser, { address: pathToFileURL(path).href, origin: "file:" }, async (page) => {
@@ -103,7 +103,7 @@ describe("the panel of the binary", { skip }, () => {
     await withPage(browser, { address: pathToFileURL(path).href, origin: "file:", theme: "dark", width: 400 }, (page) => checkPage(page, "report-narrow"));
   });
 
-  test("the report says everything in tables where no script runs", async () => {
+  test("shows everything in tables in the report if scripts are disabled", async () => {
     const path = join(folder, "report.html");
     await ridgeline("report", ".", "--output", path);
     for (const theme of ["light", "dark"]) {
@@ -114,7 +114,7 @@ describe("the panel of the binary", { skip }, () => {
         await page.getByRole("link", { name: /^model\.py:\d+$/ }).first().click();
         const { hash } = new URL(page.url());
         assert.match(await page.locator(`[id="${hash.slice(1)}"]`).innerText(), /ms/);
-        await page.screenshot({ path: join(await pictureFolder(), `binary-report-without-script-${theme}.png`) });
+        await page.screenshot({ path: join(await screenshotFolder(), `binary-report-without-script-${theme}.png`) });
       });
     }
   });

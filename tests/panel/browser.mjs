@@ -16,7 +16,7 @@ export function findBrowser() {
 }
 
 function find() {
-  if (!EDITORS) return { reason: "RIDGELINE_EDITORS names no folder made by tests/editors/setup" };
+  if (!EDITORS) return { reason: "RIDGELINE_EDITORS is not a folder created by tests/editors/setup" };
   const executable = [process.env.RIDGELINE_CHROMIUM, join(EDITORS, "tools/chromium"), "/usr/bin/chromium"].find((path) => path && existsSync(path));
   if (executable === undefined) return { reason: "there is no Chromium; name one in RIDGELINE_CHROMIUM" };
   try {
@@ -36,7 +36,7 @@ export function launch({ chromium, executable }) {
 }
 
 /** The folder for screenshots. */
-export async function pictureFolder() {
+export async function screenshotFolder() {
   const folder = process.env.RIDGELINE_EDITOR_PICTURES ? join(process.env.RIDGELINE_EDITOR_PICTURES, "panel") : mkdtempSync(join(tmpdir(), "ridgeline-panel-pictures-"));
   await mkdir(folder, { recursive: true });
   return folder;

@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 
-import { findBrowser, launch, pictureFolder } from "./browser.mjs";
+import { findBrowser, launch, screenshotFolder } from "./browser.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
-import { checkAccessibility, checkNoSidewaysScroll, noAxe, until, withPanel } from "./session.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, waitUntil, withPanel } from "./session.mjs";
 
 const found = findBrowser();
 if (found.reason !== undefined) console.log(`SKIPPED two runs side by side in Chromium: ${found.reason}`);
@@ -45,16 +45,16 @@ function comparison() {
 }
 
 describe("two runs side by side", { skip: found.reason }, () => {
-  test("are compared when somebody wants to see it", () =>
+  test("are compared on request", () =>
     withPanel(browser, documents(), async (page, site) => {
       site.compare = comparison;
       assert.deepEqual(site.compared, []);
       await page.locator(".compare summary").click();
-      await until(() => site.compared.length === 1, "the comparison to be asked for");
+      await waitUntil(() => site.compared.length === 1, "the comparison to be asked for");
       const [now, then] = site.panel.history.map(({ when_unix_ms }) => when_unix_ms);
       assert.deepEqual(site.compared[0], [then, now]);
       const status = page.locator(".compare [role=status]");
-      await until(async () => (await status.innerText()).startsWith("Iteration time: slower (+30%)"), "the summary");
+      await waitUntil(async () => (await status.innerText()).startsWith("Iteration time: slower (+30%)"), "the summary");
       assert.match(await status.innerText(), /Significant changes in 2 lines and 1 module/);
       const text = await page.locator(".compare").innerText();
       assert.match(text, /model\.py:9 \(was 8\) Block\.<forward>\s+50 ms\s+80 ms\s+\+60% slower/);
@@ -64,55 +64,55 @@ describe("two runs side by side", { skip: found.reason }, () => {
       await checkNoSidewaysScroll(page, "with two runs");
     }));
 
-  test("others are chosen by keys, and stay chosen", () =>
+  test("can be selected by keyboard, and stay selected", () =>
     withPanel(browser, documents(), async (page, site) => {
       site.compare = comparison;
       await page.locator(".compare summary").focus();
       await page.keyboard.press("Enter");
-      await until(() => site.compared.length === 1, "the comparison");
+      await waitUntil(() => site.compared.length === 1, "the comparison");
       await page.keyboard.press("Tab");
       await page.keyboard.press("ArrowDown");
-      await until(() => site.compared.length === 2, "another comparison");
+      await waitUntil(() => site.compared.length === 2, "another comparison");
       const whens = site.panel.history.map(({ when_unix_ms }) => when_unix_ms);
       assert.deepEqual(site.compared[1], [whens[2], whens[0]]);
-      // A new run arrives. The selected runs stay compared.
+      // A new run arrives. The compared runs stay selected.
       site.panel = { ...site.panel, generation: 8, history: [{ ...site.panel.history[0], when_unix_ms: whens[0] + 5000 }, ...site.panel.history] };
       site.send("panel", {});
-      await until(async () => (await page.locator("#compare-after option").count()) === whens.length + 1, "the new run");
+      await waitUntil(async () => (await page.locator("#compare-after option").count()) === whens.length + 1, "the new run");
       assert.equal(await page.locator("#compare-before").inputValue(), String(whens[2]));
       assert.equal(await page.locator("#compare-after").inputValue(), String(whens[0]));
       assert.equal(site.compared.length, 2);
     }));
 
-  test("what is not kept is said", () =>
-    withPanel(browser, documents(), async (page, site, wrong) => {
+  test("show a message if a recording is no longer available", () =>
+    withPanel(browser, documents(), async (page, site, errors) => {
       await page.locator(".compare summary").click();
       const status = page.locator(".compare [role=status]");
-      await until(async () => (await status.innerText()).includes("not stored"), "the reason");
+      await waitUntil(async () => (await status.innerText()).includes("not stored"), "the reason");
       // The browser itself logs 404 responses.
-      wrong.splice(0, wrong.length, ...wrong.filter((message) => !message.includes("404")));
+      errors.splice(0, errors.length, ...errors.filter((message) => !message.includes("404")));
     }));
 
-  test("one run alone has none to be compared with", () =>
-    withPanel(browser, { panel: panelDocument({ runs: 1 }), timeline: null }, async (page, _, wrong) => {
+  test("cannot be compared if there is only one", () =>
+    withPanel(browser, { panel: panelDocument({ runs: 1 }), timeline: null }, async (page, _, errors) => {
       assert.equal(await page.locator(".compare").isVisible(), false);
-      wrong.splice(0, wrong.length, ...wrong.filter((message) => !message.includes("404")));
+      errors.splice(0, errors.length, ...errors.filter((message) => !message.includes("404")));
     }));
 
-  test("is accessible and fits any width, light and dark", { skip: noAxe }, async () => {
-    const folder = await pictureFolder();
+  test("are accessible and fit any width, light and dark", { skip: noAxe }, async () => {
+    const folder = await screenshotFolder();
     for (const theme of ["light", "dark"]) {
       for (const width of [1280, 400]) {
         await withPanel(browser, { ...documents(), theme, width }, async (page, site) => {
           site.compare = comparison;
           await page.locator(".compare summary").click();
-          await until(async () => (await page.locator(".compare tbody tr").count()) > 4, "the tables");
+          await waitUntil(async () => (await page.locator(".compare tbody tr").count()) > 4, "the tables");
           await checkAccessibility(page, `two runs, ${theme}, ${width}`);
           await checkNoSidewaysScroll(page, `two runs, ${theme}, ${width}`);
           await page.locator(".compare").screenshot({ path: join(folder, `compare-${theme}-${width}.png`) });
         });
       }
     }
-    console.log(`pictures: ${folder}`);
+    console.log(`screenshots: ${folder}`);
   });
 });

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 
-import { findBrowser, launch, pictureFolder } from "./browser.mjs";
+import { findBrowser, launch, screenshotFolder } from "./browser.mjs";
 import { devicePredictions } from "./device_predictions.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
 import { checkAccessibility, checkNoSidewaysScroll, noAxe, withPanel } from "./session.mjs";
@@ -26,7 +26,7 @@ const documents = (devices = devicePredictions()) => ({
 const names = async (page) => (await page.locator("#predictions tbody th").allInnerTexts()).map((text) => text.split(" ")[0]);
 
 describe("other GPUs", { skip: found.reason }, () => {
-  test("are listed fastest first, with what was measured and what was predicted", () =>
+  test("are listed fastest first, measured or predicted", () =>
     withPanel(browser, documents(), async (page) => {
       const rows = await page.locator("#predictions tbody tr").allInnerTexts();
       assert.equal(rows.length, 12);
@@ -38,7 +38,7 @@ describe("other GPUs", { skip: found.reason }, () => {
       assert.match(about, /The GPU is busy for 48% of the iteration/);
     }));
 
-  test("are sorted by any column, both ways, and what is unknown comes last", () =>
+  test("can be sorted by any column in both directions, with unknown values last", () =>
     withPanel(browser, documents(), async (page) => {
       await page.locator("#predictions button", { hasText: "Show all 14" }).click();
       const sort = page.locator("#predictions button.sort", { hasText: "Price of a million samples" });
@@ -55,7 +55,7 @@ describe("other GPUs", { skip: found.reason }, () => {
       assert.equal((await names(page))[0], "A100-SXM4-80GB");
     }));
 
-  test("stay sorted as they were when a new document comes", () =>
+  test("keep their order when a new document arrives", () =>
     withPanel(browser, documents(), async (page, site) => {
       await page.locator("#predictions button.sort", { hasText: "Price of a million samples" }).click();
       const again = documents(devicePredictions({ here: "L40S" })).panel;
@@ -65,34 +65,34 @@ describe("other GPUs", { skip: found.reason }, () => {
       assert.equal((await names(page))[0], "RTX5090");
     }));
 
-  test("show a note at the pointer, and say the chart in words", () =>
+  test("show a tooltip at the pointer, and a text alternative for the chart", () =>
     withPanel(browser, documents(), async (page) => {
       const canvas = page.locator("canvas.devices");
       const label = await canvas.getAttribute("aria-label");
       assert.match(label, /price of a million samples.*B200-SXM6-180GB 41 ms and \$2\.49.*RTX5090 96 ms and \$0\.74/);
       const { width, height } = await canvas.boundingBox();
-      let told = "";
-      for (let y = 10; y < height && told === ""; y += 8) {
-        for (let x = 60; x < width && told === ""; x += 16) {
+      let tooltip = "";
+      for (let y = 10; y < height && tooltip === ""; y += 8) {
+        for (let x = 60; x < width && tooltip === ""; x += 16) {
           await canvas.hover({ position: { x, y } });
-          if (await page.locator("#tooltip").isVisible()) told = await page.locator("#tooltip").innerText();
+          if (await page.locator("#tooltip").isVisible()) tooltip = await page.locator("#tooltip").innerText();
         }
       }
-      assert.match(told, /predicted[^]*iteration[^]*~.* m?s \(.* to .*\)[^]*price of a million samples/);
+      assert.match(tooltip, /predicted[^]*iteration[^]*~.* m?s \(.* to .*\)[^]*price of a million samples/);
     }));
 
-  test("are priced by the epoch where its length is known", () =>
+  test("have prices per epoch if its length is known", () =>
     withPanel(browser, documents(devicePredictions({ epoch: 1_281_167 })), async (page) => {
       assert.match(await page.locator("#predictions").innerText(), /One epoch is 1,281,167 samples/);
       assert.equal(await page.locator("#predictions button.sort", { hasText: "Price of an epoch" }).count(), 1);
     }));
 
-  test("say that nothing was measured on a GPU", () =>
+  test("show that nothing was measured on a GPU", () =>
     withPanel(browser, documents(devicePredictions({ here: null })), async (page) => {
       assert.match(await page.locator("#predictions").innerText(), /from operator costs only/);
     }));
 
-  test("are not there where nothing can be told, or what came is absurd", async () => {
+  test("are hidden if there are no predictions or invalid ones", async () => {
     for (const devices of [null, 7, { rows: [] }, { rows: [{ name: "<b>x</b>" }] }]) {
       await withPanel(browser, documents(devices), async (page) => {
         assert.equal(await page.locator("#predictions").isVisible(), false);
@@ -100,7 +100,7 @@ describe("other GPUs", { skip: found.reason }, () => {
     }
   });
 
-  test("have no chart where no price is known", () => {
+  test("have no chart if no price is known", () => {
     const devices = devicePredictions();
     for (const row of devices.rows) row.usd_per_million_samples = null;
     return withPanel(browser, documents(devices), async (page) => {
@@ -110,7 +110,7 @@ describe("other GPUs", { skip: found.reason }, () => {
   });
 
   test("are accessible and fit any width, light and dark", { skip: noAxe }, async () => {
-    const folder = await pictureFolder();
+    const folder = await screenshotFolder();
     for (const [theme, width] of [["light", 1280], ["dark", 1280], ["light", 360]]) {
       await withPanel(browser, { ...documents(), theme, width }, async (page) => {
         await checkAccessibility(page, `${theme} ${width}`);

@@ -7,10 +7,10 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 
-import { findBrowser, launch, pictureFolder } from "./browser.mjs";
+import { findBrowser, launch, screenshotFolder } from "./browser.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
 import { reportPage } from "./report_page.mjs";
-import { checkAccessibility, checkNoSidewaysScroll, noAxe, sent, until, withPage, withPanel } from "./session.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, waitForPosts, waitUntil, withPage, withPanel } from "./session.mjs";
 
 const found = findBrowser();
 if (found.reason !== undefined) console.log(`SKIPPED the panel's findings in Chromium: ${found.reason}`);
@@ -61,7 +61,7 @@ const section = (page) => page.locator("#findings");
 const row = (page, text) => page.locator(".finding", { hasText: text });
 
 describe("findings", { skip: found.reason }, () => {
-  test("are listed costliest first, each with what it costs and why", () =>
+  test("are listed by decreasing cost, with the cost and the reason", () =>
     withPanel(browser, documents(), async (page) => {
       assert.match(await row(page, ".item() waits").innerText(), /high impact\s+\.item\(\) waits for the GPU\s+train\.py:57 · 12 ms per iteration \(12%\) · hidden-sync\s+Python stands still until the GPU is done\.\s+model\.py:24 it is made here/i);
       assert.match(await row(page, "Anomaly").innerText(), /cost unknown\s+Anomaly[^·]*· anomaly-detection/i);
@@ -70,42 +70,42 @@ describe("findings", { skip: found.reason }, () => {
       assert.equal(await page.locator(".finding").count(), 9);
     }));
 
-  test("lead to their lines", () =>
+  test("link to their lines", () =>
     withPanel(browser, documents(), async (page, site) => {
       await row(page, ".item() waits").getByRole("button", { name: "train.py:57" }).click();
-      assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 1, line: 57, generation: 7 }]);
+      assert.deepEqual(await waitForPosts(site, "jump", 1), [{ workspace: 0, file: 1, line: 57, generation: 7 }]);
       await row(page, ".item() waits").getByRole("button", { name: "model.py:24" }).click();
-      assert.equal((await sent(site, "jump", 2))[1].line, 24);
+      assert.equal((await waitForPosts(site, "jump", 2))[1].line, 24);
     }));
 
-  test("are mended by a press, or say why not", () =>
+  test("can be fixed with a button, or show why not", () =>
     withPanel(browser, documents(), async (page, site) => {
       await page.getByRole("button", { name: "Fix: Accumulate the loss without its graph (detach)" }).click();
-      assert.deepEqual(await sent(site, "whatif", 1), [{ workspace: 0, name: "detach-accumulated", action: "apply", file: 1, line: 57, generation: 7 }]);
+      assert.deepEqual(await waitForPosts(site, "whatif", 1), [{ workspace: 0, name: "detach-accumulated", action: "apply", file: 1, line: 57, generation: 7 }]);
       const refused = page.getByRole("button", { name: "Fix: Disable anomaly detection" });
       assert.equal(await refused.getAttribute("aria-disabled"), "true");
       await refused.focus();
       await page.keyboard.press("Enter");
       await page.locator("#notice", { hasText: "Disable anomaly detection: train.py:5 takes it from" }).waitFor();
-      assert.equal((await sent(site, "whatif", 1)).length, 1);
+      assert.equal((await waitForPosts(site, "whatif", 1)).length, 1);
     }));
 
-  test("say what goes on, and that there is nothing", () =>
+  test("show progress, and an empty list", () =>
     withPanel(browser, documents({ rows: [], message: "Looking for findings…" }), async (page, site) => {
       assert.equal(await section(page).getByRole("status").innerText(), "Looking for findings…");
-      await until(() => site.streams.size === 1, "the page to listen");
+      await waitUntil(() => site.streams.size === 1, "the page to listen");
       site.panel = documents({ rows: [] }).panel;
       site.send("panel", null);
       await section(page).getByText("No problems found.").waitFor();
     }));
 
-  test("are hidden where nothing was measured", () =>
+  test("are hidden without a measurement", () =>
     withPanel(browser, { panel: { ...panelDocument(), findings: null }, timeline: timelineDocument() }, async (page) => {
       assert.equal(await section(page).isVisible(), false);
     }));
 
-  test("fit a narrow window, in both themes, for everybody", { skip: noAxe }, async () => {
-    const folder = await pictureFolder();
+  test("are accessible and fit a narrow window, in both themes", { skip: noAxe }, async () => {
+    const folder = await screenshotFolder();
     for (const [theme, width] of [["light", 1280], ["dark", 400]]) {
       await withPanel(browser, { ...documents(), theme, width }, async (page) => {
         await checkNoSidewaysScroll(page, `${theme}, ${width}`);
@@ -115,7 +115,7 @@ describe("findings", { skip: found.reason }, () => {
     }
   });
 
-  test("stand in a report without an editor", async () => {
+  test("are shown in a report, which has no editor", async () => {
     const folder = await mkdtemp(join(tmpdir(), "ridgeline-report-"));
     try {
       const file = join(folder, "report.html");

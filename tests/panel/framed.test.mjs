@@ -34,14 +34,14 @@ for (const [name, headers] of [
   ["a window", {}],
   ["an isolated window", ISOLATED],
 ]) {
-  test(`${name} of this machine may frame it`, { skip }, () =>
+  test(`${name} on this machine may frame the panel`, { skip }, () =>
     withFrame("localhost", headers, async (frame) => {
       await frame.locator("#project", { hasText: RECORDING }).waitFor();
     }),
   );
 }
 
-test("a page of another name may not, even one that leads to this machine", { skip }, () =>
+test("a page on another host name may not frame the panel, even if it resolves to this machine", { skip }, () =>
   // Chromium resolves every name below `localhost` to this machine. The policy only allows `localhost` itself.
   withFrame("elsewhere.localhost", {}, async (frame) => {
     await frame.waitForLoadState();

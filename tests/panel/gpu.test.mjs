@@ -12,7 +12,7 @@ import { after, before, describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 
-import { findBrowser, launch, pictureFolder } from "./browser.mjs";
+import { findBrowser, launch, screenshotFolder } from "./browser.mjs";
 import { checkAccessibility, noAxe, withPage } from "./session.mjs";
 
 const RUN_LIMIT_MS = 180_000;
@@ -22,11 +22,11 @@ const DEVICE = "NVIDIA H100 80GB HBM3 (simulated)";
 const binary = process.env.RIDGELINE_BINARY;
 const python = process.env.RIDGELINE_TEST_PYTHON;
 const found = findBrowser();
-const skip = found.reason ?? whyNoSimulation();
+const skip = found.reason ?? reasonToSkip();
 if (skip) console.log(`SKIPPED the panel on the simulated GPU: ${skip}`);
 
 /** The reason to skip if the simulated GPU is not available, or false. */
-function whyNoSimulation() {
+function reasonToSkip() {
   if (!binary) return "RIDGELINE_BINARY names no `ridgeline`";
   if (!python) return "RIDGELINE_TEST_PYTHON names no Python with torch";
   const tried = spawnSync(SIMULATED, ["--python", python, "true"], { encoding: "utf8", timeout: RUN_LIMIT_MS });
@@ -65,10 +65,10 @@ describe("the panel on the simulated GPU", { skip }, () => {
     assert.equal(await tracks.getByText(/^stream \d+$/).count(), 3);
     assert.equal(await tracks.getByText("GPU idle").count(), 1);
     if (!noAxe) await checkAccessibility(page, name);
-    await page.screenshot({ path: join(await pictureFolder(), `gpu-${name}.png`), fullPage: true });
+    await page.screenshot({ path: join(await screenshotFolder(), `gpu-${name}.png`), fullPage: true });
   }
 
-  test("`ridgeline panel` shows the streams and the name of the device", async () => {
+  test("shows the streams and the device name in `ridgeline panel`", async () => {
     const server = spawn(binary, ["panel", join(folder, "streams")], { env: environment, stdio: ["ignore", "pipe", "inherit"] });
     try {
       const [address] = await once(createInterface({ input: server.stdout }), "line");
@@ -81,7 +81,7 @@ describe("the panel on the simulated GPU", { skip }, () => {
     }
   });
 
-  test("`ridgeline report` says it as well", async () => {
+  test("shows them in `ridgeline report`, too", async () => {
     const path = join(folder, "report.html");
     await promisify(execFile)(binary, ["report", join(folder, "streams"), "--output", path], { env: environment });
     await withPage(browser, { address: pathToFileURL(path).href, origin: "file:" }, (page) => checkPage(page, "report"));

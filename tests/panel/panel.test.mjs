@@ -7,9 +7,9 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 
-import { findBrowser, launch, pictureFolder } from "./browser.mjs";
+import { findBrowser, launch, screenshotFolder } from "./browser.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
-import { checkAccessibility, checkNoSidewaysScroll, noAxe, sent, until, withPage, withPanel } from "./session.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, waitForPosts, waitUntil, withPage, withPanel } from "./session.mjs";
 import { reportPage } from "./report_page.mjs";
 
 const found = findBrowser();
@@ -33,7 +33,7 @@ const unmeasured = (state, message = null, run = null) => ({
   status: { state, message, run },
 });
 
-/** Clicks the icicle at a share of its width, in a row counted from the top. */
+/** Clicks the icicle at a fraction of its width, in a row counted from the top. */
 async function clickIcicle(page, share, row, options = {}) {
   const canvas = page.locator("canvas.icicle");
   const { width } = await canvas.boundingBox();
@@ -44,7 +44,7 @@ const selected = (page) => page.locator("#breakdown .detail strong").innerText()
 const crumbs = async (page) => (await page.locator(".crumbs li").allInnerTexts()).map((text) => text.trim());
 
 describe("the panel", { skip: found.reason }, () => {
-  test("shows headline numbers with what changed, in words", () =>
+  test("shows headline numbers and their changes as text", () =>
     withPanel(browser, documents(), async (page) => {
       assert.equal(await page.title(), "gpt – Ridgeline");
       assert.match(await page.locator("#about").innerText(), /NVIDIA H200 · PyTorch 2\.11\.0 · batch size 32 · median of 5 iterations · measured/);
@@ -63,7 +63,7 @@ describe("the panel", { skip: found.reason }, () => {
       await clickIcicle(page, 0.3, 1);
       assert.deepEqual(await crumbs(page), ["iteration", "GPT"]);
       assert.equal(await selected(page), "GPT");
-      // Within GPT, "blocks" is from 4/88 to 74/88 of the width.
+      // In GPT, "blocks" spans 4/88 to 74/88 of the width.
       await clickIcicle(page, 0.5, 1);
       assert.deepEqual(await crumbs(page), ["iteration", "GPT", "blocks"]);
       // The top row leads back up.
@@ -73,7 +73,7 @@ describe("the panel", { skip: found.reason }, () => {
       assert.deepEqual(await crumbs(page), ["iteration"]);
     }));
 
-  test("can be walked by keys alone", () =>
+  test("can be navigated by keyboard only", () =>
     withPanel(browser, documents(), async (page, site) => {
       await page.locator("canvas.icicle").focus();
       const press = async (...keys) => {
@@ -88,12 +88,12 @@ describe("the panel", { skip: found.reason }, () => {
       await press("Enter");
       assert.deepEqual(await crumbs(page), ["iteration", "GPT", "blocks"]);
       await press("ArrowDown", "Control+Enter");
-      assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 0, line: 52, generation: 7 }]);
+      assert.deepEqual(await waitForPosts(site, "jump", 1), [{ workspace: 0, file: 0, line: 52, generation: 7 }]);
       await press("Escape", "Escape");
       assert.deepEqual(await crumbs(page), ["iteration"]);
     }));
 
-  test("walks down a tree that is deeper than the chart", () => {
+  test("can navigate a tree that is deeper than the chart", () => {
     const panel = panelDocument();
     panel.recording.breakdowns[0].nodes = Array.from({ length: 60 }, (_, at) => ({
       name: `level ${at + 1}`,
@@ -131,7 +131,7 @@ describe("the panel", { skip: found.reason }, () => {
       }
     }));
 
-  test("the skip link leads to the numbers", () =>
+  test("has a skip link to the numbers", () =>
     withPanel(browser, documents(), async (page) => {
       await page.keyboard.press("Tab");
       await page.keyboard.press("Enter");
@@ -160,7 +160,7 @@ describe("the panel", { skip: found.reason }, () => {
       assert.deepEqual(await crumbs(page), ["peak memory"]);
     }));
 
-  test("the table has what the chart has, and opens by keys", () =>
+  test("has a table with the same content as the chart, which opens by keyboard", () =>
     withPanel(browser, documents(), async (page, site) => {
       await page.getByRole("radio", { name: "Table" }).check();
       const grid = page.getByRole("treegrid");
@@ -174,45 +174,45 @@ describe("the panel", { skip: found.reason }, () => {
       assert.equal(await row.getAttribute("aria-expanded"), "true");
       assert.equal(await row.getAttribute("aria-level"), "2");
       await page.keyboard.press("Control+Enter");
-      assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 0, line: 88, generation: 7 }]);
+      assert.deepEqual(await waitForPosts(site, "jump", 1), [{ workspace: 0, file: 0, line: 88, generation: 7 }]);
       await page.keyboard.press("ArrowLeft");
       assert.equal((await names()).length, 4);
       await grid.getByText("loader", { exact: true }).dblclick();
-      assert.equal((await sent(site, "jump", 2))[1].line, 12);
+      assert.equal((await waitForPosts(site, "jump", 2))[1].line, 12);
       // Ancestors of matches are expanded.
       await page.getByRole("searchbox").fill("embedding");
       assert.deepEqual(await names(), ["iteration", "GPT", "embedding"]);
     }));
 
-  test("a leaf's click, a double click and the button jump; pointing highlights", () =>
+  test("jumps on a click on a leaf, a double click and the button; highlights on hover", () =>
     withPanel(browser, documents(), async (page, site) => {
-      // "loader" is a leaf, from 88/102 to 94/102.
+      // "loader" is a leaf that spans 88/102 to 94/102.
       await clickIcicle(page, 91 / 102, 1);
-      assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 2, line: 12, generation: 7 }]);
-      assert.deepEqual((await sent(site, "highlight", 1))[0], { workspace: 0, file: 2, line: 12, generation: 7 });
+      assert.deepEqual(await waitForPosts(site, "jump", 1), [{ workspace: 0, file: 2, line: 12, generation: 7 }]);
+      assert.deepEqual((await waitForPosts(site, "highlight", 1))[0], { workspace: 0, file: 2, line: 12, generation: 7 });
       assert.deepEqual(await crumbs(page), ["iteration"]);
       await clickIcicle(page, 0.3, 1, { clickCount: 2 });
-      assert.equal((await sent(site, "jump", 2))[1].line, 88);
+      assert.equal((await waitForPosts(site, "jump", 2))[1].line, 88);
       await page.locator("#breakdown .open").click();
-      assert.equal((await sent(site, "jump", 3))[2].line, 88);
+      assert.equal((await waitForPosts(site, "jump", 3))[2].line, 88);
       await page.mouse.move(5, 5);
       // The pointer left the chart on its way to the button, so this may be posted before the jump.
       const lastHighlight = () => site.posts.filter((post) => post.name === "highlight").at(-1);
-      await until(() => lastHighlight().body.file === null, "the mark to be taken away");
+      await waitUntil(() => lastHighlight().body.file === null, "the mark to be taken away");
     }));
 
-  test("says what the editor answered when it did not jump", () =>
+  test("shows the editor's message if it could not jump", () =>
     withPanel(browser, documents(), async (page, site) => {
       site.answer = { done: false, message: "No editor shows this workspace." };
       await clickIcicle(page, 91 / 102, 1);
       await page.getByText("No editor shows this workspace.").waitFor();
     }));
 
-  test("offers no jump where there is no editor", () =>
+  test("offers no jump without an editor", () =>
     withPanel(browser, { ...documents(), panel: { ...panelDocument(), can_jump: false, can_highlight: false } }, async (page, site) => {
       await clickIcicle(page, 91 / 102, 1);
       assert.equal(await page.locator(".open, .link.mono").count(), 0);
-      // There is no server to run anything, either.
+      // There is no server that could run anything, either.
       assert.ok(await page.locator("#run").isHidden());
       assert.deepEqual(site.posts, []);
     }));
@@ -248,12 +248,12 @@ describe("the panel", { skip: found.reason }, () => {
       await page.keyboard.press("f");
       assert.notEqual(await inView.innerText(), "all of 110 ms");
       await page.keyboard.press("Enter");
-      assert.equal((await sent(site, "jump", 1))[0].file, 0);
+      assert.equal((await waitForPosts(site, "jump", 1))[0].file, 0);
       await page.getByText("Timeline as tables").click();
       assert.equal(await page.locator("#timeline table").first().locator("tbody tr").count(), 6);
     }));
 
-  test("points at memory", () =>
+  test("shows memory in a tooltip", () =>
     withPanel(browser, documents(), async (page, site) => {
       const curve = page.locator("canvas.curve");
       assert.match(await curve.getAttribute("aria-label"), /peak 3\.1 GB at .* ms of 23\.7 GB on the device/);
@@ -262,10 +262,10 @@ describe("the panel", { skip: found.reason }, () => {
       await page.getByText("Memory over the iteration in a table").click();
       assert.match(await page.locator("#memory details tbody").innerText(), /^0 ns\s+2\.1 GB[^]*102 ms\s+2\.\d GB/);
       await page.getByRole("button", { name: "model.py:28" }).click();
-      assert.equal((await sent(site, "jump", 1))[0].line, 28);
+      assert.equal((await waitForPosts(site, "jump", 1))[0].line, 28);
     }));
 
-  test("keeps the person's view when a new measurement comes", () =>
+  test("keeps the user's view when a new measurement arrives", () =>
     withPanel(browser, documents(), async (page, site) => {
       await page.getByRole("radio", { name: "Memory" }).check();
       await clickIcicle(page, 0.3, 1);
@@ -285,7 +285,7 @@ describe("the panel", { skip: found.reason }, () => {
       site.timeline = timelineDocument({ generation: 8, spans: 3_000 });
       site.send("panel", null);
       await page.getByText("Show the first 10").waitFor();
-      await until(async () => (await page.locator("#kernels tbody tr").count()) === 30, "the new kernels");
+      await waitUntil(async () => (await page.locator("#kernels tbody tr").count()) === 30, "the new kernels");
 
       assert.deepEqual(await crumbs(page), ["peak memory", "GPT", "blocks"]);
       assert.equal(await selected(page), "blocks");
@@ -295,11 +295,11 @@ describe("the panel", { skip: found.reason }, () => {
       assert.equal(await page.evaluate(() => scrollY), scrolled);
     }));
 
-  test("keeps the focus where it is when a new measurement comes", () =>
+  test("keeps the focus when a new measurement arrives", () =>
     withPanel(browser, documents(), async (page, site) => {
       const focused = () => page.evaluate(() => document.activeElement.textContent);
       await page.getByRole("button", { name: "model.py:41" }).focus();
-      await until(() => site.streams.size === 1, "the page to listen");
+      await waitUntil(() => site.streams.size === 1, "the page to listen");
       site.panel = panelDocument({ generation: 8, kernels: 30 });
       site.panel.recording.memory.holders.reverse();
       site.send("panel", null);
@@ -307,25 +307,25 @@ describe("the panel", { skip: found.reason }, () => {
       assert.equal(await focused(), "model.py:41");
     }));
 
-  test("shows a run as it goes on, and stops it", () =>
+  test("shows the progress of a run, and stops it", () =>
     withPanel(browser, documents(), async (page, site) => {
       await page.getByRole("button", { name: "Pause" }).click();
-      assert.deepEqual(await sent(site, "command", 1), [{ workspace: 0, command: "pause" }]);
-      await until(() => site.streams.size === 1, "the page to listen");
+      assert.deepEqual(await waitForPosts(site, "command", 1), [{ workspace: 0, command: "pause" }]);
+      await waitUntil(() => site.streams.size === 1, "the page to listen");
       site.send("status", { state: "running", message: null, run: { reason: "train.py was saved", stage: "warming up", share: 0.4 } });
       await page.getByRole("progressbar").waitFor();
       assert.equal(await page.getByRole("progressbar").getAttribute("aria-valuenow"), "40");
       assert.match(await page.locator(".now").innerText(), /Running\s+warming up · 40%\s+train\.py was saved/);
       await page.getByRole("button", { name: "Stop" }).click();
-      assert.equal((await sent(site, "command", 2))[1].command, "stop");
+      assert.equal((await waitForPosts(site, "command", 2))[1].command, "stop");
       site.send("status", { state: "failed", message: "train.py:12: NameError: x", run: null });
       await page.getByText("The last run failed: train.py:12: NameError: x").waitFor();
       await page.getByRole("button", { name: "Profile now" }).waitFor();
     }));
 
-  test("says that the server is gone, and comes back with what it missed", () =>
-    withPanel(browser, documents(), async (page, site, wrong) => {
-      await until(() => site.streams.size === 1, "the page to listen");
+  test("shows that the server is gone, and catches up when it is back", () =>
+    withPanel(browser, documents(), async (page, site, errors) => {
+      await waitUntil(() => site.streams.size === 1, "the page to listen");
       site.lose();
       await page.getByText("Lost the connection to Ridgeline.").waitFor();
       assert.equal(await page.locator(".card").count(), 5);
@@ -335,35 +335,35 @@ describe("the panel", { skip: found.reason }, () => {
       await page.getByRole("heading", { name: "gpt-two" }).waitFor();
       assert.ok(await page.locator("#lost").isHidden());
       // The browser itself logs the failed connection.
-      wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("net::ERR_")));
+      errors.splice(0, errors.length, ...errors.filter((text) => !text.includes("net::ERR_")));
     }));
 
-  test("does not listen while nobody sees it, and takes in what it missed", () =>
+  test("does not listen while hidden, and catches up when visible", () =>
     withPanel(browser, documents(), async (page, site) => {
       const turn = (hidden) =>
         page.evaluate((value) => {
           Object.defineProperty(document, "hidden", { value, configurable: true });
           document.dispatchEvent(new Event("visibilitychange"));
         }, hidden);
-      await until(() => site.streams.size === 1, "the page to listen");
+      await waitUntil(() => site.streams.size === 1, "the page to listen");
       await turn(true);
-      await until(() => site.streams.size === 0, "the page to listen no more");
+      await waitUntil(() => site.streams.size === 0, "the page to listen no more");
       site.panel = { ...panelDocument({ generation: 8 }), project: "gpt-two" };
       site.send("panel", null);
       await turn(false);
       await page.getByRole("heading", { name: "gpt-two" }).waitFor();
     }));
 
-  test("says that its server has ended where the address leads nowhere", () =>
-    withPanel(browser, { panel: null, timeline: null, ready: false }, async (page, _site, wrong) => {
+  test("shows that its server has exited if the address is no longer valid", () =>
+    withPanel(browser, { panel: null, timeline: null, ready: false }, async (page, _site, errors) => {
       await page.getByText("The server of this page has stopped.").waitFor();
-      wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("404")));
+      errors.splice(0, errors.length, ...errors.filter((text) => !text.includes("404")));
     }));
 
-  test("says that a timeline is no longer available", () =>
-    withPanel(browser, { panel: panelDocument(), timeline: null }, async (page, _site, wrong) => {
+  test("shows that a timeline is no longer available", () =>
+    withPanel(browser, { panel: panelDocument(), timeline: null }, async (page, _site, errors) => {
       await page.getByText("no longer available").waitFor();
-      wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("404")));
+      errors.splice(0, errors.length, ...errors.filter((text) => !text.includes("404")));
     }));
 
   for (const [state, message, run, words] of [
@@ -373,7 +373,7 @@ describe("the panel", { skip: found.reason }, () => {
     ["paused", null, null, "profiling on save is paused"],
     ["failed", "No Python was found.", null, "No Python was found."],
   ]) {
-    test(`says what to do while nothing is measured: ${state}`, () =>
+    test(`shows what to do without a measurement: ${state}`, () =>
       withPanel(browser, { panel: unmeasured(state, message, run), timeline: null }, async (page) => {
         assert.ok((await page.locator("#empty").innerText()).includes(words));
         assert.ok(await page.locator("#recording").isHidden());
@@ -381,29 +381,29 @@ describe("the panel", { skip: found.reason }, () => {
       }));
   }
 
-  test("shows the first measurement when it comes", () =>
+  test("shows the first measurement when it arrives", () =>
     withPanel(browser, { panel: unmeasured("running"), timeline: timelineDocument() }, async (page, site) => {
-      await until(() => site.streams.size === 1, "the page to listen");
+      await waitUntil(() => site.streams.size === 1, "the page to listen");
       site.panel = panelDocument();
       site.send("panel", null);
       await page.locator("canvas.timeline").waitFor();
       assert.ok(await page.locator("#empty").isHidden());
     }));
 
-  test("takes the theme that its host names over the system's", () =>
+  test("prefers the host's theme to the system's", () =>
     withPanel(browser, { ...documents(), theme: "light", address: "&theme=dark&embedded=1" }, async (page) => {
       assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), "rgb(15, 18, 22)");
     }));
 
-  test("follows the system's theme while it shows", () =>
+  test("follows changes of the system's theme", () =>
     withPanel(browser, { ...documents(), theme: "light" }, async (page) => {
       const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
       assert.equal(await ground(), "rgb(246, 247, 249)");
       await page.emulateMedia({ colorScheme: "dark" });
-      await until(async () => (await ground()) === "rgb(15, 18, 22)", "the dark theme");
+      await waitUntil(async () => (await ground()) === "rgb(15, 18, 22)", "the dark theme");
     }));
 
-  test("takes its theme from the page that frames it, and nothing else", () =>
+  test("accepts the theme of the page that frames it, and nothing else", () =>
     withPanel(browser, { ...documents(), theme: "light", address: "&theme=light&embedded=1" }, async (page) => {
       const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
       await page.evaluate(() => {
@@ -412,10 +412,10 @@ describe("the panel", { skip: found.reason }, () => {
       assert.equal(await ground(), "rgb(246, 247, 249)");
       // A page that is not framed is its own parent.
       await page.evaluate(() => window.postMessage({ theme: "dark" }, "*"));
-      await until(async () => (await ground()) === "rgb(15, 18, 22)", "the dark theme");
+      await waitUntil(async () => (await ground()) === "rgb(15, 18, 22)", "the dark theme");
     }));
 
-  test("takes markup in names for text, and stands what is huge and absurd", () => {
+  test("treats markup in names as text, and handles huge and invalid values", () => {
     const panel = panelDocument();
     const evil = `<img src=x onerror="alert(1)">${"long".repeat(400)}\u202e</script>`;
     panel.project = evil;
@@ -452,7 +452,7 @@ describe("the panel", { skip: found.reason }, () => {
   for (const theme of ["light", "dark"]) {
     for (const width of [1280, 400]) {
       test(`is accessible in every view: ${theme}, ${width} px`, { skip: noAxe }, () =>
-        withPanel(browser, { ...documents(), theme, width, motion: "no-preference" }, async (page, site, wrong) => {
+        withPanel(browser, { ...documents(), theme, width, motion: "no-preference" }, async (page, site, errors) => {
           const check = async (where) => {
             await checkAccessibility(page, where);
             await checkNoSidewaysScroll(page, where);
@@ -482,7 +482,7 @@ describe("the panel", { skip: found.reason }, () => {
           site.lose();
           await page.getByRole("button", { name: "Retry now" }).waitFor();
           await check("failed, connection lost");
-          wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("net::ERR_")));
+          errors.splice(0, errors.length, ...errors.filter((text) => !text.includes("net::ERR_")));
         }));
     }
   }
@@ -509,8 +509,8 @@ describe("the panel", { skip: found.reason }, () => {
     }
   });
 
-  test("pictures to look at", async () => {
-    const folder = await pictureFolder();
+  test("takes screenshots", async () => {
+    const folder = await screenshotFolder();
     const take = (page, name) => page.screenshot({ path: join(folder, `${name}.png`), fullPage: true });
     for (const [name, look] of Object.entries({ light: {}, dark: { theme: "dark" }, narrow: { width: 400 } })) {
       await withPanel(browser, { ...documents(), ...look }, async (page) => {
@@ -527,6 +527,6 @@ describe("the panel", { skip: found.reason }, () => {
       });
     }
     await withPanel(browser, { panel: unmeasured("running", null, { reason: "train.py was saved", stage: "warming up", share: 0.3 }), timeline: null }, (page) => take(page, "first-run"));
-    console.log(`pictures: ${folder}`);
+    console.log(`screenshots: ${folder}`);
   });
 });

@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 
-import { findBrowser, launch, pictureFolder } from "./browser.mjs";
+import { findBrowser, launch, screenshotFolder } from "./browser.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
-import { checkAccessibility, checkNoSidewaysScroll, noAxe, sent, withPanel } from "./session.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, waitForPosts, withPanel } from "./session.mjs";
 
 const found = findBrowser();
 if (found.reason !== undefined) console.log(`SKIPPED the panel's ranks in Chromium: ${found.reason}`);
@@ -84,7 +84,7 @@ const section = (page) => page.locator("#ranks");
 const rows = async (page, name) => section(page).getByRole("table", { name }).locator("tbody tr").allInnerTexts();
 
 describe("ranks", { skip: found.reason }, () => {
-  test("have a row each, and the lines that differ", () =>
+  test("have one row each, and the lines that differ", () =>
     withPanel(browser, documents(), async (page, site) => {
       assert.match(await section(page).innerText(), /2 ranks\. Everything else on this page is for rank 0\./);
       const [first, second] = await rows(page, "Ranks");
@@ -93,10 +93,10 @@ describe("ranks", { skip: found.reason }, () => {
       const [line] = await rows(page, "Lines that differ between ranks");
       assert.match(line, /^train\.py:57\s+15\.5 ms\s+nothing on rank 0\s+31 ms on rank 1$/);
       await section(page).getByRole("button", { name: "train.py:57" }).click();
-      assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 1, line: 57, generation: 7 }]);
+      assert.deepEqual(await waitForPosts(site, "jump", 1), [{ workspace: 0, file: 1, line: 57, generation: 7 }]);
     }));
 
-  test("that were not measured are counted, and many are shown when asked for", () => {
+  test("are counted if not measured, and long lists are shown on request", () => {
     const ranks = Array.from({ length: 20 }, (_, at) => rank(at, 60 + at));
     return withPanel(browser, documents({ world_size: 32, ranks, lines: [] }), async (page) => {
       assert.match(await section(page).innerText(), /32 ranks, 20 of them measured\./);
@@ -107,18 +107,18 @@ describe("ranks", { skip: found.reason }, () => {
     });
   });
 
-  test("that exchange nothing have no time of it", () =>
+  test("show no communication time if they do not communicate", () =>
     withPanel(browser, documents({ world_size: 2, ranks: [0, 1].map((at) => rank(at, 102, { exchange_ns: null, waiting_ns: null, batch_size: null })), lines: [] }), async (page) => {
       assert.match((await rows(page, "Ranks"))[0], /^0\s+102 ms · 100%\s+102 ms\s+3\.1 GB$/);
     }));
 
-  test("are not told of where there is one", () =>
+  test("are hidden if there is only one", () =>
     withPanel(browser, documents(null), async (page) => {
       assert.equal(await section(page).isVisible(), false);
     }));
 
-  test("and parts of the iteration are accessible and fit any width, light and dark", { skip: noAxe }, async () => {
-    const folder = await pictureFolder();
+  test("and phases are accessible and fit any width, light and dark", { skip: noAxe }, async () => {
+    const folder = await screenshotFolder();
     for (const theme of ["light", "dark"]) {
       for (const width of [1280, 400]) {
         await withPanel(browser, { ...documents(), theme, width }, async (page) => {
@@ -132,6 +132,6 @@ describe("ranks", { skip: found.reason }, () => {
         });
       }
     }
-    console.log(`pictures: ${folder}`);
+    console.log(`screenshots: ${folder}`);
   });
 });

@@ -13,39 +13,39 @@ const AXE = join(dirname(fileURLToPath(import.meta.url)), "../../server/panel/no
 export const noAxe = existsSync(AXE) ? false : "axe-core is not installed; run `npm ci` in server/panel";
 
 /**
- * Opens the panel with the given documents and calls `test` with the page and the site. Afterwards
- * nothing may have been asked for elsewhere, refused by the content policy or logged as an error.
+ * Opens the panel with the given documents and calls `test` with the page and the site. Afterwards fails if there were
+ * requests to other hosts, policy violations or logged errors.
  */
 export async function withPanel(browser, { panel, timeline, address = "", ...look }, test) {
   const site = await openSite({ panel, timeline });
   try {
-    await withPage(browser, { address: site.address + address, origin: site.origin, ...look }, (page, wrong) => test(page, site, wrong));
+    await withPage(browser, { address: site.address + address, origin: site.origin, ...look }, (page, errors) => test(page, site, errors));
   } finally {
     await site.close();
   }
 }
 
-/** Like `withPanel`, for any URL. `wrong` collects the errors, which the test may inspect or clear. */
+/** Like `withPanel`, for any URL. `errors` collects the errors, and the test may inspect or clear it. */
 export async function withPage(browser, { address, origin, theme = "light", width = 1280, height = 900, motion = "reduce", ready = true, scripts = true }, test) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: motion, javaScriptEnabled: scripts });
-  const wrong = [];
+  const errors = [];
   try {
     const page = await context.newPage();
     page.setDefaultTimeout(15_000);
     page.on("console", (message) => {
-      if (message.type() === "error" || message.type() === "warning") wrong.push(`console: ${message.text()}`);
+      if (message.type() === "error" || message.type() === "warning") errors.push(`console: ${message.text()}`);
     });
-    page.on("pageerror", (error) => wrong.push(`uncaught: ${error.stack ?? error}`));
+    page.on("pageerror", (error) => errors.push(`uncaught: ${error.stack ?? error}`));
     page.on("request", (request) => {
-      if (!request.url().startsWith(origin) && !request.url().startsWith("data:")) wrong.push(`request to ${request.url()}`);
+      if (!request.url().startsWith(origin) && !request.url().startsWith("data:")) errors.push(`request to ${request.url()}`);
     });
     await page.addInitScript(() => {
       document.addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
     });
     await page.goto(address);
     if (ready) await page.waitForSelector("html[data-ready]");
-    await test(page, wrong);
-    assert.deepEqual(wrong, []);
+    await test(page, errors);
+    assert.deepEqual(errors, []);
   } finally {
     await context.close();
   }
@@ -60,17 +60,17 @@ export async function checkAccessibility(page, where) {
 }
 
 /** Waits for at least `least` requests of the page to `api/NAME` and returns them. */
-export async function sent(site, name, least) {
+export async function waitForPosts(site, name, least) {
   const posts = () => site.posts.filter((post) => post.name === name).map(({ body }) => body);
-  await until(() => posts().length >= least, () => `${least} posts to ${name}; there are ${JSON.stringify(posts())}`);
+  await waitUntil(() => posts().length >= least, () => `${least} posts to ${name}, but got ${JSON.stringify(posts())}`);
   return posts();
 }
 
 /** Waits until a condition holds. */
-export async function until(holds, what) {
+export async function waitUntil(holds, what) {
   const end = Date.now() + 15_000;
   while (!(await holds())) {
-    if (Date.now() > end) assert.fail(`waited in vain for ${typeof what === "function" ? what() : what}`);
+    if (Date.now() > end) assert.fail(`timed out waiting for ${typeof what === "function" ? what() : what}`);
     await new Promise((done) => setTimeout(done, 20));
   }
 }

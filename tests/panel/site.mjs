@@ -22,9 +22,9 @@ export function builtFile(name) {
 }
 
 /**
- * A site with `panel` and `timeline` as its documents; both may be changed while it runs. `posts` holds
- * what the page sent, and `compared` which runs it had compared, for which `compare` gives the document.
- * `send(event, data)` sends to every page that listens.
+ * Opens a site with `panel` and `timeline` as its documents, which may be changed while it runs. `posts` contains the
+ * page's POST requests, and `compared` the runs whose comparison it requested, which `compare` generates. `send(event,
+ * data)` sends an event to every listening page.
  */
 export async function openSite({ panel, timeline = null }) {
   const site = { panel, timeline, compare: () => null, compared: [], posts: [], streams: new Set(), refuse: false, answer: { done: true } };

@@ -6,7 +6,7 @@ import { RECORDING, skip, withServed } from "./served.mjs";
 
 const TABS = 8;
 
-test("every one of many panels in one browser shows its project", { skip }, () =>
+test("each of many panels in one browser shows its project", { skip }, () =>
   withServed(async (browser, address) => {
     const context = await browser.newContext();
     for (let tab = 0; tab < TABS; tab += 1) {

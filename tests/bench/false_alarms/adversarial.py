@@ -1,4 +1,4 @@
-"""Train a generator of pictures against a critic of them (Radford et al., "DCGAN", 2016)."""
+"""Train an image generator against a discriminator (Radford et al., "DCGAN", 2016)."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Train a small CLIP to match pictures with texts."""
+"""Train a small CLIP to match images with texts."""
 
 import torch
 from transformers import CLIPConfig, CLIPModel, CLIPTextConfig, CLIPVisionConfig

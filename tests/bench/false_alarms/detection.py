@@ -1,11 +1,11 @@
-"""Train a small YOLOS to find things in pictures."""
+"""Train a small YOLOS to detect objects in images."""
 
 import torch
 from transformers import YolosConfig, YolosForObjectDetection
 
 
 def things(count: int, device: torch.device) -> list[dict[str, torch.Tensor]]:
-    """A few boxes for each picture: centre and size, as shares of the picture."""
+    """A few boxes per image: center and size, relative to the image."""
     return [
         {
             "class_labels": torch.randint(5, (3,), device=device),

@@ -1,4 +1,4 @@
-"""Train a U-Net to take noise away (Ho et al., "Denoising Diffusion Models", 2020)."""
+"""Train a U-Net to remove noise (Ho et al., "Denoising Diffusion Probabilistic Models", 2020)."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Train a graph network to tell what papers are about (Kipf and Welling, 2017)."""
+"""Train a graph network to classify papers by topic (Kipf and Welling, 2017)."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Train a classifier of timm on pictures, and validate it after each epoch."""
+"""Train an image classifier of timm, and validate it after each epoch."""
 
 import argparse
 

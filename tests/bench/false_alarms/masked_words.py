@@ -1,4 +1,4 @@
-"""Train an encoder of transformers to fill words in."""
+"""Train an encoder of transformers to predict masked words."""
 
 import argparse
 

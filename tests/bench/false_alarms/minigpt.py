@@ -1,4 +1,4 @@
-"""Train a GPT that has attention written out beside PyTorch's own (after nanoGPT)."""
+"""Train a GPT with both handwritten attention and PyTorch's own (after nanoGPT)."""
 
 import contextlib
 import math

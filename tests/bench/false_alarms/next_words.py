@@ -1,4 +1,6 @@
-"""Train a decoder of transformers to write on, with its gradients added up over two batches."""
+"""Train a decoder of transformers to predict the next word, accumulating gradients over two
+batches.
+"""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Train an LSTM to write on, its state handed from one stretch of the text to the next."""
+"""Train an LSTM language model with truncated backpropagation through time."""
 
 import math
 

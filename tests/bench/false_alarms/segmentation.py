@@ -1,4 +1,4 @@
-"""Train a network that tells what each pixel shows, in bfloat16, from files on the disk."""
+"""Train a network for semantic segmentation in bfloat16, from files on disk."""
 
 import tempfile
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Scenes(Dataset):
-    """Pictures and their masks, one file each."""
+    """Images and their masks, one file each."""
 
     def __init__(self, folder: Path, training: bool) -> None:
         self.files = sorted(folder.glob("*.npz"))

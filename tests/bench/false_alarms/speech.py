@@ -1,4 +1,4 @@
-"""Train a small Whisper to write down what it hears."""
+"""Train a small Whisper to transcribe speech."""
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -6,7 +6,7 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 
 class Recordings(Dataset):
-    """Spectra of two seconds, and the words that were said."""
+    """Spectrograms of two seconds, and the spoken words."""
 
     def __len__(self) -> int:
         return 96

@@ -1,4 +1,4 @@
-"""Train a small T5 to put words into another order."""
+"""Train a small T5 to reorder words."""
 
 import torch
 from transformers import T5Config, T5ForConditionalGeneration

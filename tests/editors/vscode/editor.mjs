@@ -1,5 +1,5 @@
-// Starts VS Code's own server with a fresh home, and a Chromium that looks at it. Whatever either asks of another
-// machine is refused and reported.
+// Starts VS Code's own server with a new home folder, and a Chromium that opens it. Requests of either to other
+// machines are blocked and reported.
 
 import { spawn, spawnSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -63,21 +63,21 @@ const SETTINGS = {
 };
 
 /**
- * Bundles the extension, once it has its packages. The bundle is moved into place when it is complete: another
- * driver may be copying the folder at the same time.
+ * Bundles the extension, after installing its packages. The finished bundle is moved into place, because another driver
+ * may be copying the folder at the same time.
  */
 export function buildExtension() {
   if (!existsSync(join(EXTENSION, "node_modules"))) {
     run("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], EXTENSION);
   }
-  // Not in `dist`, where a copy could meet it before it is moved.
+  // Not in `dist`, where it could be copied before it is complete.
   const bundle = join(EXTENSION, `node_modules/.bundle-${process.pid}.js`);
   mkdirSync(join(EXTENSION, "dist"), { recursive: true });
   run("npm", ["run", "--silent", "build", "--", `--outfile=${bundle}`], EXTENSION);
   renameSync(bundle, join(EXTENSION, "dist/main.js"));
 }
 
-/** Runs a program to its end. On failure, throws with its output. */
+/** Runs a program to completion. On failure, throws an error with its output. */
 export function run(program, arguments_, folder, environment = process.env) {
   const { status, stdout, stderr, error } = spawnSync(program, arguments_, {
     cwd: folder,
@@ -92,8 +92,8 @@ export function run(program, arguments_, folder, environment = process.env) {
 }
 
 /**
- * A home of an editor: its data, its extensions and a copy of a project, all in a temporary folder.
- * `extensions` are folders of extensions to install as they are; `vsix` one to install as a person would.
+ * The home folder of an editor: its data, its extensions and a copy of a project, in a temporary folder. `extensions`
+ * are unpacked extensions to install; `vsix` is one to install as a user would.
  */
 export class Home {
   constructor({ project, folders = 1, settings = {}, extensions = [], vsix }) {
@@ -102,7 +102,7 @@ export class Home {
     this.data = join(this.folder, "data");
     this.extensions = join(this.folder, "extensions");
     cpSync(resolve(PROJECTS, project), this.project, { recursive: true });
-    // What the window opens: the project, or a workspace of it and a second copy.
+    // What the window opens: the project, or a workspace with the project and a second copy.
     this.query = `folder=${encodeURIComponent(this.project)}`;
     if (folders === 2) {
       cpSync(this.project, join(this.folder, "second"), { recursive: true });
@@ -116,7 +116,7 @@ export class Home {
       writeFileSync(join(this.data, kind, "settings.json"), text);
     }
     mkdirSync(join(this.folder, "home"));
-    // What the stand-in for the Python extension tells.
+    // The interpreter that the stand-in for the Python extension reports.
     writeFileSync(join(this.folder, "interpreter"), python);
     mkdirSync(this.extensions);
     for (const extension of extensions) {
@@ -133,7 +133,7 @@ export class Home {
     return ["--server-data-dir", this.folder, "--user-data-dir", this.data, "--extensions-dir", this.extensions];
   }
 
-  /** An environment without that of the user who runs the tests: no home, no Python on PATH. */
+  /** Returns an environment without that of the user who runs the tests: no home, no Python on PATH. */
   environment() {
     const path = ["/usr/bin", "/bin"].join(delimiter);
     return {
@@ -148,8 +148,8 @@ export class Home {
   }
 
   /**
-   * Starts the editor's server; gives its address. `automated` lets it tell how tests in the extension host ended;
-   * it shows no notifications then.
+   * Starts the editor's server. Returns its URL. With `automated`, it reports the results of tests in the extension
+   * host, but shows no notifications.
    */
   async start({ trusted = true, automated = false } = {}) {
     const flags = ["--host", "127.0.0.1", "--port", "0", "--without-connection-token", "--telemetry-level", "off"];
@@ -163,8 +163,7 @@ export class Home {
   }
 
   /**
-   * Starts code-server behind a proxy that has it below a path, as JupyterHub and many companies do; gives the address
-   * behind the proxy.
+   * Starts code-server behind a proxy that serves it below a path, like JupyterHub. Returns the URL behind the proxy.
    */
   async startBehindProxy(path) {
     const flags = ["--bind-addr", "127.0.0.1:0", "--auth", "none", "--disable-telemetry", "--disable-update-check"];
@@ -176,27 +175,27 @@ export class Home {
   }
 
   async #serve(command, listening) {
-    // A separate process group, so that all its processes can be ended together.
+    // A separate process group, so that all its processes can be killed together.
     const child = spawn(NODE, command, { cwd: this.folder, env: this.environment(), detached: true, stdio: ["ignore", "pipe", "pipe"] });
     this.child = child;
-    this.said = "";
+    this.output = "";
     const address = new Promise((found, failed) => {
       const listen = (chunk) => {
-        this.said += chunk;
-        const match = listening.exec(this.said);
+        this.output += chunk;
+        const match = listening.exec(this.output);
         if (match) {
           found(match[1].replace("localhost", "127.0.0.1"));
         }
       };
       child.stdout.setEncoding("utf8").on("data", listen);
       child.stderr.setEncoding("utf8").on("data", listen);
-      child.on("exit", (code) => failed(new Error(`VS Code's server ended with ${code}:\n${this.said}`)));
+      child.on("exit", (code) => failed(new Error(`VS Code's server exited with ${code}:\n${this.output}`)));
     });
     this.address = await within(address, EDITOR_LIMIT, "VS Code's server to start");
     return this.address;
   }
 
-  /** Ends everything and removes the folder. */
+  /** Stops all processes and removes the folder. */
   async close() {
     this.proxy?.closeAllConnections();
     this.proxy?.close();
@@ -213,7 +212,7 @@ export class Home {
   }
 }
 
-/** Returns all processes started in a home, including reparented ones: they have it in their environment. */
+/** Returns all processes started in a home, including reparented ones. Their environment contains the home's path. */
 export function processes(home) {
   const mark = `HOME=${join(home.folder, "home")}`;
   const found = [];
@@ -223,7 +222,7 @@ export function processes(home) {
         found.push({ pid, line: readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").trim() });
       }
     } catch {
-      // The process has just ended, or belongs to another user.
+      // The process has just exited, or belongs to another user.
     }
   }
   return found;
@@ -244,7 +243,7 @@ function kill(group, signal) {
 export async function within(promise, limit, what) {
   let timer;
   const late = new Promise((_, failed) => {
-    timer = setTimeout(() => failed(new Error(`waited ${limit / 1000} s for ${what}`)), limit);
+    timer = setTimeout(() => failed(new Error(`timed out after ${limit / 1000} s waiting for ${what}`)), limit);
   });
   try {
     return await Promise.race([promise, late]);
@@ -253,7 +252,7 @@ export async function within(promise, limit, what) {
   }
 }
 
-/** A Chromium with one page. `outside` lists the requests to other machines that anything in it made. */
+/** Opens Chromium with one page. `outside` lists all its requests to other machines. */
 export async function openBrowser(home, viewport = { width: 1280, height: 860 }) {
   const { chromium } = createRequire(join(editors, "playwright/package.json"))("playwright-core");
   const context = await chromium.launchPersistentContext(join(home.folder, "chromium"), {

@@ -23,7 +23,7 @@ try {
   const ended = new Promise((done) => {
     void page.exposeFunction("codeAutomationExit", (status) => done(status));
   });
-  // Filters out the editor's own log, which is long and says nothing about the cases.
+  // Filters out the editor's own log, which is long and not related to the cases.
   await page.exposeFunction("codeAutomationLog", (_type, [text]) => {
     if (/^(ok|note|FAILED) /.test(String(text))) {
       console.log(text);
@@ -40,7 +40,7 @@ try {
   await page.screenshot({ path: join(pictures, "vscode-extension-host.png") });
   await context.close();
   if (outside.length > 0) {
-    console.log("FAILED requests went outside:", outside);
+    console.log("FAILED requests to other machines:", outside);
     code = 1;
   }
 } catch (error) {

@@ -1,5 +1,5 @@
-// The package that people install, in a clean VS Code: no `ridgeline` on PATH, no setting, no Python extension. It is
-// the one in the folder that RIDGELINE_PACKAGES names, or made of the server that is tested.
+// Tests the package that users install, in a clean VS Code: no `ridgeline` on PATH, no settings, no Python extension.
+// The package comes from the folder RIDGELINE_PACKAGES, or is built with the server under test.
 
 import assert from "node:assert/strict";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -26,25 +26,25 @@ try {
 
 async function journey(vsix) {
   const home = { vsix, settings: { "ridgeline.interpreter": python } };
-  // Steps show their pictures where there is room for them.
+  // Walkthrough steps only show their images if there is enough space.
   const viewport = { width: 1600, height: 900 };
   await session({ home, viewport }, async (window, { extensions }) => {
     const { page } = window;
-    await step(window, "the server that came with the package starts", async () => {
+    await step(window, "the server in the package starts", async () => {
       await window.open("train.py");
       await window.statusShows("Ridgeline");
       const started = () => processes({ folder: join(extensions, "..") }).map(({ line }) => line);
       const server = started().find((line) => line.startsWith(join(extensions, "ridgeline.ridgeline-")));
       assert.ok(server?.includes("/server/ridgeline lsp"), started().join("\n"));
     });
-    await step(window, "it measures once it may", async () => {
+    await step(window, "the server profiles once it is allowed to", async () => {
       await window.command("Ridgeline: Profile Now");
       await window.notification("to profile it?").getByRole("button", { name: "Run once" }).click();
       await window.lineShows(HOTTEST, COST);
       await window.statusShows("samples/s", RUN_LIMIT);
       await window.picture("21-package");
     });
-    await step(window, "the first steps are there, with their pictures", async () => {
+    await step(window, "the walkthrough has its steps and images", async () => {
       await window.command("Ridgeline: Get Started");
       await page.locator(".getting-started-step.expanded", { hasText: "Open a training project" }).waitFor();
       const picture = page.locator(".getting-started-media img").first();

@@ -45,7 +45,7 @@ export class Window {
   async open(file, folder = "") {
     await (await this.quickInput("Control+p")).fill(`${file} ${folder}`.trim());
     const rows = this.page.locator(".quick-input-list .monaco-list-row", { hasText: file });
-    // Focused: Enter takes that one, and results change while they come in.
+    // Enter opens the focused result, and results change while they are loading.
     await rows.filter({ hasText: folder }).and(this.page.locator(".focused")).waitFor();
     await this.page.keyboard.press("Enter");
     await this.page.locator(`.tab.active >> text=${file}`).waitFor();
@@ -101,7 +101,7 @@ export class Window {
         return (await number.innerText()).trim();
       }
     }
-    throw new Error(`${text} has no number`);
+    throw new Error(`${text} has no line number`);
   }
 
   /** Waits until only the line that the panel points at is highlighted. */
@@ -132,13 +132,13 @@ export class Window {
     return this.page.locator(".notification-toast", { hasText: text });
   }
 
-  /** The panel's page, in the frame of the webview. */
+  /** The panel's page, in the webview's frame. */
   get panel() {
     return this.page.frameLocator("iframe.webview.ready").frameLocator("#active-frame");
   }
 
   /** Returns the visible text, for when only the test's output is available and not its screenshot. */
-  async described() {
+  async visibleText() {
     const tabs = await this.page.locator(".tab").allInnerTexts();
     const frames = await Promise.all(
       this.page.frames().map((frame) => frame.locator("body").innerText({ timeout: 1000 }).catch(() => "")),
@@ -147,9 +147,12 @@ export class Window {
     return `The window's tabs: ${JSON.stringify(tabs)}; its frames: ${JSON.stringify(texts)}`;
   }
 
-  /** Waits until VS Code has stored a text among what it knows of its editors: it does so when it is idle, and a reload does not wait for that. */
-  async stores(text) {
-    await this.page.waitForFunction(storesEditors, text, { polling: 500, timeout: EDITOR_LIMIT });
+  /**
+   * Waits until VS Code has stored a text in the state of its editors. It does that when idle, and a reload does not
+   * wait for it.
+   */
+  async waitUntilStored(text) {
+    await this.page.waitForFunction(isStoredInEditors, text, { polling: 500, timeout: EDITOR_LIMIT });
   }
 
   /** Moves the pointer over a word of a line until its hover shows. */
@@ -168,15 +171,15 @@ export class Window {
       }
       return undefined;
     }, word);
-    assert.ok(box, `${word} is not drawn`);
+    assert.ok(box, `${word} is not visible`);
     await this.page.mouse.move(box.x - 30, box.y);
     await this.page.mouse.move(box.x, box.y, { steps: 4 });
     await this.page.locator(".monaco-hover:not(.hidden) .hover-contents").first().waitFor();
   }
 }
 
-/** Runs in the page: whether the state that VS Code's web workbench keeps of its editors has a text. */
-async function storesEditors(text) {
+/** Runs in the page: checks whether the stored editor state of VS Code's web workbench contains a text. */
+async function isStoredInEditors(text) {
   const answer = (request) =>
     new Promise((done, failed) => {
       request.onsuccess = () => done(request.result);
@@ -201,7 +204,7 @@ async function storesEditors(text) {
 /** Names of the failed steps. Steps after a failure are skipped. */
 export const failures = [];
 
-/** One thing that a person sees. */
+/** Runs one step of a test. */
 export async function step(window, name, body) {
   if (failures.length > 0) {
     return;
@@ -214,14 +217,14 @@ export async function step(window, name, body) {
   } catch (error) {
     failures.push(name);
     console.log(`FAILED ${name}: ${error.stack ?? error}`);
-    console.log(await window.described().catch((another) => `unknown what the window showed: ${another}`));
-    await window.picture(failed).catch((another) => console.log(`without a picture: ${another}`));
+    console.log(await window.visibleText().catch((another) => `could not read the window: ${another}`));
+    await window.picture(failed).catch((another) => console.log(`could not take a screenshot: ${another}`));
   }
 }
 
 /**
- * Starts VS Code with the folder open and gives its window to `body`; nothing may have gone outside at the end. With
- * `below`, it is code-server behind a proxy that has it below that path.
+ * Starts VS Code with the folder open, and passes its window to `body`. Fails if there were requests to other machines.
+ * With `below`, it is code-server behind a proxy that serves it below that path.
  */
 export async function session({ home: chosen, below, ...flags }, body) {
   if (failures.length > 0) {
@@ -236,7 +239,7 @@ export async function session({ home: chosen, below, ...flags }, body) {
     await browser.page.goto(`${address}/?${home.query}`);
     await browser.page.locator(".monaco-workbench .explorer-folders-view").waitFor({ timeout: EDITOR_LIMIT });
     await body(window, home);
-    assert.deepEqual(browser.outside, [], "requests went outside");
+    assert.deepEqual(browser.outside, [], "requests to other machines");
   } catch (error) {
     failures.push("the session");
     console.log(`FAILED ${error.stack ?? error}`);

@@ -1,5 +1,5 @@
-// The panel in code-server behind a proxy that serves it below a path, like JupyterHub: the browser cannot reach any
-// other port of the server's machine. `node proxied.mjs`; see editor.mjs for its environment.
+// Tests the panel in code-server behind a proxy that serves it below a path, like JupyterHub: the browser cannot reach
+// any other port of the server's machine. Run with `node proxied.mjs`; see editor.mjs for the environment variables.
 
 import { join } from "node:path";
 
@@ -14,7 +14,7 @@ const home = {
 };
 
 await session({ home, below: "/user/one/proxy/8080" }, async (window) => {
-  await step(window, "a run behind a proxy shows what each line costs", async () => {
+  await step(window, "a run behind a proxy shows the cost of each line", async () => {
     await window.open("train.py");
     await window.statusShows("Ridgeline");
     await window.command("Ridgeline: Profile Now");
@@ -22,7 +22,7 @@ await session({ home, below: "/user/one/proxy/8080" }, async (window) => {
     await window.lineShows(HOTTEST, COST);
   });
 
-  await step(window, "the panel shows behind a proxy", async () => {
+  await step(window, "the panel works behind a proxy", async () => {
     await window.command("Ridgeline: Open Panel");
     await window.panel.locator("#headline li").first().waitFor();
     await window.panel.locator("#timeline canvas").waitFor();

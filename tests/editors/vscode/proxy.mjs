@@ -1,4 +1,4 @@
-// A reverse proxy that serves a server below a path. Everything outside that path is not found.
+// A reverse proxy that serves a server below a path. Other paths return 404.
 
 import { createServer, request } from "node:http";
 
@@ -20,7 +20,7 @@ export async function proxyBelow(path, address) {
     near.on("error", () => far.destroy());
     near.pipe(far);
   });
-  // Web sockets.
+  // WebSockets.
   proxy.on("upgrade", (near, socket, first) => {
     if (!isBelow(near)) {
       socket.destroy();

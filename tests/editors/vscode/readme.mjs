@@ -1,5 +1,5 @@
-// Makes the pictures of the README and the docs from real runs: `node readme.mjs FOLDER`; see editor.mjs for its
-// environment. `--simulated` makes those of a GPU's timeline, on the simulated device (tests/gpu/simulated).
+// Takes the screenshots of the README and the docs from real runs: `node readme.mjs FOLDER`; see editor.mjs for the
+// environment variables. `--simulated` takes those of a GPU timeline, on the simulated device (tests/gpu/simulated).
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -29,12 +29,15 @@ const home = (project, server) => ({
 await (process.argv.includes("--simulated") ? onSimulatedGpu() : onProcessor());
 process.exit(failures.length > 0 ? 1 : 0);
 
-/** VS Code and the panel with a program of three streams. The server and what it starts see the simulated GPU. */
+/**
+ * VS Code and the panel with a program that uses three streams. The server and its child processes see the simulated
+ * GPU.
+ */
 async function onSimulatedGpu() {
   const scratch = mkdtempSync(join(tmpdir(), "ridgeline-simulated-"));
   const server = join(scratch, "ridgeline");
   const run = join(ROOT, "tests/gpu/simulated/run");
-  // Use the real cache, because the simulation would be rebuilt in the editor's temporary home.
+  // Uses the user's cache, because the simulator would be rebuilt in the editor's temporary home.
   const built = process.env.RIDGELINE_TEST_HOME ?? join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "ridgeline-tests");
   writeFileSync(server, `#!/bin/sh\nexport RIDGELINE_TEST_HOME=${built}\nexec ${run} --python ${python} ${ridgeline} "$@"\n`);
   chmodSync(server, 0o755);
@@ -42,7 +45,7 @@ async function onSimulatedGpu() {
   try {
     await session({ home: home(join(PROJECTS, "streams"), server), trusted: true, viewport }, async (window, opened) => {
       const { page } = window;
-      await step(window, "a program with three streams is measured", async () => {
+      await step(window, "a program with three streams is profiled", async () => {
         await window.open("train.py");
         await page.keyboard.press("Control+b");
         await window.statusShows("Ridgeline");
@@ -52,7 +55,7 @@ async function onSimulatedGpu() {
         await window.goTo(40, 1);
         await window.lineShows("local = self.local(images)", COST);
       });
-      await step(window, "its panel shows the GPU's timeline beside the text", async () => {
+      await step(window, "the panel shows the GPU timeline next to the editor", async () => {
         await window.command("Ridgeline: Open Panel");
         const timeline = window.panel.locator("#timeline");
         await timeline.getByText("The GPU is simulated").waitFor();
@@ -63,7 +66,7 @@ async function onSimulatedGpu() {
         await window.picture("gpu", { x: 0, y: 36, width: 1500, height: 864 });
         copyFileSync(join(pictures, "vscode-gpu.png"), join(folder, "editor-gpu.png"));
       });
-      await step(window, "the panel by itself", async () => {
+      await step(window, "the panel as a separate page", async () => {
         await withPanel(window, opened, server, { width: 1100, height: 1000 }, async (panel) => {
           // From the device's name to the end of the timeline.
           const { y, height } = await panel.locator("#timeline").boundingBox();
@@ -77,7 +80,7 @@ async function onSimulatedGpu() {
   }
 }
 
-/** The panel of what was measured in the home, as a page of its own. */
+/** Opens the panel for the measurements of a home, as a separate page. */
 async function withPanel(window, home, server, viewport, body) {
   const served = spawn(server, ["panel", home.project], { env: home.environment(), stdio: ["ignore", "pipe", "inherit"] });
   try {
@@ -96,7 +99,7 @@ async function withPanel(window, home, server, viewport, body) {
 async function onProcessor() {
   await session({ home: home(join(ROOT, "demo-projects/gpt"), ridgeline), trusted: true, viewport: { width: 1100, height: 780 } }, async (window, opened) => {
     const { page } = window;
-    await step(window, "the demo is measured", async () => {
+    await step(window, "the demo is profiled", async () => {
       await window.open("train.py");
       await window.statusShows("Ridgeline");
       await window.command("Ridgeline: Profile Now");
@@ -111,7 +114,7 @@ async function onProcessor() {
       await window.picture("readme", { x: 0, y: 36, width: 1100, height: 744 });
       copyFileSync(join(pictures, "vscode-readme.png"), join(folder, "editor.png"));
     });
-    await step(window, "its panel opens", async () => {
+    await step(window, "the panel opens", async () => {
       await window.command("Ridgeline: Open Panel");
       await window.panel.getByRole("heading", { name: "Timeline" }).waitFor();
       await withPanel(window, opened, ridgeline, { width: 1100, height: 1240 }, (panel) => panel.screenshot({ path: join(folder, "panel.png") }));

@@ -1,5 +1,5 @@
-// Goes through VS Code's window in Chromium as a person would: consent, a run, hints, lenses, hover, heat, panel, a
-// failing run. `node window.mjs`; see editor.mjs for its environment. Each step leaves a picture to look at.
+// Tests VS Code's window in Chromium as a user would: consent, a run, hints, code lenses, hover, heat map, panel, a
+// failing run. Run with `node window.mjs`; see editor.mjs for the environment variables. Each step takes a screenshot.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -10,34 +10,34 @@ import { COST, HOTTEST, failures, session, step } from "./person.mjs";
 
 buildExtension();
 
-/** As a person has it who installed both extensions, and built the server. */
+/** As for a user who installed both extensions and built the server. */
 const home = {
   extensions: [EXTENSION, join(import.meta.dirname, "python-extension")],
   settings: { "ridgeline.server.path": ridgeline },
 };
 
-/** A program with a fault that its text shows. */
+/** A program with a fault that is visible in its source. */
 const PLANTED = join(ROOT, "demo-projects/planted/anomaly-detection/faulty");
 
-/** The strip's colours in a dark theme, as a browser tells them. */
+/** The colors of the heat map in a dark theme, as reported by a browser. */
 const HEAT_COLOURS = JSON.parse(readFileSync(join(EXTENSION, "package.json"), "utf8"))
   .contributes.colors.filter(({ id }) => /heat\d$/.test(id))
   .map(({ defaults }) => `rgb(${defaults.dark.match(/[0-9a-f]{2}/g).map((part) => Number.parseInt(part, 16)).join(", ")})`);
 
-/** Parts of the window that the extension's first steps show: `media/walkthrough` has these very pictures. */
+/** Parts of the window that the walkthrough shows. `media/walkthrough` contains these screenshots. */
 const EDITOR = { x: 352, y: 36, width: 928, height: 824 };
 const CORNER = { x: 740, y: 660, width: 540, height: 200 };
 const LINES = { x: 352, y: 200, width: 800, height: 500 };
 const LIST = { x: 340, y: 0, width: 602, height: 236 };
 
-/** What of our server runs in this home. */
+/** Returns our server's processes in this home. */
 function servers(home) {
   return processes(home).filter(({ line }) => line.startsWith(ridgeline) || line.includes("ridgeline_agent"));
 }
 
 await session({ home, trusted: false }, async (window, home) => {
   const { page } = window;
-  await step(window, "nothing starts in a workspace that is not trusted", async () => {
+  await step(window, "nothing starts in an untrusted workspace", async () => {
     await window.open("train.py");
     await page.locator(".statusbar-item", { hasText: "Restricted Mode" }).waitFor();
     await page.locator(".statusbar-item", { hasText: "Python" }).waitFor();
@@ -45,7 +45,7 @@ await session({ home, trusted: false }, async (window, home) => {
     assert.deepEqual(servers(home), []);
     await window.picture("01-untrusted");
   });
-  await step(window, "it starts when the workspace is trusted", async () => {
+  await step(window, "the server starts when the workspace is trusted", async () => {
     await window.command("Workspaces: Manage Workspace Trust");
     await page.locator(".workspace-trust-editor").getByRole("button", { name: "Trust", exact: true }).click();
     await window.statusShows("Ridgeline");
@@ -57,7 +57,7 @@ await session({ home, trusted: true }, async (window, home) => {
   const { page } = window;
   await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
 
-  await step(window, "a person is asked before anything runs", async () => {
+  await step(window, "the user is asked before anything runs", async () => {
     await window.open("train.py");
     await window.statusShows("Ridgeline");
     await window.goTo(1, 4);
@@ -74,13 +74,13 @@ await session({ home, trusted: true }, async (window, home) => {
     await question.getByRole("button", { name: "Always for this workspace" }).click();
   });
 
-  await step(window, "the status bar tells how far the run is", async () => {
+  await step(window, "the status bar shows the progress of a run", async () => {
     await window.statusShows(/\d+%/);
     await window.picture("04-running");
-    assert.equal(await window.notification("Ridgeline").count(), 0, "a save put a notification on the screen");
+    assert.equal(await window.notification("Ridgeline").count(), 0, "a save showed a notification");
   });
 
-  await step(window, "each line shows what it costs", async () => {
+  await step(window, "each line shows its cost", async () => {
     await window.lineShows(HOTTEST, COST);
     await window.lineShows("optimizer.step()", COST);
     await page.locator(".codelens-decoration", { hasText: "samples/s" }).waitFor();
@@ -89,7 +89,7 @@ await session({ home, trusted: true }, async (window, home) => {
     await window.picture("first-steps-costs", LINES);
   });
 
-  await step(window, "the hottest line has a strip of colour", async () => {
+  await step(window, "the most expensive line is marked by the heat map", async () => {
     await page.waitForFunction(
       () => [...document.querySelectorAll(".view-overlays .cdr")].some((mark) => getComputedStyle(mark).borderLeftWidth === "3px"),
     );
@@ -100,11 +100,11 @@ await session({ home, trusted: true }, async (window, home) => {
       const here = marks.find((mark) => Math.abs(mark.getBoundingClientRect().top - top) < 2);
       return here && getComputedStyle(here).borderLeftColor;
     }, HOTTEST);
-    // How hot it is depends on the machine; that it is one of the theme's colours does not.
+    // The heat depends on the machine, but the color must be one of the theme's.
     assert.ok(HEAT_COLOURS.includes(strip), strip);
   });
 
-  await step(window, "the hover tells the whole story", async () => {
+  await step(window, "the hover shows details", async () => {
     await window.hover(HOTTEST, "features");
     const text = await page.locator(".monaco-hover:not(.hidden) .hover-contents").first().innerText();
     for (const part of ["forward", "backward", "Layer", "Operators"]) {
@@ -115,7 +115,7 @@ await session({ home, trusted: true }, async (window, home) => {
     await page.mouse.move(10, 850);
   });
 
-  await step(window, "the status bar tells more, and offers what can be done", async () => {
+  await step(window, "the status bar has a tooltip and a menu of actions", async () => {
     await window.status.hover();
     const tooltip = page.locator(".monaco-hover:not(.hidden)", { hasText: "Idle" });
     await tooltip.waitFor();
@@ -148,7 +148,7 @@ await session({ home, trusted: true }, async (window, home) => {
     await page.keyboard.press("Control+z");
   });
 
-  await step(window, "the panel shows beside the text", async () => {
+  await step(window, "the panel opens next to the editor", async () => {
     await page.locator(".codelens-decoration a", { hasText: "open panel" }).first().click();
     await window.panel.locator("#headline li").first().waitFor();
     await window.picture("12-panel");
@@ -170,7 +170,7 @@ await session({ home, trusted: true }, async (window, home) => {
     await window.picture("13-panel-highlight");
     await open.click();
     await window.position(line);
-    // The file must not have covered what was clicked.
+    // The editor must not have covered what was clicked.
     await open.waitFor();
     assert.equal(await page.locator(".tab", { hasText: "train.py" }).count(), 1);
     await window.picture("14-panel-jump");
@@ -184,10 +184,10 @@ await session({ home, trusted: true }, async (window, home) => {
     await window.panel.locator("html[data-theme=dark]").waitFor();
   });
 
-  await step(window, "a run that was asked for can be cancelled, also while saves start none", async () => {
+  await step(window, "a run on request can be cancelled, also while profiling on save is paused", async () => {
     await window.command("Ridgeline: Pause Profiling on Save");
     await window.status.locator(".codicon-debug-pause").waitFor();
-    // So slow that nobody could miss the button.
+    // Slow enough that the button is certainly visible.
     await window.goTo(23, 30);
     await page.keyboard.press("Enter");
     await page.keyboard.type('__import__("time").sleep(20)');
@@ -208,7 +208,7 @@ await session({ home, trusted: true }, async (window, home) => {
     await window.status.locator(".codicon-pulse").waitFor();
   });
 
-  await step(window, "a failing run shows at its line", async () => {
+  await step(window, "a failed run is shown at its line", async () => {
     const line = 10;
     await window.goTo(line, 36);
     await page.keyboard.press("Delete");
@@ -221,10 +221,10 @@ await session({ home, trusted: true }, async (window, home) => {
     await page.keyboard.press("Escape");
   });
 
-  await step(window, "the panel comes back with the window", async () => {
-    await window.stores("mainThreadWebview-ridgeline");
+  await step(window, "the panel is restored with the window", async () => {
+    await window.waitUntilStored("mainThreadWebview-ridgeline");
     await page.reload();
-    // The window, its extension host and the server are all started again.
+    // The window, its extension host and the server have all restarted.
     await window.panel.locator("#headline li").first().waitFor({ timeout: RUN_LIMIT });
     await window.picture("17-restored");
   });
@@ -254,7 +254,7 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
   const FAULT = "set_detect_anomaly(True)";
   const found = page.locator(".monaco-hover:not(.hidden) .hover-contents", { hasText: "Anomaly detection is enabled" }).first();
 
-  await step(window, "a fault of the text shows at its line without a run", async () => {
+  await step(window, "a fault that is visible in the source is shown without a run", async () => {
     await window.open("train.py");
     await window.statusShows("Ridgeline");
     await page.locator(".squiggly-hint").first().waitFor();
@@ -265,7 +265,7 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
     await page.mouse.move(10, 850);
   });
 
-  await step(window, "what it costs shows when a run has measured it", async () => {
+  await step(window, "the cost of the fault is shown after a run", async () => {
     await window.goTo(1, 4);
     await page.keyboard.press("Delete");
     await page.keyboard.type("T");
@@ -280,7 +280,7 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
     await page.mouse.move(10, 850);
   });
 
-  await step(window, "the quick fix mends it, and it is gone after the next run", async () => {
+  await step(window, "the quick fix removes the fault, and the finding is gone after the next run", async () => {
     await window.goTo(Number(await window.lineNumber(FAULT)), 4);
     await page.keyboard.press("Control+.");
     await page.locator(".action-widget .monaco-list-row", { hasText: "Ridgeline: disable anomaly detection" }).first().waitFor();
@@ -302,7 +302,7 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
 const without = { ...home, settings: { "ridgeline.server.path": "/nowhere/ridgeline" } };
 await session({ home: without }, async (window) => {
   const { page } = window;
-  await step(window, "without a server, it says what to do", async () => {
+  await step(window, "without a server, a message shows what to do", async () => {
     await window.open("train.py");
     await window.statusShows("no server");
     const problem = window.notification("is /nowhere/ridgeline, which cannot be executed");

@@ -1,4 +1,4 @@
-"""torch.compile with CUDA graphs of Inductor's own (mode="reduce-overhead")."""
+"""torch.compile with Inductor's own CUDA graphs (mode="reduce-overhead")."""
 # test: {"row": "cuda-graphs", "own_pool": true}
 
 import os

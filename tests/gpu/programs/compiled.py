@@ -1,4 +1,4 @@
-"""A model compiled by torch.compile: kernels of Triton's own."""
+"""A model compiled by torch.compile, which runs Triton kernels."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Forward and backward captured as a CUDA graph; the optimizer steps outside of it."""
+"""Forward and backward captured as a CUDA graph. The optimizer steps outside of it."""
 # test: {"row": "cuda-graphs"}
 
 import os

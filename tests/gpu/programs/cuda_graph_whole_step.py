@@ -1,4 +1,4 @@
-"""A whole training step captured as one CUDA graph, as PyTorch's documentation shows it."""
+"""A whole training step captured as one CUDA graph, as in PyTorch's documentation."""
 # test: {"row": "cuda-graphs"}
 
 import os

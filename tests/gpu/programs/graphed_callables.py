@@ -1,4 +1,4 @@
-"""Two parts of a model made into CUDA graphs by make_graphed_callables."""
+"""Two parts of a model turned into CUDA graphs by make_graphed_callables."""
 # test: {"row": "cuda-graphs"}
 
 import os

@@ -9,7 +9,7 @@ STEPS = int(os.environ.get("STEPS", "60"))
 
 
 class Prefetcher:
-    """Copies the next batch to the GPU while the current one is computed with."""
+    """Copies the next batch to the GPU during the computation on the current one."""
 
     def __init__(self, batches):
         self.batches = iter(batches)

@@ -1,4 +1,4 @@
-"""A backward pass that needs more memory than is left: the forward pass fits exactly."""
+"""A backward pass that runs out of memory, after a forward pass that just fits."""
 # test: {"fails": "in the backward pass (batch size 2048)", "row": "out-of-memory"}
 
 import torch

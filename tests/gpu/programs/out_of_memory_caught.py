@@ -1,4 +1,4 @@
-"""A program that finds its batch size by running out of memory: it is profiled as any other."""
+"""A program that finds its batch size by catching out-of-memory errors."""
 # test: {"row": "out-of-memory"}
 
 import torch

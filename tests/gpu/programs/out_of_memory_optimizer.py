@@ -1,4 +1,4 @@
-"""A model whose first optimizer step has no memory for the optimizer's state."""
+"""A model whose first optimizer step runs out of memory for the optimizer state."""
 # test: {"fails": "in the optimizer step", "row": "out-of-memory"}
 
 import torch

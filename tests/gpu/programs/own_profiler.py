@@ -1,4 +1,4 @@
-"""A program that runs torch.profiler itself, over all of its training."""
+"""A program that runs torch.profiler itself during its whole training."""
 
 import os
 

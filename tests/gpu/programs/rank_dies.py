@@ -1,4 +1,4 @@
-"""Two ranks of which the second ends without a word: torchrun --nproc-per-node 2 rank_dies.py"""
+"""Two ranks, where rank 1 exits without an error: torchrun --nproc-per-node 2 rank_dies.py"""
 # test: {"ranks": 2, "row": "ranks", "fails": "rank 1"}
 
 import os

@@ -1,4 +1,4 @@
-"""All of the training on the second GPU, which is not the current device."""
+"""Training on the second GPU only, which is not the current device."""
 # test: {"gpus": 2}
 
 import os

@@ -1,4 +1,4 @@
-"""Two ranks of which the second computes longer: torchrun --nproc-per-node 2 straggler.py"""
+"""Two ranks, where rank 1 computes for longer: torchrun --nproc-per-node 2 straggler.py"""
 # test: {"ranks": 2, "row": "ranks", "finds": "imbalance"}
 
 import os
@@ -12,7 +12,7 @@ ITERATIONS = 40
 
 
 def main() -> None:
-    # As launchers and schedulers do it that give each process a device of its own.
+    # As set by launchers and schedulers that assign one device to each process.
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
     torch.cuda.set_device(0)
     dist.init_process_group("nccl")

@@ -1,4 +1,4 @@
-"""Tensor parallel training over a device mesh: torchrun --nproc-per-node 2 tensor_parallel.py"""
+"""Tensor-parallel training over a device mesh: torchrun --nproc-per-node 2 tensor_parallel.py"""
 # test: {"ranks": 2, "row": "ranks"}
 
 import os

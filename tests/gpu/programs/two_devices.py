@@ -1,4 +1,4 @@
-"""A model whose layers are on two GPUs of one process."""
+"""A model with layers on two GPUs of one process."""
 # test: {"gpus": 2}
 
 import os

@@ -1,14 +1,14 @@
-"""Generates what is not written by hand: tables of names, and libraries that stand in front of the
+"""Generates the parts that are not written by hand: name tables, and libraries that replace the
 real ones.
 
     stubs.py tables SITE OUT   OUT/names.inc: names of the runtime's and the driver's functions, by
                                callback id; OUT/errors.inc: names and texts of the errors
     stubs.py stubs SITE OUT    OUT/libcudart.so.13, OUT/libcublas.so.13, …
 
-Each library has the name and symbol versions of the real one and needs libsimgpu.so, which defines
-what is simulated. Every other function of the real library is a stub here that calls simgpu_missing
-with its name and returns the library's code for "not supported"; so a program that needs one fails
-with that error, not at its start.
+Each library has the name and symbol versions of the real one and links against libsimgpu.so, which
+defines the simulated functions. Every other function of the real library is a stub that calls
+simgpu_missing with its name and returns the library's "not supported" code. So a program that calls
+one fails with that error at the call instead of failing to load.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Where the real library lies below site-packages (None: it comes with the driver), and its code
-# for "not supported".
+# Path of the real library below site-packages (None: installed with the driver), and its "not
+# supported" code.
 LIBRARIES: dict[str, tuple[str | None, int]] = {
     "libcudart.so.13": ("nvidia/cu13/lib/libcudart.so.13", 801),
     "libcublas.so.13": ("nvidia/cu13/lib/libcublas.so.13", 15),
@@ -32,8 +32,8 @@ LIBRARIES: dict[str, tuple[str | None, int]] = {
     "libnvidia-ml.so.1": (None, 3),
 }
 
-# Functions of NVML that PyTorch looks for and that are not simulated. NVML's header does not come
-# with torch.
+# NVML functions that PyTorch looks up and that are not simulated. NVML's header is not shipped with
+# torch.
 NVML_STUBS = [
     "nvmlDeviceGetNvLinkRemoteDeviceType",
     "nvmlDeviceGetNvLinkRemotePciInfo_v2",
@@ -41,12 +41,12 @@ NVML_STUBS = [
     "nvmlDeviceGetGpuFabricInfoV",
 ]
 
-# cuBLAS routines that are not simulated one by one launch a kernel of their own name.
+# cuBLAS routines without their own simulation launch a kernel named after the routine.
 BLAS_ROUTINE = re.compile(r"cublas([SDCZ][a-z]|I[sdcz]a|\w+Ex$)")
 
 
 def callback_names(header: Path, prefix: str) -> str:
-    """The initializer of a table of function names by callback id."""
+    """Returns the initializer of a table of function names by callback id."""
     names = {
         int(number): name
         for name, number in re.findall(prefix + r"(\w+)\s*=\s*(\d+)", header.read_text())
@@ -56,7 +56,7 @@ def callback_names(header: Path, prefix: str) -> str:
 
 
 def error_table(include: Path, runtime: Path) -> str:
-    """Names and texts of the errors: the real library's own, which need no device."""
+    """Returns names and texts of the errors from the real library. That needs no device."""
     library = ctypes.CDLL(str(runtime))
     library.cudaGetErrorName.restype = library.cudaGetErrorString.restype = ctypes.c_char_p
     header = (include / "cuda.h").read_text()
@@ -101,8 +101,9 @@ def symbols_of(library: str, real: Path | None, include: Path) -> list[str]:
 
 
 def write_library(name: str, real: Path | None, code: int, missing: list[str], out: Path) -> None:
-    """An assembly function for each missing symbol: it calls simgpu_missing(name, code), or
-    simgpu_blas_launch(handle, name)."""
+    """Generates an assembly stub for each missing symbol, which calls simgpu_missing(name, code) or
+    simgpu_blas_launch(handle, name).
+    """
     lines = [".text"]
     for i, symbol in enumerate(missing):
         lines += [f".globl {symbol}", f".type {symbol},@function", f"{symbol}:"]
@@ -117,7 +118,7 @@ def write_library(name: str, real: Path | None, code: int, missing: list[str], o
     source = out / f"{name}.s"
     source.write_text("\n".join(lines) + "\n")
     command = ["gcc", "-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{name}"]
-    if real:  # PyTorch asks for the versions that NVIDIA gives its symbols: the library's own name
+    if real:  # PyTorch requires NVIDIA's symbol versions, which are the library's own name
         versions = out / f"{name}.map"
         versions.write_text(f"{name} {{ global: *; }};\n")
         command.append(f"-Wl,--version-script={versions}")
@@ -126,9 +127,9 @@ def write_library(name: str, real: Path | None, code: int, missing: list[str], o
 
 
 def main() -> None:
-    what, site, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    mode, site, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     include = site / "nvidia/cu13/include"
-    if what == "tables":
+    if mode == "tables":
         write_tables(include, site / "nvidia/cu13/lib/libcudart.so.13", out)
         return
     simulated = exported(out / "libsimgpu.so")

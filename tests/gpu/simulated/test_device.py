@@ -1,9 +1,9 @@
-"""What the simulated device does as a real one: each test runs a program of its own on it.
+"""Tests that the simulated device behaves like a real one. Each test runs a program on it.
 
     pytest tests/gpu/simulated/test_device.py
 
-The programs check themselves. They run with the torch of RIDGELINE_TEST_PYTHON, else of this
-interpreter.
+The programs contain the assertions. They use the torch of RIDGELINE_TEST_PYTHON, or of this
+interpreter if it is not set.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 PYTHON = os.environ.get("RIDGELINE_TEST_PYTHON", sys.executable)
-SKIPPED = 77
+SKIP_EXIT_CODE = 77
 
-# Calls of the CUDA runtime below PyTorch, for what PyTorch hides.
+# Bindings to CUDA runtime functions that PyTorch does not expose.
 RUNTIME = """
 import ctypes, os, sys
 runtime = ctypes.CDLL("libcudart.so.13")
@@ -47,8 +47,9 @@ def memset(memory, where, size=1024):
     return call("cudaMemsetAsync", memory, 0, ctypes.c_size_t(size), where)
 """
 
-# PyTorch's autograd threads may abort while Python exits (README.md, "What it can never prove").
-ENDING = """
+# PyTorch's autograd threads may abort while Python exits (README.md, "What the simulator shows, and
+# what it cannot").
+EXIT = """
 import os, sys
 sys.stdout.flush(), sys.stderr.flush()
 os._exit(0)
@@ -56,31 +57,33 @@ os._exit(0)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def built() -> None:
-    """Builds the simulation, which can take minutes, before any program's time counts."""
-    done = subprocess.run(
+def build_simulator() -> None:
+    """Builds the simulator first, so that a build of minutes does not count against a program's
+    timeout.
+    """
+    result = subprocess.run(
         [HERE / "run", "--python", PYTHON, "true"], capture_output=True, text=True, timeout=900
     )
-    if done.returncode == SKIPPED:
-        pytest.skip(done.stdout.strip())
-    assert done.returncode == 0, done.stdout + done.stderr
+    if result.returncode == SKIP_EXIT_CODE:
+        pytest.skip(result.stdout.strip())
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def run(program: str, runtime: bool = False, **variables: str) -> str:
-    """Runs the program on the simulated device; its output."""
-    source = (RUNTIME if runtime else "import torch\n") + textwrap.dedent(program) + ENDING
-    ours = ("SIMGPU", "CUDA_", "PYTORCH_")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    """Runs the program on the simulated device. Returns its output."""
+    source = (RUNTIME if runtime else "import torch\n") + textwrap.dedent(program) + EXIT
+    reserved = ("SIMGPU", "CUDA_", "PYTORCH_")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(reserved)}
     environment.update(variables)
-    done = subprocess.run(
+    result = subprocess.run(
         [HERE / "run", "--python", PYTHON, PYTHON, "-c", source],
         env=environment,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout + result.stderr
 
 
 # --- errors ---
@@ -103,7 +106,7 @@ def test_errors_have_the_names_and_texts_of_the_runtime() -> None:
     )
 
 
-def test_a_fork_of_an_initialized_process_has_no_cuda() -> None:
+def test_a_fork_after_initialization_cannot_use_cuda() -> None:
     run(
         """
         memory = malloc(1 << 20)
@@ -118,7 +121,7 @@ def test_a_fork_of_an_initialized_process_has_no_cuda() -> None:
     )
 
 
-def test_a_fork_before_the_start_has_cuda() -> None:
+def test_a_fork_before_initialization_can_use_cuda() -> None:
     run(
         """
         child = os.fork()
@@ -132,11 +135,11 @@ def test_a_fork_before_the_start_has_cuda() -> None:
     )
 
 
-def test_an_illegal_access_arrives_at_a_later_call_and_stays() -> None:
+def test_an_illegal_access_is_reported_by_every_later_call() -> None:
     run(
         """
         x = torch.ones(1 << 20, device="cuda")
-        y = x.sigmoid()  # its launch succeeds
+        y = x.sigmoid()  # the launch succeeds
         for _ in range(2):
             try:
                 torch.cuda.synchronize()
@@ -149,7 +152,7 @@ def test_an_illegal_access_arrives_at_a_later_call_and_stays() -> None:
     )
 
 
-def test_a_device_side_assertion_that_is_asked_for_has_pytorch_s_text() -> None:
+def test_an_injected_device_side_assertion_has_the_text_of_pytorch() -> None:
     output = run(
         """
         table = torch.ones(10, 4, device="cuda")
@@ -209,7 +212,7 @@ def end():
         ("call('cudaMemcpyAsync', memory, b'12345678', ctypes.c_size_t(8), 1, where)", 900),
     ],
 )
-def test_what_a_capture_prohibits_invalidates_it(prohibited: str, error: int) -> None:
+def test_prohibited_calls_invalidate_a_capture(prohibited: str, error: int) -> None:
     run(
         CAPTURE
         + f"""
@@ -245,12 +248,12 @@ assert end() == 0
     )
 
 
-def test_other_threads_are_limited_by_a_global_capture_only() -> None:
+def test_only_a_global_capture_restricts_other_threads() -> None:
     run(
         CAPTURE
         + """
 import threading
-def elsewhere():
+def malloc_in_thread():
     answers = []
     def body():
         answers.append(call("cudaMalloc", pointer(ctypes.c_void_p()), ctypes.c_size_t(16)))
@@ -259,28 +262,28 @@ def elsewhere():
     thread.join()
     return answers[0]
 begin(1)
-assert elsewhere() == 0 and end() == 0
+assert malloc_in_thread() == 0 and end() == 0
 begin(0)
-assert elsewhere() == 900 and end() == 901
+assert malloc_in_thread() == 900 and end() == 901
 """,
         runtime=True,
     )
 
 
-def test_a_capture_follows_events_to_other_streams_and_has_to_come_back() -> None:
+def test_a_capture_spreads_over_events_and_forked_streams_must_join() -> None:
     run(
         CAPTURE
         + """
 side, forked, joined = stream(), event(), event()
 status = ctypes.c_int()
-for comes_back in (True, False):
+for joins in (True, False):
     begin()
     assert memset(memory, where) == 0
     assert call("cudaEventRecord", forked, where) == 0
     assert call("cudaStreamWaitEvent", side, forked, 0) == 0
     assert call("cudaStreamIsCapturing", side, pointer(status)) == 0 and status.value == 1
     assert memset(memory, side) == 0
-    if comes_back:
+    if joins:
         assert call("cudaEventRecord", joined, side) == 0
         assert call("cudaStreamWaitEvent", where, joined, 0) == 0
         assert end() == 0
@@ -319,7 +322,7 @@ def test_branches_of_a_graph_overlap() -> None:
     )
 
 
-def test_pytorch_refuses_to_synchronize_within_a_capture() -> None:
+def test_pytorch_cannot_synchronize_during_a_capture() -> None:
     run(
         """
         graph = torch.cuda.CUDAGraph()
@@ -363,7 +366,7 @@ def test_a_replay_is_one_launch_with_all_its_kernels() -> None:
 # --- time ---
 
 
-def test_copies_overlap_with_kernels_and_queue_behind_each_other() -> None:
+def test_copies_overlap_with_kernels_but_not_with_each_other() -> None:
     run(
         """
         host = [torch.zeros(64 << 20, dtype=torch.uint8).pin_memory() for _ in range(2)]
@@ -372,7 +375,7 @@ def test_copies_overlap_with_kernels_and_queue_behind_each_other() -> None:
         torch.cuda.synchronize()
         def timed(*works):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(1_000_000_000)  # all is enqueued before the device comes to it
+            torch.cuda._sleep(1_000_000_000)  # everything is enqueued before the device reaches it
             start.record()
             for side in sides:
                 side.wait_stream(torch.cuda.current_stream())
@@ -399,7 +402,7 @@ def test_copies_overlap_with_kernels_and_queue_behind_each_other() -> None:
     )
 
 
-def test_pageable_copies_block_the_host_and_pinned_ones_do_not() -> None:
+def test_only_pageable_copies_block_the_host() -> None:
     run(
         """
         pageable = torch.zeros(64 << 20, dtype=torch.uint8)
@@ -416,7 +419,7 @@ def test_pageable_copies_block_the_host_and_pinned_ones_do_not() -> None:
     )
 
 
-def test_host_functions_hold_up_their_stream() -> None:
+def test_host_functions_block_their_stream() -> None:
     run(
         """
         import threading
@@ -600,7 +603,7 @@ def test_two_devices() -> None:
         with torch.cuda.device(1):
             torch.cuda._sleep(200_000_000)
         torch.cuda.synchronize(0)
-        assert not torch.cuda.current_stream(1).query(), "each device has its own work"
+        assert not torch.cuda.current_stream(1).query(), "devices run independently"
         """,
         SIMGPU_COUNT="2",
     )
@@ -633,7 +636,7 @@ text = ctypes.create_string_buffer(96)
 assert nvml.nvmlDeviceGetUUID(instance, text, 96) == 0 and text.value.startswith(b"MIG-")
 assert by_uuid(text.value)[0] == 0
 no_gpu = text.value.replace(b"MIG-", b"GPU-")
-assert by_uuid(no_gpu)[0] == 6, "CUDA's UUID of an instance is of no GPU"
+assert by_uuid(no_gpu)[0] == 6, "the UUID of an instance is not that of a GPU"
 parent = ctypes.c_void_p()
 assert nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance, pointer(parent)) == 0
 assert parent.value == gpu.value
@@ -645,7 +648,7 @@ assert number("nvmlDeviceGetClockInfo", gpu, 1) == 1980
     )
 
 
-def test_nvml_tells_what_limits_the_clock() -> None:
+def test_nvml_reports_what_limits_the_clock() -> None:
     run(
         NVML
         + """
@@ -668,8 +671,8 @@ def test_device_files() -> None:
     print("files", *(os.path.exists("/dev/nvidia" + name) for name in ("ctl", "1", "2")))
     """
     assert "files True True False" in run(program, runtime=True, SIMGPU_COUNT="2")
-    without = run(program, runtime=True, SIMGPU_COUNT="2", SIMGPU_NO_DEVICE_FILES="1")
-    assert "files False False False" in without
+    output = run(program, runtime=True, SIMGPU_COUNT="2", SIMGPU_NO_DEVICE_FILES="1")
+    assert "files False False False" in output
 
 
 def test_occupancy_of_compiled_ptx() -> None:
@@ -697,7 +700,7 @@ def test_occupancy_of_compiled_ptx() -> None:
         assert attribute(1) == 40000, number
         assert 4 <= attribute(4) < 32, number
         assert blocks(128, 0) == (0, 5), "233472 / (40000 + 1024, in units of 128)"
-        assert driver.cuFuncSetAttribute(function, 8, 200_000) == 1, "more than a block can have"
+        assert driver.cuFuncSetAttribute(function, 8, 200_000) == 1, "more than the limit per block"
         assert driver.cuFuncSetAttribute(function, 8, 100_000) == 0
         assert blocks(128, 100_000) == (0, 1)
         assert driver.cuLaunchKernel(function, 1, 1, 1, 2048, 1, 1, 0, None, None, None) == 9

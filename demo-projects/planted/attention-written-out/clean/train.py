@@ -1,4 +1,4 @@
-"""Train a layer of self-attention to copy what it is given."""
+"""Train a self-attention layer to copy its input."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""Train a wide perceptron on points, with batch norm."""
+"""Train a wide MLP with batch norm on 4-dimensional points."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Tell sounds apart by their spectra."""
+"""Classify sounds by their spectrograms."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ torch.set_float32_matmul_precision("high")
 
 
 class Spectra(Dataset):
-    """How loud a sound is in each band, frame by frame."""
+    """Synthetic spectrograms: the loudness of each frequency band, frame by frame."""
 
     def __init__(self, frames: int, bands: int) -> None:
         self.spectra = torch.rand(64, frames, bands)

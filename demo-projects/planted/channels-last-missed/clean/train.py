@@ -1,4 +1,4 @@
-"""Tell pictures apart in 16 bits."""
+"""Train an image classifier in 16-bit precision."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Tell pictures apart that are wide or high, those of one shape at a time."""
+"""Classify images of several aspect ratios, where each batch has a single shape."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Pictures(Dataset):
-    """Of about one area; so many behind one another have one shape."""
+    """Images of similar area. Consecutive images have the same shape."""
 
     def __init__(self, batch: int, side: int) -> None:
         self.batch, self.side = batch, side

@@ -1,4 +1,4 @@
-"""Tell pictures of one size apart in 16 bits."""
+"""Classify images of a fixed size in 16-bit precision."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Fits a deep and narrow network on two ranks: torchrun --standalone --nproc-per-node 2 train.py"""
+"""Fit a deep, narrow network on two ranks: torchrun --standalone --nproc-per-node 2 train.py"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Fit a regression whose errors are made independent of each other."""
+"""Fit a regression with whitened errors."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Train a perceptron that gives back what it is given."""
+"""Train an MLP to reproduce its input."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Train a compiled model that looks at its own activations."""
+"""Train a compiled model that monitors its own activations."""
 
 import torch
 from torch import Tensor, nn

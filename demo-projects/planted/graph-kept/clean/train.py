@@ -1,4 +1,4 @@
-"""Learn words of a vocabulary, and report how sure of itself the model is."""
+"""Train a model to predict words, and report its average confidence."""
 
 import torch
 from torch import nn

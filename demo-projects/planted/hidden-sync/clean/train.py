@@ -1,4 +1,4 @@
-"""Train a residual network, and watch the largest activation behind each layer."""
+"""Train a residual network, and track the largest activation after each layer."""
 
 import torch
 from torch import Tensor, nn

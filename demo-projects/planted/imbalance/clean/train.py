@@ -1,4 +1,4 @@
-"""Predicts the next byte on two ranks: torchrun --standalone --nproc-per-node 2 train.py"""
+"""Predict the next byte on two ranks: torchrun --standalone --nproc-per-node 2 train.py"""
 
 import torch
 import torch.distributed as dist

@@ -1,17 +1,17 @@
-"""Sentences of many lengths, several of them packed into one row."""
+"""Sentences of varying length, several of which are packed into each row."""
 
 import torch
 
 
 def sentences(count=640):
-    """Bytes, the shortest sentences first: most are short."""
+    """Sentences as bytes, sorted by length. Most are short."""
     generator = torch.Generator().manual_seed(0)
     lengths = [64 + 1000 * number**2 // count**2 for number in range(count)]
     return [torch.randint(0, 256, (length,), generator=generator) for length in lengths]
 
 
 def batches(texts, rank, ranks, size=8):
-    """This rank's rows: its part of the sentences, short and long ones mixed, again and again."""
+    """The batches of this rank: its share of the sentences in random order, repeated endlessly."""
     part = len(texts) // ranks
     own = texts[rank * part : (rank + 1) * part]
     rows = len(own) // size

@@ -1,4 +1,4 @@
-"""Sort points, and watch how far a layer is from losing rank."""
+"""Train a classifier on points, and monitor how close a weight matrix is to losing rank."""
 
 import torch
 from torch import nn

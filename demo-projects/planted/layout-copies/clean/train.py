@@ -1,4 +1,4 @@
-"""Learn to find words by vectors that are given."""
+"""Train a model that predicts words, with fixed word vectors as the output layer."""
 
 import torch
 from torch import Tensor, nn

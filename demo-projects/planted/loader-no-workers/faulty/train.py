@@ -1,4 +1,4 @@
-"""Train on samples that come from a slow disk."""
+"""Train on samples from a slow disk."""
 
 import time
 
@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class SlowDisk(Dataset):
-    """Each sample is read in a millisecond."""
+    """A dataset in which reading a sample takes a millisecond."""
 
     def __len__(self) -> int:
         return 960

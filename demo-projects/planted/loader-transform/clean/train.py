@@ -1,4 +1,4 @@
-"""Train on sheared pictures: each row is moved a little further than the one above."""
+"""Train on sheared images, in which each row is shifted a little further than the one above."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def sheared(pictures: torch.Tensor) -> torch.Tensor:
-    """All of them at once, before the training."""
+    """Shears all images at once, before training."""
     row, column = torch.arange(48)[:, None], torch.arange(48)
     shift = row * (torch.arange(len(pictures)) % 5)[:, None, None] // 4
     return pictures.gather(2, (column - shift) % 48)

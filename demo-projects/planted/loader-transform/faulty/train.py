@@ -1,4 +1,4 @@
-"""Train on sheared pictures: each row is moved a little further than the one above."""
+"""Train on sheared images, in which each row is shifted a little further than the one above."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Go often through little data."""
+"""Train for many epochs on a small dataset."""
 
 import torch
 from torch import nn

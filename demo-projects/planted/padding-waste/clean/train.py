@@ -30,7 +30,7 @@ def main() -> None:
     torch.manual_seed(0)
     lengths = torch.randint(8, 160, (960,)).tolist()
     sentences = [torch.randint(1, 1000, (length,)) for length in lengths]
-    # Sentences of about one length in each batch; short and long batches by turns.
+    # Batches contain sentences of similar length, and come in random order.
     sentences.sort(key=len)
     batches = [range(32 * (batch * 11 % 30), 32 * (batch * 11 % 30 + 1)) for batch in range(30)]
     loader = DataLoader(sentences, batch_sampler=batches, collate_fn=collate)

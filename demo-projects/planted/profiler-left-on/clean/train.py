@@ -1,4 +1,4 @@
-"""Train on texts that are turned into numbers word by word."""
+"""Train on texts that are tokenized word by word."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Train on texts that are turned into numbers word by word, as it was looked at last week."""
+"""Train on texts that are tokenized word by word, with a profiler left from last week."""
 
 import cProfile
 

@@ -1,4 +1,4 @@
-"""Score sequences of measurements, standardized first."""
+"""Score sequences of standardized measurements."""
 
 import torch
 from torch import Tensor, nn

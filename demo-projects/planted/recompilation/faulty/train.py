@@ -1,4 +1,4 @@
-"""Train with a compiled function that smooths the outputs over the last iterations."""
+"""Train with a compiled function that averages the outputs of the last iterations."""
 
 import torch
 from torch import Tensor, nn

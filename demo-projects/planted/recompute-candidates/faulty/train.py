@@ -1,4 +1,4 @@
-"""Train a residual network on as many rows as the GPU has room for."""
+"""Train a residual network with the largest batch that fits on the GPU."""
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,8 @@ class Layer(nn.Module):
 
 
 def room(width: int, depth: int) -> int:
-    """The rows whose activations take 84% of the GPU's memory."""
-    # In 32 bits: the sum, what the linear layer gives and the norm; the dropout's mask in bytes.
+    """The batch size whose activations take 84% of the GPU's memory."""
+    # The sum, the linear layer's output and the norm in float32, and the dropout mask in bytes.
     kept = 13 * width * depth
     return int(0.84 * torch.cuda.get_device_properties(0).total_memory / kept)
 

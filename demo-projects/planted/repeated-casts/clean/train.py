@@ -1,4 +1,4 @@
-"""Train towards a pattern that decays, and is kept in float8."""
+"""Train with a decaying gate pattern that is stored in float8."""
 
 import torch
 from torch import Tensor, nn

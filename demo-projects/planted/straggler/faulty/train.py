@@ -1,4 +1,4 @@
-"""Classifies noise on two ranks: torchrun --standalone --nproc-per-node 2 train.py"""
+"""Classify noise on two ranks: torchrun --standalone --nproc-per-node 2 train.py"""
 
 import torch
 import torch.distributed as dist
@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def spectrum(model):
-    """How far the weights are from losing rank: the singular values of each matrix."""
+    """The singular values of each weight matrix, which show how close it is to losing rank."""
     return [torch.linalg.svdvals(weight) for weight in model.parameters() if weight.dim() == 2]
 
 

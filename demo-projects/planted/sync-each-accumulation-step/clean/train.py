@@ -1,4 +1,4 @@
-"""Adds up gradients of four batches: torchrun --standalone --nproc-per-node 2 train.py"""
+"""Accumulate gradients over four batches: torchrun --standalone --nproc-per-node 2 train.py"""
 
 from contextlib import nullcontext
 

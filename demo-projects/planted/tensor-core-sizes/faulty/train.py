@@ -1,4 +1,4 @@
-"""Train a small language model in 16 bits."""
+"""Train a small language model in 16-bit precision."""
 
 import torch
 from torch import Tensor, nn

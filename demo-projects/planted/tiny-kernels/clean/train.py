@@ -1,4 +1,4 @@
-"""Train a network and keep running averages of its weights and of their squares."""
+"""Train a network, and keep running averages of its weights and of their squares."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Fit a function to all of its data at once, and validate after every step."""
+"""Fit a function with full-batch training, and validate after every step."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Train a deep and narrow network."""
+"""Train a deep, narrow network."""
 
 import torch
 from torch import nn

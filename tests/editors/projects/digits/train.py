@@ -1,4 +1,4 @@
-"""Trains a small classifier on made-up digits: fast enough to be profiled on every save."""
+"""Trains a small classifier on synthetic digits. It is fast enough to be profiled on every save."""
 
 import torch
 from torch import nn

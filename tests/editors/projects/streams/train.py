@@ -1,11 +1,11 @@
-"""Two branches on two streams, and batches that are copied on a third while the GPU computes."""
+"""Two branches on two streams, and batches that are copied on a third one during computation."""
 
 import torch
 from torch import nn
 
 
 class TwoBranches(nn.Module):
-    """Convolutions on one stream beside a wide layer on another."""
+    """Convolutions on one stream in parallel with a wide layer on another."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ class TwoBranches(nn.Module):
 
 
 def batches(count):
-    """Batches on the GPU; the next one is copied while the last one is used."""
+    """Batches on the GPU. The next batch is copied while the current one is used."""
     copies = torch.cuda.Stream()
     images = torch.randn(512, 3, 64, 64).pin_memory()
     labels = torch.randint(100, (512,)).pin_memory()

@@ -23,8 +23,8 @@ const CASES: Record<string, () => Promise<void>> = {
     assert.ok(!extension.isActive, "it started without a Python file");
     const began = performance.now();
     await extension.activate();
-    // Printed, not asserted, because the time depends on the machine.
-    console.log(`note   activation took ${(performance.now() - began).toFixed(1)} ms, its client's loading included`);
+    // Printed instead of asserted, because the time depends on the machine.
+    console.log(`note   activation took ${(performance.now() - began).toFixed(1)} ms, including loading the client`);
     document = await vscode.workspace.openTextDocument(file("train.py"));
     await vscode.window.showTextDocument(document);
     const manifest = extension.packageJSON as { contributes: { commands: { command: string }[] } };
@@ -34,7 +34,7 @@ const CASES: Record<string, () => Promise<void>> = {
     }
   },
 
-  async "shows nothing before a run was allowed"() {
+  async "shows nothing before runs are allowed"() {
     await edit((text) => text.replace('"""Trains a small', '"""Trains a very small'));
     await document.save();
     // The question and a code lens are visible now, so the server has read the file.
@@ -42,7 +42,7 @@ const CASES: Record<string, () => Promise<void>> = {
     assert.deepEqual(await hints(), []);
   },
 
-  async "measures after the workspace was allowed, with the interpreter of the Python extension"() {
+  async "profiles after the workspace is allowed, with the interpreter of the Python extension"() {
     await vscode.commands.executeCommand("ridgeline.trust");
     const found = await until("hints", async () => nonempty(await hints()));
     const hottest = found.filter(({ line }) => line === lineOf(HOTTEST));
@@ -59,14 +59,14 @@ const CASES: Record<string, () => Promise<void>> = {
     assert.deepEqual(found.map(({ line }) => line), [lineOf(LOOP)]);
   },
 
-  async "tells a line's whole story in its hover"() {
+  async "shows a line's details in its hover"() {
     const text = await hover(HOTTEST);
     assert.match(text, /forward/);
     assert.match(text, /backward/);
     assert.match(text, /Layer:[^]*features[^]*Linear/);
   },
 
-  async "sets the batch size by a code action and by command, and one undo takes it back"() {
+  async "sets the batch size by a code action and by command, and a single undo reverts it"() {
     const before = document.getText();
     const wanted = await until("the code action", async () => {
       const line = lineOf(LOOP);
@@ -99,7 +99,7 @@ const CASES: Record<string, () => Promise<void>> = {
     await until("hints to move back", async () => same(await hints(), before));
   },
 
-  async "says where numbers are old"() {
+  async "marks outdated numbers"() {
     await edit((text) => text.replace("torch.relu(self.features(x))", "torch.tanh(self.features(x))"));
     await until("the hint to be marked as old", async () => {
       const here = (await hints()).filter(({ line }) => line === lineOf(HOTTEST));
@@ -108,7 +108,7 @@ const CASES: Record<string, () => Promise<void>> = {
     await edit((text) => text.replace("torch.tanh(self.features(x))", "torch.relu(self.features(x))"));
   },
 
-  async "takes settings"() {
+  async "follows settings"() {
     const settings = vscode.workspace.getConfiguration("ridgeline");
     await settings.update("inlayHints.enable", false, vscode.ConfigurationTarget.Workspace);
     await until("hints to go", async () => (await hints()).length === 0);
@@ -116,7 +116,7 @@ const CASES: Record<string, () => Promise<void>> = {
     await until("hints to come back", async () => (await hints()).length > 0);
   },
 
-  async "shows a failing run at its line"() {
+  async "shows a failed run at its line"() {
     await edit((text) => text.replace("nn.Linear(784, 1024)", "nn.Linear(785, 1024)"));
     await document.save();
     const [problem] = await until("the diagnostic", () => nonempty(failures()));
@@ -125,13 +125,13 @@ const CASES: Record<string, () => Promise<void>> = {
     assert.equal(problem.severity, vscode.DiagnosticSeverity.Error);
   },
 
-  async "takes the failure back when the next run succeeds"() {
+  async "clears the failure when the next run succeeds"() {
     await edit((text) => text.replace("nn.Linear(785, 1024)", "nn.Linear(784, 1024)"));
     await document.save();
     await until("the diagnostic to go", () => failures().length === 0);
   },
 
-  async "shows what was measured again after the server was restarted"() {
+  async "restores the results after the server restarts"() {
     await vscode.commands.executeCommand("ridgeline.restartServer");
     await until("hints of the kept recording", async () => (await hints()).length > 0);
   },

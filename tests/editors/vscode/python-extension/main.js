@@ -1,5 +1,5 @@
-// The part of the Python extension's API that Ridgeline uses (`environments` of @vscode/python-extension), with one
-// interpreter: the one that the file beside this extension's folder names.
+// The part of the Python extension's API that Ridgeline uses (`environments` of @vscode/python-extension), with a
+// single interpreter, whose path is in the file next to this extension's folder.
 
 const { readFileSync } = require("node:fs");
 const { join } = require("node:path");

@@ -54,7 +54,7 @@ int capture_op(Stream* stream, Op op) {
 int join_capture(Stream* stream, const Event& event) {
   Capture& capture = *event.capture;
   if (capture.invalid) return cudaErrorStreamCaptureInvalidated;
-  // The capture that the event belongs to has ended.
+  // The capture in which this event was recorded has ended.
   if (std::find(captures.begin(), captures.end(), &capture) == captures.end()) return cudaErrorCapturedEvent;
   if (!stream->capture) {
     if (stream->id == 7) return cudaErrorStreamCaptureImplicit;
@@ -76,9 +76,9 @@ int join_capture(Stream* stream, const Event& event) {
   return 0;
 }
 
-// cudaThreadExchangeStreamCaptureMode: in mode global a thread may not make such a call while it captures in
-// a mode other than relaxed, or while another thread captures in mode global; in mode thread-local only its
-// own captures count.
+// As documented for cudaThreadExchangeStreamCaptureMode. In global mode, a thread may not make a potentially
+// unsafe call while it has an active capture that is not relaxed, or while any other thread has an active
+// global capture. In thread-local mode, only the thread's own captures count.
 bool prohibited_by_capture() {
   Lock lock(mu);
   if (captures.empty() || thread_mode == cudaStreamCaptureModeRelaxed) return false;
@@ -95,20 +95,20 @@ bool prohibited_by_capture() {
   return prohibited;
 }
 
-// CUDA C++ Programming Guide, "Prohibited and Unhandled Operations": a broader handle that encompasses an
-// active stream capture, such as a device, cannot be synchronized.
-bool refuse_device_synchronization(int device) {
+// CUDA C++ Programming Guide, "Prohibited and Unhandled Operations": it is invalid to synchronize a broader
+// handle, such as a device, that contains a stream with an active capture.
+bool reject_device_synchronization(int device) {
   Lock lock(mu);
-  bool refused = false;
+  bool rejected = false;
   for (Capture* capture : captures) {
     if (capture->origin->device != device) continue;
     invalidate(*capture);
-    refused = true;
+    rejected = true;
   }
-  return refused;
+  return rejected;
 }
 
-int refuse_legacy_use(Stream* stream) {
+int reject_legacy_use(Stream* stream) {
   if (captures.empty() || stream->id != 7) return 0;
   Lock lock(mu);
   for (Capture* capture : captures)

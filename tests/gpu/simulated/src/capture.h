@@ -1,4 +1,4 @@
-// CUDA graphs: what a stream capture records, what is refused during one, and the launch of a graph.
+// CUDA graphs: recording a stream capture, rejecting prohibited calls during capture, and launching graphs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,7 +16,7 @@ struct Graph;
 struct GraphNode {
   Op op;
   std::vector<size_t> dependencies;  // indices of nodes of the same graph
-  size_t branch = 0;                 // 0 for the stream that began the capture, then one for each that joined
+  size_t branch = 0;                 // 0: the stream that began the capture; others joined later
   Graph* graph = nullptr;
   size_t index = 0;
 };
@@ -24,7 +24,7 @@ struct GraphNode {
 struct Graph {
   uint32_t id;
   std::vector<std::unique_ptr<GraphNode>> nodes;
-  std::vector<std::function<void()>> on_destroy;  // user objects that the graph retains
+  std::vector<std::function<void()>> on_destroy;  // for the user objects that the graph retains
   ~Graph();
 };
 
@@ -33,27 +33,28 @@ struct Capture {
   cudaStreamCaptureMode mode;
   Stream* origin;
   pthread_t thread;
-  std::vector<Stream*> streams;  // that take part, in the order in which they joined
+  std::vector<Stream*> streams;  // participating streams, in the order in which they joined
   bool invalid = false;
 };
 
 void begin_capture(Capture* capture);
 void end_capture(Capture* capture);
-// The stream waits for an event that was recorded in a captured stream, and so becomes part of that capture.
+// Called when the stream waits for an event recorded in a capturing stream: the stream joins that capture.
 int join_capture(Stream* stream, const Event& event);
-cudaStreamCaptureMode exchange_capture_mode(cudaStreamCaptureMode mode);  // of the calling thread
+cudaStreamCaptureMode exchange_capture_mode(cudaStreamCaptureMode mode);  // for the calling thread
 
-// Adds a node to the graph that the stream is captured into. Returns a CUDA error code.
+// Adds a node to the graph being captured on the stream. Returns a CUDA error code.
 int capture_op(Stream* stream, Op op);
 
 void invalidate(Capture& capture);
-// A call that could synchronize or depend on other work implicitly ("potentially unsafe": cudaMalloc, a query
-// of an event). Where the capture mode of the calling thread prohibits it, invalidates the captures and
-// returns true.
+// Called by potentially unsafe calls, which may synchronize implicitly (cudaMalloc, cudaEventQuery). If the
+// calling thread's capture mode prohibits the call, invalidates the captures and returns true.
 bool prohibited_by_capture();
-// A call that waits for all work of a device: refused while any of its streams is being captured.
-bool refuse_device_synchronization(int device);
-// Work on the legacy stream while a blocking stream is being captured. Returns a CUDA error code.
-int refuse_legacy_use(Stream* stream);
+// Called when a call waits for all work on a device. Such a call fails while any stream of the device is
+// capturing.
+bool reject_device_synchronization(int device);
+// Checks work on the legacy stream, which is invalid while a blocking stream is capturing. Returns a CUDA
+// error code.
+int reject_legacy_use(Stream* stream);
 
 }  // namespace sim

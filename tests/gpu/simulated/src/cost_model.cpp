@@ -43,31 +43,31 @@ bool has_wgmma() {
   return model().major == 9 || model().major == 10;
 }
 
-double tiles_of(const Product& product, const Tile& tile) {
-  return product.batch * std::ceil(product.rows / tile.rows) * std::ceil(product.columns / tile.columns);
+double tiles_of(const GemmShape& shape, const Tile& tile) {
+  return shape.batch * std::ceil(shape.rows / tile.rows) * std::ceil(shape.columns / tile.columns);
 }
 
-double tiled_ns(const Product& product, const Tile& tile, double splits, double rate) {
-  double waves = std::ceil(tiles_of(product, tile) * splits / model().multiprocessors);
-  double flops_of_tile = 2.0 * tile.rows * tile.columns * std::ceil(product.depth / splits);
-  double rate_of_multiprocessor = rate * tile.efficiency / model().multiprocessors;
-  return 1e9 * waves * flops_of_tile / rate_of_multiprocessor;
+double tiled_gemm_ns(const GemmShape& shape, const Tile& tile, double splits, double rate) {
+  double waves = std::ceil(tiles_of(shape, tile) * splits / model().multiprocessors);
+  double flops_per_tile = 2.0 * tile.rows * tile.columns * std::ceil(shape.depth / splits);
+  double rate_per_sm = rate * tile.efficiency / model().multiprocessors;
+  return 1e9 * waves * flops_per_tile / rate_per_sm;
 }
 
-double splits_of(const Product& product, const Tile& tile) {
-  double idle = std::floor(model().multiprocessors / tiles_of(product, tile));
-  double worthwhile = std::floor(product.depth / 512);  // shorter sums are not worth the reduction
-  return std::max(1.0, std::min({idle, worthwhile, 64.0}));
+double splits_of(const GemmShape& shape, const Tile& tile) {
+  double idle = std::floor(model().multiprocessors / tiles_of(shape, tile));
+  double useful = std::floor(shape.depth / 512);  // shorter splits do not pay for the reduction
+  return std::max(1.0, std::min({idle, useful, 64.0}));
 }
 
 double memory_ns(double bytes, double efficiency) {
-  // An addition on an H100 whose tensors fit into its L2 cache moves 3.35 TB/s, one that does not 2.9 TB/s;
-  // the cache itself has more than twice the bandwidth of the memory.
+  // An elementwise add on an H100 moves 3.35 TB/s if its tensors fit in L2, and 2.9 TB/s otherwise. L2 itself
+  // has more than twice the bandwidth of device memory.
   double speed = bytes < model().l2_bytes / 2 ? 2 : 1;
   return 1e9 * bytes / (model().bandwidth * efficiency * speed);
 }
 
-// SIMGPU_SLOWDOWN is a factor for every GPU, or GPU:FACTOR,… for some of the machine's.
+// SIMGPU_SLOWDOWN is one factor for all GPUs, or GPU:FACTOR,… for individual GPUs.
 static double slowdown() {
   static const char* text = getenv("SIMGPU_SLOWDOWN");
   if (!text) return 1;

@@ -1,5 +1,5 @@
 // cuBLAS: handles, and matrix multiplications of all types. Other functions are stubs that launch a kernel
-// of their name (stubs.py).
+// named after the function (see stubs.py).
 #include <cublas_v2.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ Handle* of(cublasHandle_t handle) {
   return (Handle*)handle;
 }
 
-// A matrix as the caller describes it: its columns are `leading` elements apart, matrices of a batch
-// `stride`.
+// A matrix as passed to cuBLAS: `leading` is the leading dimension, and `stride` the distance between
+// matrices of a batch, both in elements.
 struct Matrix {
   const void* address;
   cudaDataType type;
@@ -35,7 +35,7 @@ struct Matrix {
 
 int alignment_of(const Matrix& matrix, int batch) {
   int64_t element = bytes_of(matrix.type);
-  // The distance of columns says nothing where there is one.
+  // With a single column, the leading dimension is never used.
   return alignment(matrix.address, matrix.columns > 1 ? matrix.leading * element : 0,
                    batch > 1 ? matrix.stride * element : 0);
 }
@@ -66,7 +66,7 @@ cublasStatus_t multiply(cublasHandle_t handle, const Call& call, Matrix a, Matri
                                                                 : CUBLAS_STATUS_SUCCESS;
 }
 
-// PyTorch asks for TF32 by the handle's math mode; cublasGemmEx also by the compute type.
+// PyTorch enables TF32 through the handle's math mode, and cublasGemmEx also through the compute type.
 bool allows_tf32(cublasHandle_t handle, cublasComputeType_t compute = CUBLAS_COMPUTE_32F) {
   bool by_mode = compute == CUBLAS_COMPUTE_32F && (of(handle)->math & CUBLAS_TF32_TENSOR_OP_MATH);
   return compute == CUBLAS_COMPUTE_32F_FAST_TF32 || by_mode;
@@ -185,7 +185,8 @@ EXPORT cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOp
                   {c, type_c, ldc, stride_c, 0});
 }
 
-// Where stubs.py has a function of cuBLAS do something: a kernel of its name.
+// Called by the stubs of stubs.py for cuBLAS routines without their own simulation: launches a kernel named
+// after the routine.
 EXPORT int simgpu_blas_launch(cublasHandle_t handle, const char* name) {
   int error = launch_named(of(handle)->stream, name, duration(5000), dim3(32), dim3(128));
   return error ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;

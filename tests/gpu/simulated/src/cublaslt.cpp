@@ -1,4 +1,5 @@
-// cuBLASLt: descriptors of a product and of its matrices, one algorithm for each, and the multiplication.
+// cuBLASLt: matmul and matrix-layout descriptors, a heuristic that returns one algorithm, and the matmul
+// itself.
 #include <cublasLt.h>
 #include <string.h>
 
@@ -35,7 +36,7 @@ int alignment_of(const void* address, const Layout& layout) {
                    layout.batch > 1 ? layout.stride * element : 0);
 }
 
-// Copies a value of the caller's into a field, as far as both have it.
+// Copies a caller's attribute value into a field, up to the smaller of the two sizes.
 template <class T>
 void assign(T& field, const void* value, size_t bytes) {
   memcpy(&field, value, std::min(bytes, sizeof field));
@@ -44,7 +45,7 @@ void assign(T& field, const void* value, size_t bytes) {
 }  // namespace
 
 EXPORT cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  static char one;  // nothing is kept by handle
+  static char one;  // the handle has no state
   *handle = (cublasLtHandle_t)&one;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -99,7 +100,7 @@ EXPORT cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t la
 }
 
 EXPORT cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  static char one;  // whatever is preferred, the same algorithm is chosen
+  static char one;  // preferences do not affect the choice of algorithm
   *preference = (cublasLtMatmulPreference_t)&one;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -117,10 +118,10 @@ EXPORT cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
 EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
                                                      cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                                      cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                                     cublasLtMatmulPreference_t, int room,
+                                                     cublasLtMatmulPreference_t, int capacity,
                                                      cublasLtMatmulHeuristicResult_t* results, int* found) {
-  *found = room > 0;
-  if (room > 0) {
+  *found = capacity > 0;
+  if (capacity > 0) {
     memset(results, 0, sizeof *results);
     results->state = CUBLAS_STATUS_SUCCESS;
     results->wavesCount = 1;

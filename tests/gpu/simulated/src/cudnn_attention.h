@@ -7,11 +7,11 @@
 
 namespace sim {
 
-// Sizes of queries and keys are batch, heads, length, size of a head.
+// Dimensions of queries and keys: batch, heads, sequence length, head size.
 struct Attention {
   CudnnTensor queries, keys, values;
   bool backward = false;
-  bool causal = false;  // half of the scores are left out
+  bool causal = false;  // half of the scores are skipped
 };
 
 std::vector<LibraryKernel> attention_kernels(const Attention& attention);

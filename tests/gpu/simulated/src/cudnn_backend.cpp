@@ -1,8 +1,8 @@
-// cuDNN's backend (graph) API: descriptors with attributes. An operation graph becomes, by heuristic or by an
-// engine's number, an engine configuration; that becomes a plan, which launches kernels.
+// cuDNN's backend (graph) API. An operation graph is turned into an engine configuration, by heuristic or by
+// engine number, then into an execution plan, which launches kernels.
 //
-// Descriptors are handed out as handles that share them: what a plan refers to lives as long as the plan,
-// whatever the caller has destroyed, as in the real library.
+// Descriptors are reference-counted, as in the real library: everything that a plan refers to lives as long
+// as the plan, even after the caller destroys its handle.
 #include <string.h>
 
 #include <algorithm>
@@ -26,13 +26,13 @@ using DescriptorPtr = std::shared_ptr<Descriptor>;
 struct Attribute {
   int64_t count = 0;
   std::vector<char> data;
-  std::vector<DescriptorPtr> children;  // instead, where it is made of descriptors
+  std::vector<DescriptorPtr> children;  // used instead for attributes that hold descriptors
 };
 
 struct Descriptor {
   cudnnBackendDescriptorType_t type;
   std::map<int, Attribute> attributes;
-  std::vector<LibraryKernel> kernels;  // of a finalized execution plan
+  std::vector<LibraryKernel> kernels;  // set when an execution plan is finalized
 
   DescriptorPtr child(int name) const {
     auto it = attributes.find(name);
@@ -81,7 +81,7 @@ size_t size_of(cudnnBackendAttributeType_t type) {
   }
 }
 
-// --- What a graph computes ---
+// --- Kernels of an operation graph ---
 
 CudnnTensor tensor_of(const DescriptorPtr& descriptor) {
   CudnnTensor tensor;
@@ -99,8 +99,8 @@ Convolution convolution_of(const Descriptor& operation, Pass pass, int x, int w,
   it.x = tensor_of(operation.child(x));
   it.w = tensor_of(operation.child(w));
   it.y = tensor_of(operation.child(y));
-  if (DescriptorPtr how = operation.child(convolution))
-    it.stride = how->values<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
+  if (DescriptorPtr parameters = operation.child(convolution))
+    it.stride = parameters->values<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
   return it;
 }
 
@@ -113,14 +113,13 @@ bool is_causal(const Descriptor* graph) {
   return false;
 }
 
-// Graphs that are made of smaller operations: attention as frontends of before described it has products
-// between tensors of four dimensions, where a softmax stands between them. Else what the products take, or
-// the memory.
+// Graphs without a fused attention node. Older frontends express attention as GEMMs on four-dimensional
+// tensors around a softmax. For any other graph, the cost is that of its GEMMs or of its memory traffic.
 std::vector<LibraryKernel> generated_kernels(const Descriptor& graph) {
-  std::vector<DescriptorPtr> products;
+  std::vector<DescriptorPtr> gemms;
   double bytes = 0;
   for (const DescriptorPtr& operation : graph.children(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
-    if (operation->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) products.push_back(operation);
+    if (operation->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) gemms.push_back(operation);
     for (const auto& [name, attribute] : operation->attributes)
       for (const DescriptorPtr& child : attribute.children) {
         auto is_virtual = child->values<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL);
@@ -129,34 +128,34 @@ std::vector<LibraryKernel> generated_kernels(const Descriptor& graph) {
         if (stored) bytes += tensor_of(child).bytes();
       }
   }
-  if (products.size() >= 2) {
+  if (gemms.size() >= 2) {
     Attention attention;
-    attention.queries = tensor_of(products[0]->child(CUDNN_ATTR_OPERATION_MATMUL_ADESC));
-    attention.keys = tensor_of(products[0]->child(CUDNN_ATTR_OPERATION_MATMUL_BDESC));
-    attention.values = tensor_of(products[1]->child(CUDNN_ATTR_OPERATION_MATMUL_BDESC));
-    attention.backward = products.size() > 2;
+    attention.queries = tensor_of(gemms[0]->child(CUDNN_ATTR_OPERATION_MATMUL_ADESC));
+    attention.keys = tensor_of(gemms[0]->child(CUDNN_ATTR_OPERATION_MATMUL_BDESC));
+    attention.values = tensor_of(gemms[1]->child(CUDNN_ATTR_OPERATION_MATMUL_BDESC));
+    attention.backward = gemms.size() > 2;
     attention.causal = is_causal(&graph);
     auto is_4d = [](const CudnnTensor& tensor) { return tensor.sizes.size() == 4; };
     if (is_4d(attention.queries) && is_4d(attention.keys) && is_4d(attention.values)) {
-      std::swap(attention.keys.sizes[2], attention.keys.sizes[3]);  // keys come transposed
+      std::swap(attention.keys.sizes[2], attention.keys.sizes[3]);  // keys are passed transposed
       attention.values.sizes[3] = attention.queries.sizes[3];
       return attention_kernels(attention);
     }
   }
   double ns = 0;
-  for (const DescriptorPtr& product : products) {
-    CudnnTensor a = tensor_of(product->child(CUDNN_ATTR_OPERATION_MATMUL_ADESC));
-    CudnnTensor c = tensor_of(product->child(CUDNN_ATTR_OPERATION_MATMUL_CDESC));
+  for (const DescriptorPtr& gemm : gemms) {
+    CudnnTensor a = tensor_of(gemm->child(CUDNN_ATTR_OPERATION_MATMUL_ADESC));
+    CudnnTensor c = tensor_of(gemm->child(CUDNN_ATTR_OPERATION_MATMUL_CDESC));
     if (a.sizes.size() < 2) continue;
     ns += 1e9 * 2 * c.elements() * a.sizes.back() / (peak_flops(Unit::HALF) * 0.6);
   }
   LibraryKernel kernel =
       memory_kernel("cudnn_generated_fort_native_matmul_pointwise_kernel0_0", bytes, bytes / 8);
-  if (!products.empty()) kernel.ns = std::max(kernel.ns, PRODUCT_NS + ns);
+  if (!gemms.empty()) kernel.ns = std::max(kernel.ns, GEMM_OVERHEAD_NS + ns);
   return {kernel};
 }
 
-// What the engines for a graph do, as the heuristic ranks them.
+// The engines for a graph, in the order in which the heuristic ranks them.
 std::vector<ConvolutionPlan> engines_of(const Descriptor& graph) {
   for (const DescriptorPtr& one : graph.children(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
     const Descriptor& operation = *one;
@@ -206,8 +205,8 @@ std::vector<ConvolutionPlan> engines_of(const Descriptor& graph) {
 
 // --- Engines and plans ---
 
-// Engines are numbered from the one that is recommended last: where the recommended ones may not be taken,
-// PyTorch falls back on engines 0 and 1, which are the generic ones.
+// Engine numbers run from the least to the most recommended. When the recommended engines cannot be used,
+// PyTorch falls back to the generic engines 0 and 1.
 const ConvolutionPlan* engine_with(const std::vector<ConvolutionPlan>& engines, int64_t number) {
   if (number < 0 || number >= (int64_t)engines.size()) return nullptr;
   return &engines[engines.size() - 1 - number];
@@ -222,7 +221,7 @@ DescriptorPtr configuration_of(const DescriptorPtr& graph, const ConvolutionPlan
   configuration->type = CUDNN_BACKEND_ENGINECFG_DESCRIPTOR;
   configuration->set_child(CUDNN_ATTR_ENGINECFG_ENGINE, engine);
 #if CUDNN_VERSION >= 90200
-  // Frontends leave out what they know nothing of.
+  // Frontends skip notes that they do not know.
   uint32_t shared = 0;
   for (const LibraryKernel& kernel : plan.kernels) shared = std::max(shared, kernel.shared);
   configuration->set<int64_t>(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, plan.workspace_bytes);
@@ -248,7 +247,7 @@ cudnnStatus_t recommend(Descriptor& heuristic) {
   return results.count > 0 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-// What an engine says of itself.
+// Fills in the attributes that describe an engine.
 cudnnStatus_t describe(Descriptor& engine) {
   DescriptorPtr graph = engine.child(CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
   if (!graph) return CUDNN_STATUS_BAD_PARAM;
@@ -325,14 +324,14 @@ EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t handle,
 
 EXPORT cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t handle,
                                               cudnnBackendAttributeName_t name,
-                                              cudnnBackendAttributeType_t type, int64_t room, int64_t* count,
-                                              void* values) {
+                                              cudnnBackendAttributeType_t type, int64_t capacity,
+                                              int64_t* count, void* values) {
   Descriptor& descriptor = *of(handle);
   int64_t unused;
   if (!count) count = &unused;
   if (name == CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT)
     descriptor.set<int64_t>(name, (int64_t)engines_of(descriptor).size());
-  // An engine's notes are known as soon as its number is.
+  // The notes of an engine are known once its number is set.
   if (descriptor.type == CUDNN_BACKEND_ENGINECFG_DESCRIPTOR && name == CUDNN_ATTR_ENGINECFG_ENGINE)
     if (DescriptorPtr engine = descriptor.child(name)) (void)describe(*engine);
   auto it = descriptor.attributes.find(name);
@@ -342,16 +341,17 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t han
     return CUDNN_STATUS_SUCCESS;
   }
   const Attribute& attribute = it->second;
-  // Who has room for fewer is told of so many: PyTorch asks for the first recommendation only.
-  *count = room > 0 ? std::min(room, attribute.count) : attribute.count;
-  if (!values || room <= 0) return CUDNN_STATUS_SUCCESS;
+  // With room for fewer elements, the count is that of the elements written: PyTorch requests only the first
+  // recommendation.
+  *count = capacity > 0 ? std::min(capacity, attribute.count) : attribute.count;
+  if (!values || capacity <= 0) return CUDNN_STATUS_SUCCESS;
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
-    // The caller created the descriptors that are filled in.
+    // The caller allocates the descriptors, and the library fills them in.
     auto* handles = (cudnnBackendDescriptor_t*)values;
-    for (int64_t i = 0; i < std::min(room, (int64_t)attribute.children.size()); i++)
+    for (int64_t i = 0; i < std::min(capacity, (int64_t)attribute.children.size()); i++)
       if (handles[i]) of(handles[i]) = attribute.children[i];
   } else {
-    memcpy(values, attribute.data.data(), std::min(attribute.data.size(), (size_t)room * size_of(type)));
+    memcpy(values, attribute.data.data(), std::min(attribute.data.size(), (size_t)capacity * size_of(type)));
   }
   return CUDNN_STATUS_SUCCESS;
 }

@@ -1,4 +1,4 @@
-// Convolutions: the engines that cuDNN has for one, and the kernels that each launches.
+// Convolutions: the cuDNN engines that support one, and the kernels that each launches.
 #pragma once
 
 #include <stdint.h>
@@ -11,14 +11,14 @@ namespace sim {
 
 enum class Pass { FORWARD, DATA, FILTER };
 
-// The tensors keep their names in all passes: x and y are what a forward pass is given and gives.
+// Tensors have the same names in all passes: x is the input and y the output of the forward pass.
 struct Convolution {
   Pass pass = Pass::FORWARD;
   CudnnTensor x, w, y;
   std::vector<int64_t> stride;
 };
 
-// An engine with all that it does for one convolution.
+// An engine and the kernels that it launches for one convolution.
 struct ConvolutionPlan {
   std::vector<LibraryKernel> kernels;
   int64_t workspace_bytes = 0;
@@ -27,8 +27,8 @@ struct ConvolutionPlan {
   double ns() const;
 };
 
-// In the order in which the heuristic recommends them. What the convolution's type and layout allow: the
-// caller leaves out tensor cores where TF32 is not wanted.
+// The plans in the order in which the heuristic recommends them, limited to those that support the
+// convolution's type and layout. If TF32 is not allowed, the caller removes the tensor-core plans.
 std::vector<ConvolutionPlan> convolution_plans(const Convolution& convolution);
 
 }  // namespace sim

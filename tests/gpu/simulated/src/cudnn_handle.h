@@ -1,4 +1,4 @@
-// What the parts of cuDNN share.
+// Types and functions shared by the cuDNN files.
 #pragma once
 
 #include <cudnn.h>
@@ -21,23 +21,23 @@ inline cudaStream_t stream_of_handle(cudnnHandle_t handle) {
 
 cudnnStatus_t launch_on(cudnnHandle_t handle, const std::vector<LibraryKernel>& kernels);
 
-// A tensor descriptor of either API. Sizes and strides are in the order of N, C, then what is spatial.
+// A tensor descriptor of either API. Sizes and strides are in the order N, C, spatial dimensions.
 struct CudnnTensor {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   std::vector<int64_t> sizes, strides;
 
   double elements() const;
   double bytes() const;
-  // The channels of a point lie side by side, or it makes no difference.
+  // Also true where the layouts do not differ (a single channel or a single point).
   bool is_channels_last() const;
 };
 
 int bytes_of_cudnn(cudnnDataType_t type);
 
-// As C++ names the type in a kernel: `float`, `__half`, `__nv_bfloat16`.
+// The C++ name of the type in kernel names: `float`, `__half`, `__nv_bfloat16`.
 const char* type_name(cudnnDataType_t type);
 
-// A kernel that goes over that many bytes, with four elements per thread.
+// A memory-bound kernel that moves `bytes`, with four elements per thread.
 LibraryKernel memory_kernel(const std::string& name, double bytes, double elements, double efficiency = 0.8);
 
 }  // namespace sim

@@ -1,6 +1,6 @@
-// cuDNN's handles and tensor descriptors, and the operations of its legacy API: convolutions (PyTorch takes
-// them with TORCH_CUDNN_V8_API_DISABLED=1), pooling, dropout, CTC loss and spatial transformers. Batch
-// normalization and recurrent layers have files of their own.
+// cuDNN's handles and tensor descriptors, and its legacy API: convolutions (used by PyTorch with
+// TORCH_CUDNN_V8_API_DISABLED=1), pooling, dropout, CTC loss and spatial transformers. Batch normalization
+// and recurrent layers have their own files.
 #include <string.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ cudnnStatus_t launch_on(cudnnHandle_t handle, const std::vector<LibraryKernel>& 
 }
 
 LibraryKernel memory_kernel(const std::string& name, double bytes, double elements, double efficiency) {
-  LibraryKernel kernel{name, LAUNCH_NS + memory_ns(bytes, efficiency),
+  LibraryKernel kernel{name, KERNEL_OVERHEAD_NS + memory_ns(bytes, efficiency),
                        dim3(std::max(1.0, std::min(elements / 1024, 1e6))), dim3(256)};
   kernel.registers = 32;
   return kernel;
@@ -115,8 +115,8 @@ EXPORT const char* cudnnGetErrorString(cudnnStatus_t status) {
   return "CUDNN_STATUS_NOT_SUPPORTED";
 }
 
-EXPORT void cudnnGetLastErrorString(char* message, size_t room) {
-  if (room) *message = 0;
+EXPORT void cudnnGetLastErrorString(char* message, size_t capacity) {
+  if (capacity) *message = 0;
 }
 
 EXPORT cudnnStatus_t cudnnGetProperty(libraryPropertyType type, int* value) {
@@ -156,15 +156,15 @@ EXPORT cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* stream) 
     delete (STRUCT*)descriptor;                                                               \
     return CUDNN_STATUS_SUCCESS;                                                              \
   }
-struct NothingKept {};
+struct EmptyDescriptor {};
 DESCRIPTOR(Tensor, CudnnTensor)
 DESCRIPTOR(Filter, CudnnTensor)
 DESCRIPTOR(Convolution, ConvolutionDescriptor)
-DESCRIPTOR(Activation, NothingKept)
-DESCRIPTOR(Dropout, NothingKept)
-DESCRIPTOR(Pooling, NothingKept)
-DESCRIPTOR(CTCLoss, NothingKept)
-DESCRIPTOR(SpatialTransformer, NothingKept)
+DESCRIPTOR(Activation, EmptyDescriptor)
+DESCRIPTOR(Dropout, EmptyDescriptor)
+DESCRIPTOR(Pooling, EmptyDescriptor)
+DESCRIPTOR(CTCLoss, EmptyDescriptor)
+DESCRIPTOR(SpatialTransformer, EmptyDescriptor)
 #undef DESCRIPTOR
 
 EXPORT cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t descriptor, cudnnDataType_t type,
@@ -175,12 +175,12 @@ EXPORT cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t descript
   return CUDNN_STATUS_SUCCESS;
 }
 
-EXPORT cudnnStatus_t cudnnGetTensorNdDescriptor(const cudnnTensorDescriptor_t descriptor, int room,
+EXPORT cudnnStatus_t cudnnGetTensorNdDescriptor(const cudnnTensorDescriptor_t descriptor, int capacity,
                                                 cudnnDataType_t* type, int* count, int* sizes, int* strides) {
   const CudnnTensor& it = *tensor(descriptor);
   *type = it.type;
   *count = (int)it.sizes.size();
-  for (int i = 0; i < std::min(*count, room); i++) {
+  for (int i = 0; i < std::min(*count, capacity); i++) {
     sizes[i] = (int)it.sizes[i];
     strides[i] = i < (int)it.strides.size() ? (int)it.strides[i] : 1;
   }
@@ -195,14 +195,14 @@ EXPORT cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t descript
   return CUDNN_STATUS_SUCCESS;
 }
 
-EXPORT cudnnStatus_t cudnnGetFilterNdDescriptor(const cudnnFilterDescriptor_t descriptor, int room,
+EXPORT cudnnStatus_t cudnnGetFilterNdDescriptor(const cudnnFilterDescriptor_t descriptor, int capacity,
                                                 cudnnDataType_t* type, cudnnTensorFormat_t* format,
                                                 int* count, int* sizes) {
   const CudnnTensor& it = *tensor(descriptor);
   *type = it.type;
   *format = CUDNN_TENSOR_NCHW;
   *count = (int)it.sizes.size();
-  for (int i = 0; i < std::min(*count, room); i++) sizes[i] = (int)it.sizes[i];
+  for (int i = 0; i < std::min(*count, capacity); i++) sizes[i] = (int)it.sizes[i];
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -214,7 +214,7 @@ EXPORT cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_
 }
 
 EXPORT cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t, int) {
-  return CUDNN_STATUS_SUCCESS;  // the filter's and the input's channels say it
+  return CUDNN_STATUS_SUCCESS;  // the filter and the input already determine the groups
 }
 
 EXPORT cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t descriptor,
@@ -237,7 +237,7 @@ EXPORT cudnnStatus_t cudnnSetPooling2dDescriptor(cudnnPoolingDescriptor_t, cudnn
 
 namespace {
 
-// The plans whose order is that of the algorithms' numbers.
+// The plans in the order of the algorithm enum.
 std::vector<ConvolutionPlan> plans_of(Pass pass, const void* x, const void* w, const void* y,
                                       const void* descriptor) {
   const auto& convolution = *(const ConvolutionDescriptor*)descriptor;
@@ -255,11 +255,11 @@ std::vector<ConvolutionPlan> plans_of(Pass pass, const void* x, const void* w, c
 }
 
 template <class Result>
-cudnnStatus_t report(const std::vector<ConvolutionPlan>& plans, const std::vector<int>& order, int room,
+cudnnStatus_t report(const std::vector<ConvolutionPlan>& plans, const std::vector<int>& order, int capacity,
                      int* found, Result* results) {
   *found = 0;
   for (int algorithm : order) {
-    if (*found == room) break;
+    if (*found == capacity) break;
     Result& result = results[(*found)++];
     memset(&result, 0, sizeof result);
     result.algo = (decltype(result.algo))algorithm;
@@ -272,15 +272,15 @@ cudnnStatus_t report(const std::vector<ConvolutionPlan>& plans, const std::vecto
   return *found > 0 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
 }
 
-std::vector<int> as_recommended(const std::vector<ConvolutionPlan>& plans) {
-  std::vector<int> order(std::min<size_t>(plans.size(), 8));  // there are eight algorithms at the most
+std::vector<int> recommended_order(const std::vector<ConvolutionPlan>& plans) {
+  std::vector<int> order(std::min<size_t>(plans.size(), 8));  // the enum has at most eight algorithms
   for (size_t i = 0; i < order.size(); i++) order[i] = (int)i;
   return order;
 }
 
-// Runs each, and waits for what it took.
-std::vector<int> as_tried(cudnnHandle_t handle, const std::vector<ConvolutionPlan>& plans) {
-  std::vector<int> order = as_recommended(plans);
+// Benchmarks each plan and sorts them by time.
+std::vector<int> benchmarked_order(cudnnHandle_t handle, const std::vector<ConvolutionPlan>& plans) {
+  std::vector<int> order = recommended_order(plans);
   for (int algorithm : order) launch_kernels(stream_of_handle(handle), plans[algorithm].kernels);
   cudaStreamSynchronize(stream_of_handle(handle));
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return plans[a].ns() < plans[b].ns(); });
@@ -303,51 +303,51 @@ cudnnStatus_t execute(cudnnHandle_t handle, const std::vector<ConvolutionPlan>& 
 EXPORT cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, const cudnnTensorDescriptor_t x,
                                                             const cudnnFilterDescriptor_t w,
                                                             const cudnnConvolutionDescriptor_t convolution,
-                                                            const cudnnTensorDescriptor_t y, const int room,
-                                                            int* found,
+                                                            const cudnnTensorDescriptor_t y,
+                                                            const int capacity, int* found,
                                                             cudnnConvolutionFwdAlgoPerf_t* results) {
   auto plans = plans_of(Pass::FORWARD, x, w, y, convolution);
-  return report(plans, as_recommended(plans), room, found, results);
+  return report(plans, recommended_order(plans), capacity, found, results);
 }
 
 EXPORT cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     cudnnHandle_t, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
-    const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t dx, const int room,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t dx, const int capacity,
     int* found, cudnnConvolutionBwdDataAlgoPerf_t* results) {
   auto plans = plans_of(Pass::DATA, dx, w, dy, convolution);
-  return report(plans, as_recommended(plans), room, found, results);
+  return report(plans, recommended_order(plans), capacity, found, results);
 }
 
 EXPORT cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     cudnnHandle_t, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
-    const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t dw, const int room,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t dw, const int capacity,
     int* found, cudnnConvolutionBwdFilterAlgoPerf_t* results) {
   auto plans = plans_of(Pass::FILTER, x, dw, dy, convolution);
-  return report(plans, as_recommended(plans), room, found, results);
+  return report(plans, recommended_order(plans), capacity, found, results);
 }
 
 EXPORT cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const void*, const cudnnFilterDescriptor_t w,
     const void*, const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t y, void*,
-    const int room, int* found, cudnnConvolutionFwdAlgoPerf_t* results, void*, size_t) {
+    const int capacity, int* found, cudnnConvolutionFwdAlgoPerf_t* results, void*, size_t) {
   auto plans = plans_of(Pass::FORWARD, x, w, y, convolution);
-  return report(plans, as_tried(handle, plans), room, found, results);
+  return report(plans, benchmarked_order(handle, plans), capacity, found, results);
 }
 
 EXPORT cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const void*, const cudnnTensorDescriptor_t dy,
     const void*, const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t dx, void*,
-    const int room, int* found, cudnnConvolutionBwdDataAlgoPerf_t* results, void*, size_t) {
+    const int capacity, int* found, cudnnConvolutionBwdDataAlgoPerf_t* results, void*, size_t) {
   auto plans = plans_of(Pass::DATA, dx, w, dy, convolution);
-  return report(plans, as_tried(handle, plans), room, found, results);
+  return report(plans, benchmarked_order(handle, plans), capacity, found, results);
 }
 
 EXPORT cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const void*, const cudnnTensorDescriptor_t dy,
     const void*, const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t dw, void*,
-    const int room, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* results, void*, size_t) {
+    const int capacity, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* results, void*, size_t) {
   auto plans = plans_of(Pass::FILTER, x, dw, dy, convolution);
-  return report(plans, as_tried(handle, plans), room, found, results);
+  return report(plans, benchmarked_order(handle, plans), capacity, found, results);
 }
 
 EXPORT cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t, const cudnnTensorDescriptor_t x,
@@ -422,8 +422,7 @@ EXPORT cudnnStatus_t cudnnPoolingForward(cudnnHandle_t handle, const cudnnPoolin
 }
 
 EXPORT cudnnStatus_t cudnnDropoutGetStatesSize(cudnnHandle_t, size_t* bytes) {
-  *bytes =
-      (size_t)model().multiprocessors * 2048 * 48;  // a curandStateXORWOW for each thread that runs at once
+  *bytes = (size_t)model().multiprocessors * 2048 * 48;  // one curandStateXORWOW per resident thread
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -452,7 +451,7 @@ EXPORT cudnnStatus_t cudnnSetCTCLossDescriptor_v9(cudnnCTCLossDescriptor_t, cudn
 
 namespace {
 
-// Probabilities are read, and two tables of the same size made of them.
+// The probabilities, and two tables of the same size.
 cudnnStatus_t ctc_workspace(const void* probabilities, size_t* bytes) {
   *bytes = (size_t)(2 * tensor(probabilities)->bytes());
   return CUDNN_STATUS_SUCCESS;

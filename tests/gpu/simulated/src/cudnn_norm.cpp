@@ -1,4 +1,5 @@
-// cuDNN's batch normalization. Forward reads the input twice, backward input and gradient.
+// cuDNN's batch normalization. The forward pass reads the input twice; the backward pass reads the input and
+// the gradient twice.
 #include <stdio.h>
 
 #include "cudnn_handle.h"
@@ -12,14 +13,14 @@ const CudnnTensor& tensor(const void* descriptor) {
   return *(const CudnnTensor*)descriptor;
 }
 
-// Kernels for what lies in NCHW and in NHWC have names of their own.
+// NCHW and NHWC have kernels with different names.
 cudnnStatus_t normalize(cudnnHandle_t handle, const void* x, const char* name_nchw, const char* name_nhwc,
                         int passes) {
-  const CudnnTensor& it = tensor(x);
+  const CudnnTensor& tensor_desc = tensor(x);
   char name[256];
-  const char* type = type_name(it.type);
-  snprintf(name, sizeof name, it.is_channels_last() ? name_nhwc : name_nchw, type);
-  return launch_on(handle, {memory_kernel(name, it.bytes() * passes, it.elements())});
+  const char* type = type_name(tensor_desc.type);
+  snprintf(name, sizeof name, tensor_desc.is_channels_last() ? name_nhwc : name_nchw, type);
+  return launch_on(handle, {memory_kernel(name, tensor_desc.bytes() * passes, tensor_desc.elements())});
 }
 
 }  // namespace

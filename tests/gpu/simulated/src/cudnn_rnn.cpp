@@ -1,4 +1,4 @@
-// cuDNN's recurrent layers: where weights lie in their buffer, and a launch per time step.
+// cuDNN's recurrent layers: the layout of the weight buffer, and one launch per time step.
 #include <stdio.h>
 
 #include <algorithm>
@@ -35,8 +35,7 @@ struct Rnn {
   int64_t input_of(int pseudo_layer) const {
     return pseudo_layer / directions() == 0 ? input : output() * directions();
   }
-  // Elements of the weights of a pseudo layer: input matrices of all gates, recurrent ones, the projection,
-  // biases.
+  // Weight elements of a pseudo layer: input matrices of all gates, recurrent matrices, projection, biases.
   int64_t elements_of(int pseudo_layer) const {
     int64_t matrices = gates() * hidden * (input_of(pseudo_layer) + output());
     int64_t projection = has_projection() ? projected * hidden : 0;
@@ -74,7 +73,7 @@ void set_tensor(cudnnTensorDescriptor_t descriptor, cudnnDataType_t type, std::v
   tensor->sizes = std::move(sizes);
 }
 
-LibraryKernel product(const Rnn& rnn, Product size, const char* layout) {
+LibraryKernel gemm_kernel(const Rnn& rnn, GemmShape size, const char* layout) {
   const char* types = rnn.type == CUDNN_DATA_HALF       ? "f16f16_f16f32_f32"
                       : rnn.type == CUDNN_DATA_BFLOAT16 ? "bf16bf16_bf16f32_f32"
                       : rnn.tensor_cores()              ? "f32f32_tf32f32_f32"
@@ -89,23 +88,23 @@ LibraryKernel product(const Rnn& rnn, Product size, const char* layout) {
   double bytes = size.batch * bytes_of_cudnn(rnn.type) *
                  ((size.rows + size.columns) * size.depth + size.rows * size.columns);
   return {name,
-          PRODUCT_NS + std::max(tiled_ns(size, tile, splits, rnn.rate()), memory_ns(bytes)),
+          GEMM_OVERHEAD_NS + std::max(tiled_gemm_ns(size, tile, splits, rnn.rate()), memory_ns(bytes)),
           dim3(std::max(1.0, tiles_of(size, tile) * splits)),
           dim3(128),
           168,
           65536};
 }
 
-// Of every pseudo layer: the inputs of all time steps at once, then a product and the gates for each step.
+// For each pseudo layer: one GEMM for the inputs of all time steps, then a GEMM and the gates for each step.
 cudnnStatus_t run(cudnnHandle_t handle, const Rnn& rnn, const RnnData& data, const char* gates) {
   std::vector<LibraryKernel> kernels;
   double rows = rnn.gates() * (double)rnn.hidden;
   double state_bytes = (double)data.batch * rows * bytes_of_cudnn(rnn.type) * 2;
   for (int layer = 0; layer < rnn.layers * rnn.directions(); layer++) {
     kernels.push_back(
-        product(rnn, {rows, (double)data.steps * data.batch, (double)rnn.input_of(layer), 1}, "tn"));
+        gemm_kernel(rnn, {rows, (double)data.steps * data.batch, (double)rnn.input_of(layer), 1}, "tn"));
     for (int64_t step = 0; step < data.steps; step++) {
-      kernels.push_back(product(rnn, {rows, (double)data.batch, (double)rnn.output(), 1}, "tn"));
+      kernels.push_back(gemm_kernel(rnn, {rows, (double)data.batch, (double)rnn.output(), 1}, "tn"));
       kernels.push_back(memory_kernel(gates, state_bytes, (double)data.batch * rnn.hidden * 4));
     }
   }
@@ -172,7 +171,7 @@ EXPORT cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t, cudnnRNNDescriptor
                                                cudnnForwardMode_t mode, cudnnRNNDataDescriptor_t x,
                                                size_t* work, size_t* reserve) {
   const Rnn& rnn = of(descriptor);
-  // The states of all time steps, once per gate; backward also needs cells and outputs.
+  // States of all time steps, once per gate. Backward also needs the cells and the outputs.
   size_t states = (size_t)data_of(x).steps * data_of(x).batch * rnn.hidden * rnn.layers * rnn.directions() *
                   bytes_of_cudnn(rnn.type);
   *work = states * rnn.gates();
@@ -180,7 +179,7 @@ EXPORT cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t, cudnnRNNDescriptor
   return CUDNN_STATUS_SUCCESS;
 }
 
-// Linear layers 0 to gates-1 take the input, the next ones the state of before, and 2 * gates is the
+// Linear layers 0 to gates-1 multiply the input, the next ones the previous state, and 2 * gates is the
 // projection.
 EXPORT cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t descriptor,
                                              int32_t pseudo_layer, size_t, const void* weights,
@@ -244,7 +243,7 @@ EXPORT cudnnStatus_t cudnnRNNBackwardWeights_v8(cudnnHandle_t handle, cudnnRNNDe
   for (int layer = 0; layer < rnn.layers * rnn.directions(); layer++) {
     double inputs = (double)rnn.input_of(layer) + rnn.output(),
            steps = (double)data_of(x).steps * data_of(x).batch;
-    kernels.push_back(product(rnn, {rnn.gates() * (double)rnn.hidden, inputs, steps, 1}, "nt"));
+    kernels.push_back(gemm_kernel(rnn, {rnn.gates() * (double)rnn.hidden, inputs, steps, 1}, "nt"));
   }
   return launch_on(handle, kernels);
 }

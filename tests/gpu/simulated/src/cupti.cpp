@@ -20,25 +20,24 @@ namespace sim {
 
 namespace {
 
-constexpr size_t kMostCallbackIds = 4096;
+constexpr size_t kMaxCallbackIds = 4096;
 constexpr int kCorrelationKinds = 16;
 
 bool enabled[CUPTI_ACTIVITY_KIND_COUNT + 8];
-bool runtime_ignored[kMostCallbackIds], driver_ignored[kMostCallbackIds];
+bool runtime_ignored[kMaxCallbackIds], driver_ignored[kMaxCallbackIds];
 
-// Buffers of the subscriber, and the clock that it wants records in: read twice, so that times can be
-// converted.
+// The subscriber's buffers, and the clock it wants for timestamps.
 CUpti_BuffersCallbackRequestFunc request_buffer;
 CUpti_BuffersCallbackCompleteFunc complete_buffer;
 CUpti_TimestampCallbackFunc subscriber_clock;
-// One moment on both clocks.
-struct Moment {
-  uint64_t own, subscriber;
+// The same instant on both clocks.
+struct ClockReading {
+  uint64_t local, subscriber;
 };
-Moment anchor;
+ClockReading anchor;
 uint8_t* buffer;
 size_t buffer_size, buffer_used, dropped_records;
-bool request_refused;
+bool buffer_refused;
 
 std::atomic<uint32_t> next_correlation{1};
 thread_local int call_depth = 0;
@@ -113,59 +112,60 @@ void change_times(Activity& activity, Change change) {
 }
 
 void need_buffer() {
-  if (buffer || !request_buffer || request_refused) return;
-  size_t most_records = 0;
-  request_buffer(&buffer, &buffer_size, &most_records);
+  if (buffer || !request_buffer || buffer_refused) return;
+  size_t max_records = 0;
+  request_buffer(&buffer, &buffer_size, &max_records);
   buffer_used = 0;
-  if (!buffer) request_refused = true;
+  if (!buffer) buffer_refused = true;
 }
 
-void hand_over_buffer() {
+void return_buffer() {
   if (!buffer) return;
   uint8_t* full = buffer;
   buffer = nullptr;
   if (complete_buffer) complete_buffer(nullptr, 0, full, buffer_size, buffer_used);
 }
 
-// A busy machine may stop this thread between the readings of both clocks: the closest of a few.
-Moment read_clocks() {
+// On a busy machine, this thread can be preempted between the two clock reads, so the closest pair of several
+// is used.
+ClockReading read_clocks() {
   if (!subscriber_clock) {
-    uint64_t own = now();
-    return {own, own};
+    uint64_t local = now();
+    return {local, local};
   }
-  Moment closest{};
-  uint64_t least = UINT64_MAX;
-  for (int attempt = 0; attempt < 100 && least > 2000; attempt++) {
+  ClockReading closest{};
+  uint64_t shortest = UINT64_MAX;
+  for (int attempt = 0; attempt < 100 && shortest > 2000; attempt++) {
     uint64_t before = now();
     uint64_t subscriber = subscriber_clock();
-    uint64_t apart = now() - before;
-    if (apart < least) {
-      least = apart;
-      closest = {before + apart / 2, subscriber};
+    uint64_t elapsed = now() - before;
+    if (elapsed < shortest) {
+      shortest = elapsed;
+      closest = {before + elapsed / 2, subscriber};
     }
   }
   return closest;
 }
 
-// Writes the records whose work is done (or all) into buffers, in the subscriber's clock.
+// Writes records of finished work (or of all work) into buffers, with timestamps in the subscriber's clock.
 void write_records(bool all) {
   Lock lock(mu);
-  uint64_t cut = now();
-  Moment here = read_clocks();
+  uint64_t cutoff = now();
+  ClockReading current = read_clocks();
   double slope = 1;
-  if (subscriber_clock && here.own > anchor.own)
-    slope = (double)(here.subscriber - anchor.subscriber) / (double)(here.own - anchor.own);
+  if (subscriber_clock && current.local > anchor.local)
+    slope = (double)(current.subscriber - anchor.subscriber) / (double)(current.local - anchor.local);
   auto convert = [&](uint64_t time) {
-    return (uint64_t)((long double)here.subscriber + (long double)(int64_t)(time - here.own) * slope);
+    return (uint64_t)((long double)current.subscriber + (long double)(int64_t)(time - current.local) * slope);
   };
-  std::deque<Record> later;
+  std::deque<Record> unfinished;
   for (Record& record : records()) {
-    if (!all && record.complete_at > cut) {
-      later.push_back(record);
+    if (!all && record.complete_at > cutoff) {
+      unfinished.push_back(record);
       continue;
     }
     change_times(record.activity, convert);
-    if (buffer && buffer_used + record.size > buffer_size) hand_over_buffer();
+    if (buffer && buffer_used + record.size > buffer_size) return_buffer();
     need_buffer();
     if (!buffer) {
       dropped_records++;
@@ -174,7 +174,7 @@ void write_records(bool all) {
     memcpy(buffer + buffer_used, &record.activity, record.size);
     buffer_used += record.size;
   }
-  records().swap(later);
+  records().swap(unfinished);
 }
 
 void add(const Record& record) {
@@ -189,15 +189,15 @@ void add(const Record& record) {
   }
 }
 
-// Threads are told apart by their pthread id, as CUPTI does unless it is asked for the system's.
+// CUPTI identifies threads by pthread id unless it is configured to use the system's thread id.
 uint32_t thread_id() {
   return (uint32_t)(uintptr_t)pthread_self();
 }
 
-// What kernels, copies and fills have in common.
+// Fields common to kernel, memcpy and memset records.
 template <class T>
-void fill_in(T& record, const Op& op, int device, uint32_t stream, uint32_t correlation, uint64_t start,
-             uint64_t end) {
+void fill_common_fields(T& record, const Op& op, int device, uint32_t stream, uint32_t correlation,
+                        uint64_t start, uint64_t end) {
   record.start = start;
   record.end = end;
   record.deviceId = device;
@@ -220,7 +220,7 @@ Api::Api(CUpti_CallbackDomain d, uint32_t id) : domain(d), callback_id(id) {
     return;
   }
   correlation = outer_correlation = next_correlation++;
-  bool ignored = (runtime ? runtime_ignored : driver_ignored)[id % kMostCallbackIds];
+  bool ignored = (runtime ? runtime_ignored : driver_ignored)[id % kMaxCallbackIds];
   recorded = enabled[runtime ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER] && !ignored;
   if (tracing()) log("%s", runtime ? runtime_names[id] : driver_names[id]);
   if (!recorded) return;
@@ -257,7 +257,7 @@ Api::~Api() {
 
 void record_op(const Op& op, int device, uint32_t stream, uint32_t correlation, uint64_t start,
                uint64_t end) {
-  // The first kernel after the profiler's start is slow: CUPTI patches the loaded modules.
+  // The first kernel after the profiler starts is slow, because CUPTI patches the loaded modules.
   if (profiler_just_started) {
     profiler_just_started = false;
     if (const char* milliseconds = getenv("SIMGPU_CUPTI_MS")) usleep(atoi(milliseconds) * 1000);
@@ -271,7 +271,7 @@ void record_op(const Op& op, int device, uint32_t stream, uint32_t correlation, 
       auto& kernel = record.activity.kernel;
       record.size = sizeof kernel;
       kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-      fill_in(kernel, op, device, stream, correlation, start, end);
+      fill_common_fields(kernel, op, device, stream, correlation, start, end);
       kernel.gridX = op.grid.x;
       kernel.gridY = op.grid.y;
       kernel.gridZ = op.grid.z;
@@ -290,7 +290,7 @@ void record_op(const Op& op, int device, uint32_t stream, uint32_t correlation, 
       auto& copy = record.activity.copy;
       record.size = sizeof copy;
       copy.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
-      fill_in(copy, op, device, stream, correlation, start, end);
+      fill_common_fields(copy, op, device, stream, correlation, start, end);
       copy.copyKind = op.copy_kind;
       copy.srcKind = op.source_kind;
       copy.dstKind = op.target_kind;
@@ -303,7 +303,7 @@ void record_op(const Op& op, int device, uint32_t stream, uint32_t correlation, 
       auto& set = record.activity.set;
       record.size = sizeof set;
       set.kind = CUPTI_ACTIVITY_KIND_MEMSET;
-      fill_in(set, op, device, stream, correlation, start, end);
+      fill_common_fields(set, op, device, stream, correlation, start, end);
       set.value = op.value;
       set.bytes = op.bytes;
       set.memoryKind = op.target_kind;
@@ -391,7 +391,7 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityRegisterCallbacks(CUpti_BuffersCallback
   log("cuptiActivityRegisterCallbacks");
   request_buffer = request;
   complete_buffer = complete;
-  request_refused = false;
+  buffer_refused = false;
   return CUPTI_SUCCESS;
 }
 
@@ -403,7 +403,7 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityEnable(CUpti_ActivityKind kind) {
   log("cuptiActivityEnable %d", kind);
   if (kind < 0 || kind >= CUPTI_ACTIVITY_KIND_COUNT) return CUPTI_ERROR_INVALID_KIND;
   enabled[kind] = true;
-  request_refused = false;
+  buffer_refused = false;
   if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) profiler_just_started = true;
   return CUPTI_SUCCESS;
 }
@@ -415,12 +415,12 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityDisable(CUpti_ActivityKind kind) {
 }
 
 EXPORT CUptiResult CUPTIAPI cuptiActivityEnableRuntimeApi(uint32_t id, uint8_t enable) {
-  runtime_ignored[id % kMostCallbackIds] = !enable;
+  runtime_ignored[id % kMaxCallbackIds] = !enable;
   return CUPTI_SUCCESS;
 }
 
 EXPORT CUptiResult CUPTIAPI cuptiActivityEnableDriverApi(uint32_t id, uint8_t enable) {
-  driver_ignored[id % kMostCallbackIds] = !enable;
+  driver_ignored[id % kMaxCallbackIds] = !enable;
   return CUPTI_SUCCESS;
 }
 
@@ -441,7 +441,7 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityGetNumDroppedRecords(CUcontext, uint32_
 EXPORT CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flags) {
   log("cuptiActivityFlushAll %u, %zu records", flags, records().size());
   write_records(flags & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-  hand_over_buffer();
+  return_buffer();
   return CUPTI_SUCCESS;
 }
 
@@ -482,7 +482,7 @@ EXPORT CUptiResult CUPTIAPI cuptiGetCallbackName(CUpti_CallbackDomain domain, ui
   return CUPTI_SUCCESS;
 }
 
-// Callbacks are never called: Kineto needs the subscription only to see whether another profiler has it.
+// Callbacks are never invoked: Kineto subscribes only to detect another active profiler.
 static bool subscribed;
 
 EXPORT CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc, void*) {

@@ -8,8 +8,8 @@
 
 namespace sim {
 
-// A call of the CUDA API, from entry to return. Calls within calls are not reported, as CUPTI has it, and
-// share the correlation id of the outer one.
+// A CUDA API call, from entry to return. As in CUPTI, nested calls are not reported and share the outer
+// call's correlation id.
 struct Api {
   Api(CUpti_CallbackDomain domain, uint32_t callback_id);
   ~Api();

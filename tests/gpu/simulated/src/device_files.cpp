@@ -1,4 +1,4 @@
-// The device files that the real driver has: seen by stat, and held open once the driver is initialized.
+// The device files of the real driver: visible to stat, and held open once the driver is initialized.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "export.h"
 #include "process.h"
 
-// Jetson and some containers have no such files (SIMGPU_NO_DEVICE_FILES).
+// Jetson and some containers lack these files (SIMGPU_NO_DEVICE_FILES).
 static bool has_device_files() {
   const char* without = getenv("SIMGPU_NO_DEVICE_FILES");
   return !without || !*without;
@@ -56,23 +56,23 @@ EXPORT int statx(int folder, const char* path, int flags, unsigned mask, struct 
   return next(folder, real_path(path), flags, mask, out);
 }
 
-// What holds a device file open cannot be checkpointed or forked lightly: programs look for it in
+// A process that holds a device file open cannot easily be checkpointed or forked, so programs look for it in
 // /proc/self/fd.
-static int held_descriptor = -1;
+static int open_descriptor = -1;
 
 void sim::hold_device_files() {
   if (!has_device_files()) return;
   int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (fd < 0) return;
-  held_descriptor = fcntl(fd, F_DUPFD_CLOEXEC, 30);
+  open_descriptor = fcntl(fd, F_DUPFD_CLOEXEC, 30);
   close(fd);
 }
 
-static ssize_t read_held_link(const char* path, char* out, size_t size) {
-  if (held_descriptor < 0 || !path) return -1;
-  char own[64];
-  snprintf(own, sizeof own, "/proc/self/fd/%d", held_descriptor);
-  if (strcmp(path, own) != 0) return -1;
+static ssize_t read_open_file_link(const char* path, char* out, size_t size) {
+  if (open_descriptor < 0 || !path) return -1;
+  char link[64];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", open_descriptor);
+  if (strcmp(path, link) != 0) return -1;
   static const char target[] = "/dev/nvidia-uvm";
   size_t length = sizeof target - 1 < size ? sizeof target - 1 : size;
   memcpy(out, target, length);
@@ -81,11 +81,11 @@ static ssize_t read_held_link(const char* path, char* out, size_t size) {
 
 EXPORT ssize_t readlink(const char* path, char* out, size_t size) noexcept {
   NEXT(readlink);
-  ssize_t length = read_held_link(path, out, size);
+  ssize_t length = read_open_file_link(path, out, size);
   return length >= 0 ? length : next(path, out, size);
 }
 EXPORT ssize_t readlinkat(int folder, const char* path, char* out, size_t size) noexcept {
   NEXT(readlinkat);
-  ssize_t length = read_held_link(path, out, size);
+  ssize_t length = read_open_file_link(path, out, size);
   return length >= 0 ? length : next(folder, path, out, size);
 }

@@ -13,10 +13,10 @@ namespace sim {
 
 namespace {
 
-// Rates: NVIDIA's data sheets (dense, boost clock). Limits of a multiprocessor: CUDA C++ Programming Guide,
-// "Technical Specifications per Compute Capability". Memory is what nvidia-smi shows. PCIe: generation 5 on
-// H100, H200 and B200, 4 on A100, 4090 and L4, 3 on V100, at about 80% of the link; pageable memory goes
-// through the driver's staging buffer.
+// Rates: NVIDIA's data sheets (dense, boost clock). SM limits: CUDA C++ Programming Guide, "Technical
+// Specifications per Compute Capability". Memory: as nvidia-smi reports it. PCIe: about 80% of the link rate,
+// generation 5 on H100, H200 and B200, 4 on A100, 4090 and L4, 3 on V100; pageable memory goes through the
+// driver's staging buffer.
 constexpr DeviceModel kModels[] = {
     {"h100",   "NVIDIA H100 80GB HBM3",
      9,        0,
@@ -98,14 +98,14 @@ DeviceModel mig_instance(const DeviceModel& gpu) {
   return instance;
 }
 
-DeviceModel chosen_model() {
-  const char* wanted = getenv("SIMGPU");
-  const DeviceModel* found = wanted && *wanted ? nullptr : &kModels[0];
-  if (wanted)
+DeviceModel selected_model() {
+  const char* requested = getenv("SIMGPU");
+  const DeviceModel* found = requested && *requested ? nullptr : &kModels[0];
+  if (requested)
     for (const DeviceModel& each : kModels)
-      if (strcasecmp(each.key, wanted) == 0) found = &each;
+      if (strcasecmp(each.key, requested) == 0) found = &each;
   if (!found) {
-    fprintf(stderr, "simulated GPU: SIMGPU=%s is no model; it is one of", wanted);
+    fprintf(stderr, "simulated GPU: SIMGPU=%s is not a known GPU. Use one of", requested);
     for (const DeviceModel& each : kModels) fprintf(stderr, " %s", each.key);
     fprintf(stderr, "\n");
     _exit(2);
@@ -118,17 +118,17 @@ uint64_t memory_bytes() {
   return (uint64_t)(model().memory_gib * 1024) << 20;
 }
 
-int chosen_clock() {
+int configured_clock() {
   if (const char* mhz = getenv("SIMGPU_CLOCK_MHZ")) return atoi(mhz);
-  // What a power cap or heat makes of it; the reason is reported by NVML.
+  // A power or thermal limit lowers the clock. NVML reports the reason.
   return getenv("SIMGPU_LIMITED_BY") ? model().clock_mhz * 7 / 10 : model().clock_mhz;
 }
 
 }  // namespace
 
 const DeviceModel& model() {
-  static const DeviceModel* chosen = new DeviceModel(chosen_model());
-  return *chosen;
+  static const DeviceModel* selected = new DeviceModel(selected_model());
+  return *selected;
 }
 
 bool mig_mode() {
@@ -144,13 +144,13 @@ uint64_t total_bytes() {
   return bytes;
 }
 
-// An H100 shows about this much for a process that only created a context (nvidia-smi, driver 550).
+// About what nvidia-smi shows for a process that only created a context (H100, driver 550).
 uint64_t context_bytes() {
   return 520ull << 20;
 }
 
 int current_clock_mhz() {
-  static const int mhz = chosen_clock();
+  static const int mhz = configured_clock();
   return mhz;
 }
 
@@ -255,7 +255,7 @@ int device_attribute(int attribute, int device) {
       return 1;
     case CU_DEVICE_ATTRIBUTE_ECC_ENABLED:
       return m.memory_gib > 30;
-    // Multicast over NVSwitch, GPUDirect RDMA and the like: a machine without them.
+    // The machine has no NVSwitch multicast, GPUDirect RDMA and the like.
     default:
       return 0;
   }

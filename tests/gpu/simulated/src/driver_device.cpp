@@ -1,4 +1,4 @@
-// The driver API: devices and contexts, and how its functions are found.
+// The driver API: devices, contexts, and lookup of driver functions.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static bool is_device(CUdevice device) {
   return device >= 0 && device < device_count();
 }
 
-// Contexts are the devices' primary ones; the handle holds the device.
+// Every context is a device's primary context. The handle encodes the device.
 static CUcontext context_of(int device) {
   return (CUcontext)(uintptr_t)(0x1000 + device);
 }
@@ -160,13 +160,13 @@ EXPORT CUresult CUDAAPI cuCtxSynchronize() {
   return (CUresult)cudaDeviceSynchronize();
 }
 
-// --- finding functions ---
+// --- function lookup ---
 
 EXPORT int simgpu_unsupported() {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-// By the newest version of the function: programs ask for the name without one.
+// Looks up the newest version of the function, because programs pass names without a version suffix.
 static void* find_function(const char* name) {
   for (const char* suffix : {"_v4", "_v3", "_v2", ""})
     if (void* found = dlsym(RTLD_DEFAULT, (std::string(name) + suffix).c_str())) return found;

@@ -21,10 +21,10 @@ namespace {
 
 struct Module {
   std::map<std::string, Function> functions;
-  bool complete = false;  // the image was understood: a kernel that is not in it does not exist
+  bool complete = false;  // true if the image was parsed: a kernel that is not in `functions` does not exist
 };
 
-// Handles of kernels are Function*: a CUkernel and the CUfunction of it are the same.
+// Kernel handles are Function*. A CUkernel and its CUfunction are the same handle.
 Function* function_of(const void* handle) {
   return (Function*)handle;
 }
@@ -78,7 +78,7 @@ EXPORT CUresult CUDAAPI cuModuleLoad(CUmodule* module, const char*) {
   return (CUresult)load((void**)module, nullptr);
 }
 
-// Functions of a module may still be in graphs, so its memory stays.
+// Graphs may still use functions of the module, so its memory is not freed.
 EXPORT CUresult CUDAAPI cuModuleUnload(CUmodule) {
   return CUDA_SUCCESS;
 }

@@ -123,7 +123,8 @@ EXPORT CUresult CUDAAPI cuPointerGetAttribute(void* out, CUpointer_attribute att
 
 namespace {
 
-// Physical memory: charged to the device from its creation until nothing maps or holds it.
+// Physical memory counts against the device from its creation until it is neither mapped nor held by a
+// handle.
 struct PhysicalMemory {
   size_t size;
   int device;
@@ -223,8 +224,8 @@ EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offset
       after == reservations().begin())
     return CUDA_ERROR_INVALID_VALUE;
   auto& [start, length] = *--after;
-  Range there;
-  if (base + size > start + length || mappings().count(base) || find_range(base, &there))
+  Range existing;
+  if (base + size > start + length || mappings().count(base) || find_range(base, &existing))
     return CUDA_ERROR_INVALID_VALUE;
   memory->references++;
   mappings()[base] = {size, memory};
@@ -269,7 +270,7 @@ EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle
 
 // --- copies ---
 
-// A driver call that is a copy, as a runtime call would make it.
+// A driver copy, implemented by the copy of the runtime.
 #define COPY(function, target, source, bytes, stream, asynchronous)                              \
   uint64_t entered = now();                                                                      \
   DRIVER_CALL(function);                                                                         \
@@ -319,7 +320,7 @@ EXPORT CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr target, unsigned char value,
                                         CUstream stream) {
   FILL(cuMemsetD8Async, target, value, count, stream);
 }
-// Words of one repeated byte (0, all ones) are what programs fill with.
+// Programs only fill with words of one repeated byte (0 or all ones).
 EXPORT CUresult CUDAAPI cuMemsetD32_v2(CUdeviceptr target, unsigned value, size_t count) {
   FILL(cuMemsetD32_v2, target, value & 0xff, count * 4, nullptr);
 }

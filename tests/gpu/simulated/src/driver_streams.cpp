@@ -1,4 +1,4 @@
-// The driver API: streams and events, which are the runtime's.
+// The driver API: streams and events, shared with the runtime API.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 

@@ -17,7 +17,7 @@ static std::atomic<uint64_t> asynchronous_error_at{0};
 static std::atomic<const char*> asynchronous_message{nullptr};
 
 cudaError_t fail(int error) {
-  // cudaErrorNotReady is an answer and no failure: cudaGetLastError does not repeat it.
+  // cudaErrorNotReady is a status, not a failure: cudaGetLastError does not return it.
   if (error && error != cudaErrorNotReady) {
     last_error = error;
     log("error %d", error);
@@ -35,7 +35,7 @@ void fail_asynchronously(int error, uint64_t at, const char* message) {
 
 int sticky_error() {
   if (!asynchronous_error || now() < asynchronous_error_at) return 0;
-  // The device's output is printed at the next synchronization.
+  // Device-side output is printed at the next synchronization.
   if (const char* message = asynchronous_message.exchange(nullptr)) fprintf(stderr, "%s\n", message);
   return asynchronous_error;
 }

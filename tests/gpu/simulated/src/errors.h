@@ -1,4 +1,4 @@
-// CUDA error codes: what the calling thread failed with last, and errors that arrive later.
+// CUDA error codes: the last error of each thread, and asynchronous errors.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,18 +7,18 @@
 
 namespace sim {
 
-// Notes the error for cudaGetLastError and returns it.
+// Records the error for cudaGetLastError and returns it.
 cudaError_t fail(int error);
 
-// An error of a kernel. It is noticed by the first call after the time at which the kernel ran, and by every
-// call after that: the context cannot be used any more.
+// Records a kernel's error. The first call after the kernel ran reports it, and so does every later call: the
+// context is unusable from then on.
 void fail_asynchronously(int error, uint64_t at, const char* message = nullptr);
-int sticky_error();               // 0 as long as no call can notice one
-bool failed_before(uint64_t at);  // work that would start at this time does not run
+int sticky_error();               // 0 until the error becomes visible
+bool failed_before(uint64_t at);  // true if work that starts at this time does not run
 
 }  // namespace sim
 
-// Creates the context that a call of the runtime API needs.
+// Creates the context if the runtime API call needs one.
 #define NEED_CONTEXT()                                              \
   do {                                                              \
     if (int error_ = sim::init_context()) return sim::fail(error_); \

@@ -1,4 +1,4 @@
-// How a function of a simulated library is exported to the programs that link against the real one.
+// Exports a function of a simulated library to programs that link against the real one.
 #pragma once
 
 #define EXPORT extern "C" __attribute__((visibility("default")))

@@ -8,8 +8,8 @@
 
 namespace sim {
 
-// What Kineto shows of these kernels in traces of an H100 (PyTorch 2.4 and later). Kernels of PyTorch are
-// compressed in its libraries, so the real numbers cannot be read here.
+// Register counts that Kineto reports for these kernels on an H100 (PyTorch 2.4 and later). PyTorch's
+// libraries hold their kernels compressed, so the real counts cannot be read from there.
 int assumed_registers(const char* name) {
   static const struct {
     const char* part;
@@ -31,7 +31,7 @@ int assumed_registers(const char* name) {
   return 32;
 }
 
-static int most_dynamic_shared(const Function& function) {
+static int max_dynamic_shared(const Function& function) {
   if (function.dynamic_shared_limit >= 0) return function.dynamic_shared_limit;
   return 49152 - function.static_shared;
 }
@@ -43,7 +43,7 @@ int launch_function(const Function& function, dim3 grid, dim3 block, void** argu
   if (threads == 0 || threads > 1024 || block.z > 64) return cudaErrorInvalidConfiguration;
   if (!grid.x || !grid.y || !grid.z || grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535)
     return cudaErrorInvalidConfiguration;
-  if (dynamic_shared > (size_t)std::max(0, most_dynamic_shared(function))) return cudaErrorInvalidValue;
+  if (dynamic_shared > (size_t)std::max(0, max_dynamic_shared(function))) return cudaErrorInvalidValue;
   if (threads > (uint64_t)function.max_threads || threads * function.registers > 65536)
     return cudaErrorLaunchOutOfResources;
 
@@ -59,13 +59,13 @@ int launch_function(const Function& function, dim3 grid, dim3 block, void** argu
   return enqueue(stream, std::move(op), correlation);
 }
 
-// CUDA's occupancy calculator: registers are allocated by warp in units of 256, in four sub-partitions;
-// shared memory in units of 128 bytes (256 on Volta), and the driver reserves 1 KiB a block from compute
-// capability 8.0 on.
+// The rules of CUDA's occupancy calculator: registers are allocated per warp in units of 256, in four
+// sub-partitions; shared memory in units of 128 bytes (256 on Volta); from compute capability 8.0 on, the
+// driver reserves 1 KiB per block.
 int occupancy(const Function& function, int threads, size_t dynamic_shared) {
   const DeviceModel& m = model();
   if (threads <= 0 || threads > std::min(1024, function.max_threads)) return 0;
-  if (dynamic_shared > (size_t)std::max(0, most_dynamic_shared(function))) return 0;
+  if (dynamic_shared > (size_t)std::max(0, max_dynamic_shared(function))) return 0;
   int warps = (threads + 31) / 32;
   int by_warps = m.threads_per_sm / 32 / warps;
   int per_warp = (function.registers * 32 + 255) / 256 * 256;

@@ -41,8 +41,8 @@ Unit unit_of(const Gemm& gemm) {
   }
 }
 
-// Tiles of kernels, and the share of the peak that they reach. H100: 41 by 8 tiles of 128 x 128 with a depth
-// of 1,024 in BF16 take 20.9 µs, 41 by 32 take 57.4 µs.
+// Kernel tiles and the fraction of peak they reach. Calibrated on an H100 in BF16 with 128 x 128 tiles and a
+// depth of 1,024: 41 by 8 tiles take 20.9 µs, 41 by 32 tiles 57.4 µs.
 const std::vector<Tile>& tensor_core_tiles() {
   static const std::vector<Tile> tiles = {{256, 128, 0.80}, {128, 256, 0.80}, {128, 128, 0.76},
                                           {128, 64, 0.62},  {64, 128, 0.62},  {64, 64, 0.45},
@@ -54,19 +54,19 @@ const std::vector<Tile>& plain_tiles() {
   return tiles;
 }
 
-// What kernels for less aligned rows reach of the peak. Tensor cores are fed by asynchronous copies of 16
-// bytes; rows that are not aligned to that come through registers, two bytes or four at a time. An H100
-// reaches 51 and 66 TFLOP/s in BF16 with rows of 5,185 elements (`…_align1`). An A100 loses less: about a
-// half with rows of 50,257 elements.
-double unaligned_share(int aligned_bytes, int element) {
+// The fraction of peak that kernels reach with less aligned rows. Tensor cores are fed by asynchronous
+// 16-byte copies; rows without that alignment go through registers, two or four bytes at a time. In BF16 with
+// rows of 5,185 elements (`…_align1`), an H100 reaches 51 and 66 TFLOP/s. An A100 loses less: about half,
+// with rows of 50,257 elements.
+double unaligned_efficiency(int aligned_bytes, int element) {
   if (aligned_bytes >= 16) return 1;
   if (has_wgmma()) return aligned_bytes >= 2 * element ? 0.25 : 0.08;
   return aligned_bytes >= 2 * element ? 0.65 : 0.45;
 }
 
-// The fastest tile, as cuBLAS's heuristic finds it.
-Tile best_tile(const Product& size, const std::vector<Tile>& tiles, double rate) {
-  auto time = [&](const Tile& tile) { return tiled_ns(size, tile, splits_of(size, tile), rate); };
+// Picks the fastest tile, as a perfect heuristic would.
+Tile best_tile(const GemmShape& size, const std::vector<Tile>& tiles, double rate) {
+  auto time = [&](const Tile& tile) { return tiled_gemm_ns(size, tile, splits_of(size, tile), rate); };
   return *std::min_element(tiles.begin(), tiles.end(),
                            [&](const Tile& a, const Tile& b) { return time(a) < time(b); });
 }
@@ -75,7 +75,7 @@ const char* half_letter(cudaDataType type) {
   return type == CUDA_R_16F ? "h" : type == CUDA_R_16BF ? "t" : type == CUDA_R_32F ? "s" : "q";
 }
 
-// `bf16bf16_bf16f32_f32`: A and B, what is accumulated, C.
+// For example `bf16bf16_bf16f32_f32`: A and B, accumulator, C.
 std::string xmma_types(const Gemm& gemm, Unit unit) {
   if (unit == Unit::TF32) return "f32f32_tf32f32_f32";
   if (unit == Unit::FP32) return "f32f32_f32f32_f32";
@@ -130,7 +130,7 @@ std::string aligned_name(const Gemm& gemm, Unit unit, const Tile& tile, const ch
               layout);
 }
 
-// CUTLASS's kernels, whose names end with the elements that they load at once.
+// CUTLASS kernels. The name ends with the number of elements per load.
 std::string unaligned_name(const Gemm& gemm, Unit unit, const Tile& tile, const char* layout) {
   int elements = std::max(1, gemm.aligned_bytes / bytes_of(gemm.type));
   std::string kernel;
@@ -150,7 +150,7 @@ std::string unaligned_name(const Gemm& gemm, Unit unit, const Tile& tile, const 
   return "void cutlass::Kernel2<" + kernel + ">(" + kernel + "::Params)";
 }
 
-// A product with a vector only reads the matrix.
+// A matrix-vector product is bound by reading the matrix.
 std::vector<LibraryKernel> matrix_vector(const Gemm& gemm, double bytes) {
   const char* type = gemm.type == CUDA_R_16BF  ? "__nv_bfloat16"
                      : gemm.type == CUDA_R_16F ? "__half"
@@ -165,7 +165,7 @@ std::vector<LibraryKernel> matrix_vector(const Gemm& gemm, double bytes) {
                 "const>, cublasGemvTensorStridedBatched<%s const>, cublasGemvTensorStridedBatched<%s>, "
                 "float>, float, float)",
                 type, type, type, type, type, type, type, type, type),
-           PRODUCT_NS + memory_ns(bytes, 0.7), dim3(blocks), dim3(128), 40, 2048}};
+           GEMM_OVERHEAD_NS + memory_ns(bytes, 0.7), dim3(blocks), dim3(128), 40, 2048}};
 }
 
 }  // namespace
@@ -208,7 +208,7 @@ int launch_kernels(cudaStream_t stream, const std::vector<LibraryKernel>& kernel
 }
 
 std::vector<LibraryKernel> gemm_kernels(const Gemm& gemm) {
-  const Product& size = gemm.size;
+  const GemmShape& size = gemm.size;
   Unit unit = unit_of(gemm);
   bool is_complex = gemm.type == CUDA_C_32F || gemm.type == CUDA_C_64F;
   double element = bytes_of(gemm.type);
@@ -217,11 +217,12 @@ std::vector<LibraryKernel> gemm_kernels(const Gemm& gemm) {
   if ((size.rows == 1 || size.columns == 1) && size.batch <= 65535) return matrix_vector(gemm, bytes);
 
   bool tensor_cores = unit != Unit::FP32;
-  double share = tensor_cores && unit != Unit::FP64 ? unaligned_share(gemm.aligned_bytes, (int)element) : 1;
+  double share =
+      tensor_cores && unit != Unit::FP64 ? unaligned_efficiency(gemm.aligned_bytes, (int)element) : 1;
   double rate = peak_flops(unit) * share / (is_complex ? 4 : 1);
   Tile tile = best_tile(size, tensor_cores ? tensor_core_tiles() : plain_tiles(), rate);
   double splits = splits_of(size, tile);
-  double ns = PRODUCT_NS + std::max(tiled_ns(size, tile, splits, rate), memory_ns(bytes, 0.85));
+  double ns = GEMM_OVERHEAD_NS + std::max(tiled_gemm_ns(size, tile, splits, rate), memory_ns(bytes, 0.85));
 
   const char layout[] = {gemm.transpose_a ? 't' : 'n', gemm.transpose_b ? 't' : 'n', 0};
   bool aligned = gemm.aligned_bytes >= 16 || unit == Unit::FP64;
@@ -241,7 +242,7 @@ std::vector<LibraryKernel> gemm_kernels(const Gemm& gemm) {
         {"void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, float, true, false, false>"
          "(cublasLt::cublasSplitKParams<float>, float const*, float const*, float*, float const*, float "
          "const*, float const*, float const*, float*, void*, long, float*, int*, float*)",
-         LAUNCH_NS + memory_ns(partial),
+         KERNEL_OVERHEAD_NS + memory_ns(partial),
          dim3(std::ceil(size.rows / 32), std::ceil(size.columns / 16), std::min(size.batch, 65535.)),
          dim3(32, 16), 32, 0});
   }

@@ -1,5 +1,4 @@
-// Matrix multiplications as cuBLAS, cuBLASLt and cuDNN launch them: which kernel, under which name, for how
-// long.
+// Matrix multiplications as launched by cuBLAS, cuBLASLt and cuDNN: kernel choice, kernel name and duration.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,26 +20,26 @@ struct LibraryKernel {
   uint32_t registers = 128, shared = 0;
 };
 
-// Launches them one after the other. Returns a CUDA error code.
+// Launches the kernels in order. Returns a CUDA error code.
 int launch_kernels(cudaStream_t stream, const std::vector<LibraryKernel>& kernels);
 
 // C = A · B in column-major order; A is rows × depth, B is depth × columns.
 struct Gemm {
-  Product size;
+  GemmShape size;
   cudaDataType type;    // of A and B
   cudaDataType output;  // of C
-  bool tf32 = false;    // factors of FP32 may be rounded to TF32
+  bool tf32 = false;    // FP32 inputs may be rounded to TF32
   bool transpose_a = false, transpose_b = false;
-  bool bias = false;       // an epilogue adds one
-  int aligned_bytes = 16;  // of the rows of A, B and C, as far as kernels can make use of it
+  bool bias = false;       // the epilogue adds a bias
+  int aligned_bytes = 16;  // alignment of the rows of A, B and C, as far as kernels make use of it
 };
 
-// How many bytes, 16 at the most, the address and all multiples of the strides (in bytes) are aligned to.
+// The alignment in bytes (at most 16) of the address and of all multiples of the strides (in bytes).
 int alignment(const void* address, int64_t leading_bytes, int64_t batch_bytes);
 
 int bytes_of(cudaDataType type);
 
-// One kernel, or two where the depth is divided among blocks.
+// One kernel, or two for split-K.
 std::vector<LibraryKernel> gemm_kernels(const Gemm& gemm);
 
 }  // namespace sim

@@ -1,4 +1,4 @@
-// What a module's image says of its kernels: ELF sections of a cubin, entries of PTX text.
+// Reads the kernels of a module image: ELF sections of a cubin, entries of PTX text.
 #include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +16,13 @@ namespace sim {
 
 namespace {
 
-// "CUDA Binary Utilities" does not document it, but cuobjdump shows it: declared shared memory is the size of
-// .nv.shared.KERNEL, .nv.info holds attributes of all kernels (registers, by symbol), .nv.info.KERNEL those
-// of one.
+// The format is undocumented in "CUDA Binary Utilities", but cuobjdump shows it: the size of
+// .nv.shared.KERNEL is the declared shared memory, .nv.info holds attributes of all kernels (registers, by
+// symbol), and .nv.info.KERNEL those of one kernel.
 enum Attribute : uint8_t { kMaxThreads = 0x05, kRequiredThreads = 0x10, kRegisterCount = 0x2f };
 constexpr uint8_t kSizedFormat = 0x04;
 
-// Calls back with each attribute that has a value of its own size, as words.
+// Calls back with each attribute that has a payload, as words.
 template <class Each>
 void for_each_attribute(const char* image, const Elf64_Shdr& section, Each each) {
   auto* at = (const unsigned char*)image + section.sh_offset;
@@ -67,13 +67,13 @@ std::vector<Function> functions_of_elf(const char* image) {
     if (name.rfind(".text.", 0) != 0) continue;
     std::string kernel = name.substr(strlen(".text."));
     const Elf64_Shdr* info = find(".nv.info." + kernel);
-    if (!info) continue;  // a device function
+    if (!info) continue;  // a device function, not a kernel
     Function function{intern(kernel)};
     if (registers.count(kernel)) function.registers = registers[kernel];
     if (const Elf64_Shdr* shared = find(".nv.shared." + kernel)) {
       function.static_shared = (int)shared->sh_size;
-      // From sm_90 on, the section includes what the driver reserves, which is no part of what the kernel
-      // declares.
+      // From sm_90 on, the section also includes the driver's reserved shared memory, which the kernel did
+      // not declare.
       if (find(".nv.shared.reserved.0")) function.static_shared -= std::min(1024, function.static_shared);
     }
     for_each_attribute(image, *info, [&](uint8_t attribute, const std::vector<uint32_t>& words) {
@@ -85,11 +85,11 @@ std::vector<Function> functions_of_elf(const char* image) {
   return found;
 }
 
-// Compiles PTX as the driver would, so that registers are the real ones.
+// Compiles PTX as the driver does, to get real register counts.
 std::vector<Function> compile(const char* ptx) {
   const char* variable = getenv("SIMGPU_PTXAS");
   if (!variable) return {};
-  // Triton brings a second one for Blackwell.
+  // Triton ships a separate ptxas for Blackwell.
   std::string ptxas = model().major >= 10 ? std::string(variable) + "-blackwell" : variable;
   if (access(ptxas.c_str(), X_OK) != 0) return {};
   char source[] = "/tmp/simgpu.XXXXXX";
@@ -135,7 +135,7 @@ std::vector<Function> functions_of_image(const void* image) {
   auto* text = (const char*)image;
   if (!text) return {};
   if (memcmp(text, ELFMAG, SELFMAG) == 0) return functions_of_elf(text);
-  // PTX begins with comments or .version; a fat binary with its own magic number.
+  // PTX starts with a comment or .version, a fat binary with its magic number.
   if (*text == '/' || *text == '.' || *text == '\n' || *text == ' ') return functions_of_ptx(text);
   return {};
 }

@@ -18,7 +18,8 @@
 
 namespace sim {
 
-// Calls back with what each process of this machine shares about the device, and removes what dead ones left.
+// Calls back with the shared usage of the device of each process on this machine, and removes the files of
+// dead processes.
 static void for_each_process(int device, const std::function<void(int pid, const SharedUsage&)>& each) {
   DIR* folder = opendir("/dev/shm");
   if (!folder) return;
@@ -44,26 +45,26 @@ static void for_each_process(int device, const std::function<void(int pid, const
   closedir(folder);
 }
 
-static std::vector<GpuProcess> planned_processes(int device) {
-  std::vector<GpuProcess> planned;
+static std::vector<GpuProcess> configured_processes(int device) {
+  std::vector<GpuProcess> configured;
   const char* list = getenv("SIMGPU_OTHER_PROCESSES");
-  if (!list || device != 0) return planned;
+  if (!list || device != 0) return configured;
   for (const char* at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : nullptr) {
     int pid;
     unsigned long long mebibytes;
-    if (sscanf(at, "%d:%llu", &pid, &mebibytes) == 2) planned.push_back({pid, mebibytes << 20});
+    if (sscanf(at, "%d:%llu", &pid, &mebibytes) == 2) configured.push_back({pid, mebibytes << 20});
   }
-  return planned;
+  return configured;
 }
 
 std::vector<GpuProcess> gpu_processes(int device) {
-  std::vector<GpuProcess> found = planned_processes(device);
+  std::vector<GpuProcess> found = configured_processes(device);
   for_each_process(device,
                    [&](int pid, const SharedUsage& usage) { found.push_back({pid, usage.used_bytes}); });
   return found;
 }
 
-uint64_t bytes_of_others(int device) {
+uint64_t other_processes_bytes(int device) {
   uint64_t bytes = 0;
   for (const GpuProcess& process : gpu_processes(device))
     if (process.pid != getpid()) bytes += process.bytes;

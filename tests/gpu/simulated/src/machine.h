@@ -1,4 +1,4 @@
-// What is known on the simulated machine of a GPU, whichever process asks: processes, memory, how busy it is.
+// State of a GPU across all processes of the simulated machine: processes, memory, utilization.
 #pragma once
 
 #include <stdint.h>
@@ -12,10 +12,10 @@ struct GpuProcess {
   uint64_t bytes;
 };
 
-// Processes with a context on the GPU, those of SIMGPU_OTHER_PROCESSES=PID:MB,… included.
+// Processes with a context on the GPU, including those of SIMGPU_OTHER_PROCESSES=PID:MB,….
 std::vector<GpuProcess> gpu_processes(int physical_device);
-uint64_t bytes_of_others(int physical_device);
-// Share of the last 500 ms in which a kernel ran, and kernel time since the processes started.
+uint64_t other_processes_bytes(int physical_device);
+// Utilization over the last 500 ms, and total kernel time of the running processes.
 double gpu_busy(int physical_device);
 uint64_t gpu_busy_ns(int physical_device);
 

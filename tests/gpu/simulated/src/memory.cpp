@@ -45,7 +45,7 @@ void remove_range(void* base) {
   ranges().erase((char*)base);
 }
 
-// Pages that nothing writes cost no memory of this machine, and no kernel writes.
+// Simulated kernels never write, so these pages use no host memory until a copy or a fill touches them.
 void* reserve_pages(size_t bytes, bool accessible) {
   int protection = accessible ? PROT_READ | PROT_WRITE : PROT_NONE;
   char* raw = (char*)mmap(nullptr, bytes + kGranularity, protection,
@@ -63,7 +63,7 @@ int dev_malloc(void** out, size_t bytes, RangeKind kind) {
   if (bytes == 0) return 0;
   Lock lock(mu);
   int device = current_device();
-  // The driver hands out memory in pages of 2 MiB.
+  // The driver allocates memory in pages of 2 MiB.
   size_t size = round_up(bytes, kGranularity);
   if (size < bytes || !charge(device, (int64_t)size)) return cudaErrorMemoryAllocation;
   void* base = reserve_pages(size, true);
@@ -113,8 +113,8 @@ int host_free(void* address) {
 int host_register(void* address, size_t bytes) {
   if (!address || !bytes) return cudaErrorInvalidValue;
   Lock lock(mu);
-  Range there;
-  if (find_range(address, &there)) return cudaErrorHostMemoryAlreadyRegistered;
+  Range existing;
+  if (find_range(address, &existing)) return cudaErrorHostMemoryAlreadyRegistered;
   add_range({(char*)address, bytes, kPinnedMemory, current_device()});
   return 0;
 }
@@ -143,7 +143,7 @@ uint64_t used_bytes(int device) {
 }
 
 uint64_t free_bytes(int device) {
-  uint64_t used = used_bytes(device) + bytes_of_others(visible_to_physical(device));
+  uint64_t used = used_bytes(device) + other_processes_bytes(visible_to_physical(device));
   return total_bytes() - std::min(total_bytes(), used);
 }
 

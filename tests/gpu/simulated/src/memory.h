@@ -1,4 +1,4 @@
-// Device memory, pinned host memory, and which address belongs to what.
+// Device memory, pinned host memory, and lookup of the allocation that contains an address.
 #pragma once
 
 #include <stddef.h>
@@ -17,7 +17,7 @@ struct Range {
 
 bool find_range(const void* address, Range* out);
 
-// On the current device. Return CUDA error codes.
+// Allocates on the current device. Returns a CUDA error code.
 int dev_malloc(void** out, size_t bytes, RangeKind kind = kDeviceMemory);
 int dev_free(void* address);
 int host_malloc(void** out, size_t bytes);
@@ -25,16 +25,16 @@ int host_free(void* address);
 int host_register(void* address, size_t bytes);
 int host_unregister(void* address);
 
-// Charges the device with memory that is allocated in another way (virtual memory management), or gives it
-// back.
+// Charges memory allocated by other means (virtual memory management) to the device, or returns it if `bytes`
+// is negative.
 bool charge(int device, int64_t bytes);
 void add_range(const Range& range);
 void remove_range(void* base);
-// Anonymous memory, aligned to what the driver aligns to; null where there is none left.
+// Anonymous memory with the driver's alignment; null if none is left.
 void* reserve_pages(size_t bytes, bool accessible);
 constexpr size_t kGranularity = 2u << 20;
 
-uint64_t used_bytes(int device);  // by this process, its context included
-uint64_t free_bytes(int device);  // what other processes of the simulated machine leave, too
+uint64_t used_bytes(int device);  // used by this process, including its context
+uint64_t free_bytes(int device);  // free after the usage of all processes of the simulated machine
 
 }  // namespace sim

@@ -1,12 +1,12 @@
-// What is not simulated: the stubs of stubs.py end here.
+// Called by the generated stubs (stubs.py) of functions that are not simulated.
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "export.h"
 #include "process.h"
 
-// Returns the library's code for "not supported". Also the mark of the simulation: a process that has this
-// symbol runs on it, and says so in what it records.
+// Returns the library's "not supported" code. The symbol also marks the simulator: a process that has it runs
+// on the simulated device, and its recordings say so.
 EXPORT int simgpu_missing(const char* name, int code) {
   sim::log("%s is not simulated", name);
   static const bool shown = getenv("SIMGPU_SHOW_MISSING") != nullptr;

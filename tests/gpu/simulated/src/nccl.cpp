@@ -1,9 +1,9 @@
-// NCCL between processes of this machine, each with a simulated device of its own.
+// NCCL between processes of this machine, each with its own simulated device.
 //
-// Ranks meet in shared memory (nccl_rendezvous.h). A collective is one kernel on each rank: it starts when
-// the rank's stream comes to it, and all of them end when the last rank has arrived and the data would have
-// gone round the ring of NVLinks. So a rank that is early has a long kernel, as on real hardware. Not
-// simulated: several machines, windows and device-side communication, growing and shrinking communicators.
+// Ranks meet in shared memory (nccl_rendezvous.h). A collective is one kernel on each rank. It starts when
+// the rank's stream reaches it, and ends on all ranks once the last rank has arrived and the data would have
+// passed around the NVLink ring. So a rank that arrives early has a long kernel, as on real hardware. Not
+// simulated: multiple nodes, windows and device-side communication, growing and shrinking communicators.
 #include <nccl.h>
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ using namespace sim;
 
 namespace {
 
-// What a program holds as ncclComm_t.
+// The object behind an ncclComm_t.
 using Handle = std::shared_ptr<Communicator>;
 Communicator& of(ncclComm_t handle) {
   return **(Handle*)handle;
@@ -52,25 +52,25 @@ thread_local int group_depth;
 thread_local std::vector<Queued> queued;
 thread_local std::vector<std::function<ncclResult_t()>> queued_inits;
 
-struct OnDevice {
-  explicit OnDevice(int device) : before(current_device()) {
+struct DeviceGuard {
+  explicit DeviceGuard(int device) : before(current_device()) {
     current_device() = device;
   }
-  ~OnDevice() {
+  ~DeviceGuard() {
     current_device() = before;
   }
   int before;
 };
 
-// A communicator of one rank copies and launches no kernel.
-ncclResult_t run_for_one(const std::vector<Task>& tasks, cudaStream_t stream) {
+// With a single rank, a collective is a copy without a kernel.
+ncclResult_t run_single_rank(const std::vector<Task>& tasks, cudaStream_t stream) {
   std::vector<const Task*> sends, receives;
   for (const Task& task : tasks) {
     if (task.kind == Task::SEND) sends.push_back(&task);
     if (task.kind == Task::RECEIVE) receives.push_back(&task);
   }
   if (sends.size() != receives.size())
-    return fail(ncclInvalidUsage, "a send to the own rank without its receive");
+    return fail(ncclInvalidUsage, "a send to the rank itself has no matching receive");
   auto copy = [&](void* to, const void* from, const Task& task) {
     if (to == from) return ncclSuccess;
     cudaError_t error =
@@ -88,8 +88,8 @@ ncclResult_t run_for_one(const std::vector<Task>& tasks, cudaStream_t stream) {
 
 ncclResult_t launch(const Queued& group) {
   Communicator& communicator = of(group.communicator);
-  OnDevice on(communicator.device);
-  if (communicator.ranks() == 1) return run_for_one(group.tasks, group.stream);
+  DeviceGuard guard(communicator.device);
+  if (communicator.ranks() == 1) return run_single_rank(group.tasks, group.stream);
   int error = communicator.launch(group.tasks, group.stream);
   return error ? fail(ncclUnhandledCudaError,
                       "the kernel could not be launched: error " + std::to_string(error))
@@ -98,15 +98,15 @@ ncclResult_t launch(const Queued& group) {
 
 ncclResult_t call(ncclComm_t communicator, cudaStream_t stream, std::vector<Task> tasks) {
   if (!communicator) return fail(ncclInvalidArgument, "the communicator is NULL");
-  Communicator& all = of(communicator);
+  Communicator& comm = of(communicator);
   for (Task& task : tasks) {
     if (task.type < 0 || task.type >= ncclNumTypes) return fail(ncclInvalidArgument, "unknown data type");
-    if (task.peer < 0 || task.peer >= all.ranks()) return fail(ncclInvalidArgument, "there is no such rank");
+    if (task.peer < 0 || task.peer >= comm.ranks()) return fail(ncclInvalidArgument, "no such rank");
     if (task.op < ncclNumOps) continue;
-    size_t own = task.op - ncclNumOps;
-    if (own >= all.factors.size()) return fail(ncclInvalidArgument, "unknown reduction");
+    size_t index = task.op - ncclNumOps;
+    if (index >= comm.factors.size()) return fail(ncclInvalidArgument, "unknown reduction");
     task.op = ncclSum;
-    task.factor = all.factors[own];
+    task.factor = comm.factors[index];
   }
   Queued* into = nullptr;
   for (Queued& one : queued)
@@ -121,7 +121,7 @@ ncclResult_t call(ncclComm_t communicator, cudaStream_t stream, std::vector<Task
   return ncclGroupEnd();
 }
 
-// Empty collectives are dropped (NCCL's taskAppend).
+// NCCL drops empty collectives (taskAppend).
 ncclResult_t collective(Task::Kind kind, const void* send, void* receive, size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t communicator, cudaStream_t stream) {
   if (count == 0) return ncclSuccess;
@@ -152,15 +152,15 @@ ncclResult_t join(ncclComm_t* out, int ranks, const std::string& name, int rank)
   *out = nullptr;
   if (rank < 0 || rank >= ranks)
     return fail(ncclInvalidArgument, "rank " + std::to_string(rank) + " of " + std::to_string(ranks));
-  if (ranks > kMostRanks) return fail(ncclInvalidUsage, "more than 64 ranks are not simulated");
+  if (ranks > kMaxRanks) return fail(ncclInvalidUsage, "more than 64 ranks are not simulated");
   if (init_context()) return fail(ncclUnhandledCudaError, "no CUDA context");
   int device = current_device(), physical = visible_to_physical(device);
-  std::string why;
-  std::unique_ptr<Rendezvous> rendezvous(Rendezvous::join(name, rank, ranks, physical, &why));
-  if (!rendezvous) return fail(ncclSystemError, why);
+  std::string reason;
+  std::unique_ptr<Rendezvous> rendezvous(Rendezvous::join(name, rank, ranks, physical, &reason));
+  if (!rendezvous) return fail(ncclSystemError, reason);
   std::map<int, int> by_device;
   for (int i = 0; i < ranks; i++) {
-    auto [other, is_new] = by_device.emplace(rendezvous->board().members[i].device, i);
+    auto [other, is_new] = by_device.emplace(rendezvous->segment().members[i].device, i);
     if (is_new) continue;
     char text[128];
     snprintf(text, sizeof text, "Duplicate GPU detected : rank %d and rank %d both on CUDA device %x",
@@ -178,7 +178,7 @@ ncclResult_t init(ncclComm_t* out, int ranks, const ncclUniqueId& id, int rank) 
   if (group_depth == 0) return join(out, ranks, name, rank);
   int device = current_device();
   queued_inits.push_back([=] {
-    OnDevice on(device);
+    DeviceGuard guard(device);
     return join(out, ranks, name, rank);
   });
   return ncclSuccess;
@@ -186,7 +186,7 @@ ncclResult_t init(ncclComm_t* out, int ranks, const ncclUniqueId& id, int rank) 
 
 void release(ncclComm_t handle) {
   auto* communicator = (Handle*)handle;
-  (*communicator)->rendezvous().board().members[(*communicator)->rank()].finalized = 1;
+  (*communicator)->rendezvous().segment().members[(*communicator)->rank()].finalized = 1;
   (*communicator)->stop_listening();
   Lock lock(mu);
   delete communicator;
@@ -257,40 +257,40 @@ NCCL(ncclCommInitAll(ncclComm_t* out, int devices, const int* list)) {
   if (ncclResult_t error = ncclGetUniqueId(&id)) return error;
   ncclGroupStart();
   for (int i = 0; i < devices; i++) {
-    OnDevice on(list ? list[i] : i);
+    DeviceGuard guard(list ? list[i] : i);
     init(out + i, devices, id, i);
   }
   return ncclGroupEnd();
 }
 NCCL(ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* out, ncclConfig_t*)) {
   Communicator& parent = of(handle);
-  Board& board = parent.rendezvous().board();
+  Segment& segment = parent.rendezvous().segment();
   uint32_t round = ++parent.splits;
-  Member& me = board.members[parent.rank()];
+  RankInfo& me = segment.members[parent.rank()];
   me.color[round % 2] = color;
   me.key[round % 2] = key;
   me.splits = round;
   parent.rendezvous().notify();
   std::map<std::pair<int, int>, int> members;  // by key, then by rank
   for (int i = 0; i < parent.ranks(); i++) {
-    Member& other = board.members[i];
+    RankInfo& other = segment.members[i];
     while (other.splits < round) {
-      uint32_t seen = board.changes;
+      uint32_t seen = segment.changes;
       if (other.splits >= round) break;
       parent.rendezvous().wait(seen, 200);
-      if (parent.given_up() || parent.rendezvous().missing_rank() >= 0)
-        return fail(ncclRemoteError, "not all ranks came to the split");
+      if (parent.aborted() || parent.rendezvous().dead_rank() >= 0)
+        return fail(ncclRemoteError, "not all ranks called ncclCommSplit");
     }
     if (other.color[round % 2] == color) members[{other.key[round % 2], i}] = i;
   }
   *out = nullptr;
   if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
   int rank = 0;
-  for (auto& [order, who] : members) {
-    if (who == parent.rank()) break;
+  for (auto& [order, member] : members) {
+    if (member == parent.rank()) break;
     rank++;
   }
-  OnDevice on(parent.device);
+  DeviceGuard guard(parent.device);
   return join(out, members.size(), parent.name + "." + std::to_string(round) + "." + std::to_string(color),
               rank);
 }
@@ -344,12 +344,12 @@ NCCL(ncclCommDeregister(const ncclComm_t, void*)) {
   return ncclSuccess;
 }
 
-// --- reductions of the program's own ---
+// --- user-defined reductions ---
 
 NCCL(ncclRedOpCreatePreMulSum(ncclRedOp_t* out, void* scalar, ncclDataType_t type, ncclScalarResidence_t,
                               ncclComm_t handle)) {
-  // One in device memory is read when it is created: it was written from the host, or nothing has computed
-  // it.
+  // A scalar in device memory is read when the reduction is created. Kernels compute nothing here, so only
+  // the host can have written it.
   Communicator& communicator = of(handle);
   communicator.factors.push_back(scalar_at(scalar, type));
   *out = (ncclRedOp_t)(ncclNumOps + communicator.factors.size() - 1);
@@ -427,7 +427,7 @@ NCCL(ncclGroupStart()) {
 NCCL(ncclGroupEnd()) {
   if (group_depth == 0) return fail(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--group_depth > 0) return ncclSuccess;
-  // The ranks of one process join each other, so each needs a thread.
+  // ncclCommInitRank blocks until all ranks have called it, so the ranks of one process each need a thread.
   auto inits = std::move(queued_inits);
   auto groups = std::move(queued);
   queued_inits.clear();

@@ -9,11 +9,11 @@
 namespace sim {
 namespace {
 
-constexpr size_t kMostMoved = 1 << 20;        // kMostBytes of a rendezvous
-constexpr size_t kMostMovedFloats = 1 << 16;  // activations, gradients and weights are larger than that
+constexpr size_t kMaxTransferBytes = 1 << 20;       // kMaxBytes of a rendezvous
+constexpr size_t kMaxFloatTransferBytes = 1 << 16;  // activations, gradients and weights are usually larger
 
 template <class T>
-struct Arithmetic {  // the type that a reduction computes in
+struct Arithmetic {  // the type in which a reduction computes
   using type = T;
 };
 template <>
@@ -34,7 +34,7 @@ struct Arithmetic<__nv_fp8_e5m2> {
 };
 
 template <class Call>
-void with_type(ncclDataType_t type, Call call) {
+void dispatch_type(ncclDataType_t type, Call call) {
   switch (type) {
     case ncclInt8:
       return call((int8_t*)nullptr);
@@ -69,12 +69,12 @@ void with_type(ncclDataType_t type, Call call) {
 
 size_t bytes_of(ncclDataType_t type) {
   size_t bytes = 1;
-  with_type(type, [&](auto* element) { bytes = sizeof *element; });
+  dispatch_type(type, [&](auto* element) { bytes = sizeof *element; });
   return bytes;
 }
 
 const char* name_of(ncclDataType_t type) {
-  // Sums of signed and unsigned integers are one kernel.
+  // NCCL has one kernel for sums of signed and unsigned integers.
   switch (type) {
     case ncclInt8:
     case ncclUint8:
@@ -100,12 +100,12 @@ const char* name_of(ncclDataType_t type) {
   }
 }
 
-bool is_moved(size_t bytes, ncclDataType_t type) {
-  return bytes <= (type >= ncclFloat16 ? kMostMovedFloats : kMostMoved);
+bool is_transferred(size_t bytes, ncclDataType_t type) {
+  return bytes <= (type >= ncclFloat16 ? kMaxFloatTransferBytes : kMaxTransferBytes);
 }
 
 void reduce(void* into, const void* from, size_t count, ncclDataType_t type, ncclRedOp_t op) {
-  with_type(type, [&](auto* element) {
+  dispatch_type(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     using A = typename Arithmetic<T>::type;
     auto* result = (T*)into;
@@ -123,7 +123,7 @@ void reduce(void* into, const void* from, size_t count, ncclDataType_t type, ncc
           a = std::min(a, b);
           break;
         default:
-          a = (A)(a + b);  // ncclSum, ncclAvg, and sums with a factor of their own
+          a = (A)(a + b);  // ncclSum, ncclAvg and user-defined pre-multiplied sums
       }
       result[i] = (T)a;
     }
@@ -131,7 +131,7 @@ void reduce(void* into, const void* from, size_t count, ncclDataType_t type, ncc
 }
 
 void scale(void* data, size_t count, ncclDataType_t type, double factor) {
-  with_type(type, [&](auto* element) {
+  dispatch_type(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     using A = typename Arithmetic<T>::type;
     for (size_t i = 0; i < count; i++) ((T*)data)[i] = (T)(A)((double)(A)((T*)data)[i] * factor);
@@ -140,7 +140,7 @@ void scale(void* data, size_t count, ncclDataType_t type, double factor) {
 
 double scalar_at(const void* scalar, ncclDataType_t type) {
   double value = 1;
-  with_type(type, [&](auto* element) {
+  dispatch_type(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     value = (double)(typename Arithmetic<T>::type)(*(const T*)scalar);
   });

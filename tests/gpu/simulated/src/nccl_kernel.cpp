@@ -11,19 +11,19 @@
 namespace sim {
 namespace {
 
-// NVLink's rate in each direction (data sheets), of which NCCL reaches some four fifths as the "bus
-// bandwidth" of nccl-tests.
+// NVLink bandwidth per direction (data sheets). NCCL reaches about four fifths of it as the "bus bandwidth"
+// of nccl-tests.
 double bus_bandwidth() {
   return 0.8 * (model().major >= 9 ? 450e9 : 300e9);
 }
-// The kernel's own work, and one hop between two GPUs.
+// The kernel's own overhead, and one hop between two GPUs.
 constexpr uint64_t kKernelNs = 6000, kHopNs = 1500;
-// What the launch takes the host. Of a kernel with 4 KiB of arguments it is more than of others: 10 to 18 µs in traces
-// of DDP on an A100.
+// Host time of a launch. With 4 KiB of kernel arguments it is longer than for other kernels: 10 to 18 µs in
+// traces of DDP on an A100.
 constexpr uint64_t kLaunchHostNs = 12000;
 
-// NCCL compiles one kernel per kind and type (generate.py, best_kernel); other reductions and algorithms run
-// in it.
+// NCCL compiles one kernel per collective and type (generate.py, best_kernel), which also runs other
+// reductions and algorithms.
 std::string kernel_name(const Task& task) {
   std::string type = name_of(task.type);
   switch (task.kind) {
@@ -44,17 +44,17 @@ std::string kernel_name(const Task& task) {
 
 }  // namespace
 
-size_t given_bytes(const Task& task, int ranks) {
+size_t contribution_bytes(const Task& task, int ranks) {
   return task.count * bytes_of(task.type) * (task.kind == Task::REDUCE_SCATTER ? ranks : 1);
 }
 
-// What a ring moves over each link, as nccl-tests' PERFORMANCE.md derives it. A send and a receive share
-// none.
+// The bytes that a ring moves over each link, as derived in PERFORMANCE.md of nccl-tests. A send and a
+// receive use different directions of the link.
 uint64_t transfer_ns(const std::vector<Task>& tasks, int ranks) {
   double bytes = 0, sent = 0, received = 0;
   int hops = 0;
   for (const Task& task : tasks) {
-    double given = given_bytes(task, ranks);
+    double given = contribution_bytes(task, ranks);
     switch (task.kind) {
       case Task::ALL_REDUCE:
         bytes += 2 * given * (ranks - 1) / ranks;
@@ -88,10 +88,10 @@ uint64_t transfer_ns(const std::vector<Task>& tasks, int ranks) {
 Op kernel_of(const std::vector<Task>& tasks, int ranks) {
   std::string name = kernel_name(tasks[0]);
   size_t bytes = 0;
-  for (const Task& task : tasks) bytes += given_bytes(task, ranks);
+  for (const Task& task : tasks) bytes += contribution_bytes(task, ranks);
   Op op;
   op.name = intern("_Z" + std::to_string(name.size()) + name + "24ncclDevKernelArgsStorageILm4096EE");
-  // A block is a channel of the ring.
+  // One block per channel of the ring.
   op.grid = dim3(std::clamp<size_t>(bytes >> 16, 2, model().major >= 9 ? 24 : 16));
   op.block = dim3(is_message(tasks[0]) ? 640 : 544);
   op.registers = 96;

@@ -18,21 +18,21 @@ namespace {
 
 const char* const kFolder = "/dev/shm/";
 const char* const kPrefix = "simgpu-nccl.";
-// As long as torch waits for the other ranks at its store.
+// The timeout with which torch waits for the other ranks at its store.
 constexpr uint64_t kJoinTimeoutNs = 600ull * 1000000000;
 
 size_t messages_at() {
-  return (sizeof(Board) + 4095) & ~4095ull;
+  return (sizeof(Segment) + 4095) & ~4095ull;
 }
 size_t bytes_at(int ranks) {
   return (messages_at() + sizeof(Message) * kMessageSlots * ranks * ranks + 4095) & ~4095ull;
 }
-// Most of it is never touched, and takes no memory.
+// Most of the segment is never touched and uses no memory.
 size_t segment_bytes(int ranks) {
-  return bytes_at(ranks) + kMostBytes * (kCollectiveSlots * ranks + kMessageSlots * ranks * ranks);
+  return bytes_at(ranks) + kMaxBytes * (kCollectiveSlots * ranks + kMessageSlots * ranks * ranks);
 }
 
-// A process that has ended may still be in the table, as a zombie, until its parent asks for it.
+// An exited process can remain in the process table as a zombie until its parent waits for it.
 bool is_alive(int pid) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return false;
   char path[64], line[512];
@@ -43,14 +43,14 @@ bool is_alive(int pid) {
   close(file);
   if (length <= 0) return false;
   line[length] = 0;
-  // The name before the state may hold anything, and ends with the last bracket.
-  const char* bracket = strrchr(line, ')');
-  return !bracket || !strchr("ZX", bracket[2]);
+  // The process name before the state may contain any character. The last parenthesis ends it.
+  const char* parenthesis = strrchr(line, ')');
+  return !parenthesis || !strchr("ZX", parenthesis[2]);
 }
 
-// A segment loses its name when all ranks have joined. Where they never did, it stays behind, named after the
-// process that made its id.
-void remove_abandoned() {
+// A segment is unlinked once all ranks have joined. If some never join, it remains, named after the process
+// that created its id.
+void remove_stale_segments() {
   DIR* folder = opendir(kFolder);
   if (!folder) return;
   while (dirent* entry = readdir(folder)) {
@@ -65,81 +65,81 @@ void remove_abandoned() {
 }  // namespace
 
 Rendezvous* Rendezvous::join(const std::string& name, int rank, int ranks, int physical_device,
-                             std::string* why) {
-  remove_abandoned();
+                             std::string* reason) {
+  remove_stale_segments();
   std::string path = kFolder + (kPrefix + name);
   size_t bytes = segment_bytes(ranks);
   int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0 || ftruncate(file, bytes) != 0) {
-    *why = "cannot create " + path + ": " + strerror(errno);
+    *reason = "cannot create " + path + ": " + strerror(errno);
     if (file >= 0) close(file);
     return nullptr;
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
   close(file);
   if (memory == MAP_FAILED) {
-    *why = "cannot map " + path + ": " + strerror(errno);
+    *reason = "cannot map " + path + ": " + strerror(errno);
     return nullptr;
   }
-  auto* self = new Rendezvous((Board*)memory, bytes, rank, ranks);
-  Member& me = self->board_->members[rank];
+  auto* self = new Rendezvous((Segment*)memory, bytes, rank, ranks);
+  RankInfo& me = self->segment_->members[rank];
   me.device = physical_device;
   if (me.pid.exchange(getpid()) != 0) {
-    *why = "rank " + std::to_string(rank) + " has joined twice";
+    *reason = "rank " + std::to_string(rank) + " has joined twice";
     delete self;
     return nullptr;
   }
-  self->board_->joined++;
+  self->segment_->joined++;
   self->notify();
 
   uint64_t deadline = now() + kJoinTimeoutNs;
-  while ((int)self->board_->joined < ranks) {
-    uint32_t changes = self->board_->changes;
-    if ((int)self->board_->joined >= ranks) break;
+  while ((int)self->segment_->joined < ranks) {
+    uint32_t changes = self->segment_->changes;
+    if ((int)self->segment_->joined >= ranks) break;
     self->wait(changes, 200);
-    int missing = self->missing_rank();
-    if (missing < 0 && now() < deadline) continue;
-    *why = missing >= 0 ? "rank " + std::to_string(missing) + " ended before all ranks had joined"
+    int dead = self->dead_rank();
+    if (dead < 0 && now() < deadline) continue;
+    *reason = dead >= 0 ? "rank " + std::to_string(dead) + " exited before all ranks had joined"
                         : "not all ranks have joined";
     unlink(path.c_str());
     delete self;
     return nullptr;
   }
-  unlink(path.c_str());  // each rank tries: the memory goes with the last process that maps it
+  unlink(path.c_str());  // every rank unlinks it; the memory is freed with the last mapping
   return self;
 }
 
 Rendezvous::~Rendezvous() {
-  munmap(board_, bytes_);
+  munmap(segment_, bytes_);
 }
 
 Message& Rendezvous::message(int from, int to, uint64_t number) {
-  auto* all = (Message*)((char*)board_ + messages_at());
+  auto* all = (Message*)((char*)segment_ + messages_at());
   return all[((size_t)from * ranks_ + to) * kMessageSlots + number % kMessageSlots];
 }
 
 char* Rendezvous::collective_bytes(uint64_t number, int rank) {
-  return (char*)board_ + bytes_at(ranks_) + kMostBytes * ((number % kCollectiveSlots) * ranks_ + rank);
+  return (char*)segment_ + bytes_at(ranks_) + kMaxBytes * ((number % kCollectiveSlots) * ranks_ + rank);
 }
 
 char* Rendezvous::message_bytes(int from, int to, uint64_t number) {
   size_t index = ((size_t)from * ranks_ + to) * kMessageSlots + number % kMessageSlots;
-  return (char*)board_ + bytes_at(ranks_) + kMostBytes * (kCollectiveSlots * ranks_ + index);
+  return (char*)segment_ + bytes_at(ranks_) + kMaxBytes * (kCollectiveSlots * ranks_ + index);
 }
 
 void Rendezvous::notify() {
-  board_->changes++;
-  syscall(SYS_futex, &board_->changes, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
+  segment_->changes++;
+  syscall(SYS_futex, &segment_->changes, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
 }
 
 void Rendezvous::wait(uint32_t seen_changes, int milliseconds) {
   timespec limit{milliseconds / 1000, milliseconds % 1000 * 1000000l};
-  syscall(SYS_futex, &board_->changes, FUTEX_WAIT, seen_changes, &limit, nullptr, 0);
+  syscall(SYS_futex, &segment_->changes, FUTEX_WAIT, seen_changes, &limit, nullptr, 0);
 }
 
-int Rendezvous::missing_rank() const {
+int Rendezvous::dead_rank() const {
   for (int i = 0; i < ranks_; i++) {
-    const Member& member = board_->members[i];
+    const RankInfo& member = segment_->members[i];
     if (i != rank_ && member.pid != 0 && !member.finalized && !is_alive(member.pid)) return i;
   }
   return -1;

@@ -1,4 +1,4 @@
-// Where the ranks of one communicator meet: a segment of shared memory that all of them map.
+// The shared-memory segment in which the ranks of one communicator meet.
 #pragma once
 
 #include <linux/futex.h>
@@ -9,52 +9,54 @@
 
 namespace sim {
 
-constexpr int kMostRanks = 64;
-// Bytes of one rank that one collective, or one message, can carry.
-constexpr size_t kMostBytes = 1 << 20;
-// How many collectives, and how many messages between two ranks, can be under way at once. Further ones wait.
+constexpr int kMaxRanks = 64;
+// Maximum bytes of one rank in one collective or message.
+constexpr size_t kMaxBytes = 1 << 20;
+// Maximum number of collectives in flight, and of messages in flight between two ranks. Further ones wait.
 constexpr uint64_t kCollectiveSlots = 8;
 constexpr uint64_t kMessageSlots = 4;
 
-// A collective as a rank arrives at it. Zeros are a valid start of everything here: a new segment holds them.
+// A rank's arrival at a collective. All-zero is a valid initial state of every structure here, because a new
+// segment is zero-filled.
 struct Arrival {
   std::atomic<uint64_t> arrived;  // the number of the collective, counted from 1
-  std::atomic<uint64_t> left;     // the same, once the rank has taken what it needs
-  uint64_t start;                 // CLOCK_MONOTONIC is one for all processes of a machine
-  uint64_t signature;             // what the rank believes the collective to be
+  std::atomic<uint64_t> left;     // the same number, set once the rank has read what it needs
+  uint64_t start;                 // CLOCK_MONOTONIC, which all processes of a machine share
+  uint64_t signature;             // the parameters with which the rank called the collective
 };
 struct Collective {
-  Arrival ranks[kMostRanks];
+  Arrival ranks[kMaxRanks];
 };
 struct Message {
   Arrival sender, receiver;
 };
-struct Member {
+struct RankInfo {
   std::atomic<int32_t> pid;
   std::atomic<uint32_t> finalized;
   int32_t device;  // physical
-  // ncclCommSplit: how many the rank has come to, and what it asked for. No rank is two ahead of another.
+  // ncclCommSplit: the number of splits the rank has reached, and their arguments. No rank is ever two splits
+  // ahead of another.
   std::atomic<uint32_t> splits;
   int32_t color[2], key[2];
 };
-struct Board {
-  std::atomic<uint32_t> changes;  // a futex: grows with each arrival
+struct Segment {
+  std::atomic<uint32_t> changes;  // a futex, incremented on every arrival
   std::atomic<uint32_t> joined;
-  Member members[kMostRanks];
+  RankInfo members[kMaxRanks];
   Collective collectives[kCollectiveSlots];
 };
 
 // One rank's view of the segment.
 class Rendezvous {
  public:
-  // Maps the segment of this name, creates it if no other rank has, and waits for all ranks.
-  // Nothing where that fails; `why` says it.
+  // Maps the segment of this name (or creates it) and waits for all ranks. Returns null on failure, with the
+  // reason in `reason`.
   static Rendezvous* join(const std::string& name, int rank, int ranks, int physical_device,
-                          std::string* why);
+                          std::string* reason);
   ~Rendezvous();
 
-  Board& board() {
-    return *board_;
+  Segment& segment() {
+    return *segment_;
   }
   int rank() const {
     return rank_;
@@ -63,28 +65,29 @@ class Rendezvous {
     return ranks_;
   }
 
-  // The slot of a collective, of a message, and the bytes that a rank gives to it.
+  // The slot of a collective or of a message, and the bytes that a rank contributes.
   Collective& collective(uint64_t number) {
-    return board_->collectives[number % kCollectiveSlots];
+    return segment_->collectives[number % kCollectiveSlots];
   }
   Message& message(int from, int to, uint64_t number);
   char* collective_bytes(uint64_t number, int rank);
   char* message_bytes(int from, int to, uint64_t number);
 
-  // Tells the other ranks that something has changed; waits until it does, or for a while.
+  // notify() tells the other ranks that something has changed. wait() blocks until it does, or for a limited
+  // time.
   uint32_t changes() const {
-    return board_->changes;
+    return segment_->changes;
   }
   void notify();
   void wait(uint32_t seen_changes, int milliseconds);
 
-  // A rank whose process has ended, or -1.
-  int missing_rank() const;
+  // A rank whose process has exited, or -1.
+  int dead_rank() const;
 
  private:
-  Rendezvous(Board* board, size_t bytes, int rank, int ranks)
-      : board_(board), bytes_(bytes), rank_(rank), ranks_(ranks) {}
-  Board* board_;
+  Rendezvous(Segment* segment, size_t bytes, int rank, int ranks)
+      : segment_(segment), bytes_(bytes), rank_(rank), ranks_(ranks) {}
+  Segment* segment_;
   size_t bytes_;
   int rank_, ranks_;
 };

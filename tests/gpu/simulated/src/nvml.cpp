@@ -1,5 +1,4 @@
-// NVML. Its header does not come with torch; names, numbers and structures are those of the NVML API
-// reference.
+// NVML. Its header is not shipped with torch. Names, constants and structures follow the NVML API reference.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,10 +28,10 @@ enum Return {
   kInsufficientSize = 7,
 };
 
-// A handle is a GPU (1 + index) or one of its MIG instances.
+// A handle refers to a GPU (1 + index) or to one of its MIG instances.
 struct Device {
   int physical;
-  int instance;  // -1: the GPU
+  int instance;  // -1 for the GPU itself
 };
 
 void* handle_of(int physical, int instance = -1) {
@@ -48,7 +47,7 @@ bool find_device(void* handle, Device* out) {
 #define FIND(device, handle) \
   Device device;             \
   if (!find_device(handle, &device)) return kInvalidArgument
-// Clocks, power and the like belong to the GPU; NVML refuses them for a MIG instance.
+// Clocks, power and similar values belong to the GPU. NVML rejects them for a MIG instance.
 #define FIND_GPU(device, handle) \
   FIND(device, handle);          \
   if (device.instance >= 0) return kNotSupported
@@ -181,7 +180,7 @@ EXPORT int nvmlDeviceGetUUID(void* handle, char* out, unsigned size) {
 EXPORT int nvmlDeviceGetName(void* handle, char* out, unsigned size) {
   FIND(device, handle);
   std::string name = model().name;
-  // The model under MIG is the instance; the GPU has the name without it.
+  // With MIG, the model is the instance. The GPU's name has no MIG suffix.
   if (mig_mode() && device.instance < 0) name.resize(name.find(" MIG "));
   return copy_text(name, out, size);
 }
@@ -324,7 +323,7 @@ EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v3(void* handle, unsigned* coun
   return kSuccess;
 }
 
-// The first version of the structure has no instances.
+// Version 1 of the structure has no instance ids.
 struct ProcessV1 {
   unsigned pid;
   unsigned long long bytes;
@@ -358,12 +357,12 @@ EXPORT int nvmlDeviceGetApplicationsClock(void* handle, int type, unsigned* mhz)
 
 // nvmlClocksEventReason*.
 constexpr unsigned long long kReasonIdle = 0x1, kReasonApplicationClocks = 0x2, kReasonPowerCap = 0x4,
-                             kReasonHardware = 0x8, kReasonHeat = 0x20;
+                             kReasonHardware = 0x8, kReasonThermal = 0x20;
 
 EXPORT int nvmlDeviceGetCurrentClocksEventReasons(void* handle, unsigned long long* reasons) {
   FIND_GPU(device, handle);
   *reasons = limited_by("power")                       ? kReasonPowerCap
-             : limited_by("heat")                      ? kReasonHeat
+             : limited_by("heat")                      ? kReasonThermal
              : limited_by("hardware")                  ? kReasonHardware
              : current_clock_mhz() < model().clock_mhz ? kReasonApplicationClocks
              : gpu_busy(device.physical) == 0          ? kReasonIdle
@@ -375,7 +374,7 @@ EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void* handle, unsigned long
 }
 EXPORT int nvmlDeviceGetSupportedClocksEventReasons(void* handle, unsigned long long* reasons) {
   FIND_GPU(device, handle);
-  *reasons = kReasonIdle | kReasonApplicationClocks | kReasonPowerCap | kReasonHardware | kReasonHeat;
+  *reasons = kReasonIdle | kReasonApplicationClocks | kReasonPowerCap | kReasonHardware | kReasonThermal;
   return kSuccess;
 }
 EXPORT int nvmlDeviceGetSupportedClocksThrottleReasons(void* handle, unsigned long long* reasons) {

@@ -25,7 +25,7 @@ namespace {
 
 struct VisibleDevice {
   int physical;
-  int mig_instance;  // -1 where the device is a whole GPU
+  int mig_instance;  // -1 for a whole GPU
 };
 
 std::vector<VisibleDevice>& visible_devices() {
@@ -36,15 +36,15 @@ bool initialized = false;
 bool forked_after_init = false;
 SharedUsage* usages[kMaxDevices];
 
-// CUDA C++ Programming Guide, "CUDA Environment Variables": indices or UUIDs, of which any unambiguous prefix
-// will do; only the devices before the first invalid entry are visible. A device named twice makes all
-// invalid.
+// CUDA C++ Programming Guide, "CUDA Environment Variables": indices or UUIDs, where any unambiguous prefix of
+// a UUID is accepted. Only devices before the first invalid entry are visible. A duplicate device makes the
+// whole list invalid.
 std::vector<VisibleDevice> find_visible_devices() {
   std::vector<VisibleDevice> all, visible;
   for (int i = 0; i < physical_count(); i++) all.push_back({i, mig_mode() ? 0 : -1});
   const char* variable = getenv("CUDA_VISIBLE_DEVICES");
   if (!variable) {
-    // With MIG, CUDA enumerates one instance only: MIG User Guide, "CUDA Device Enumeration".
+    // With MIG, CUDA enumerates only one instance: MIG User Guide, "CUDA Device Enumeration".
     if (mig_mode()) all.resize(1);
     return all;
   }
@@ -89,7 +89,7 @@ std::string usage_file(int device) {
 }
 
 void remove_usage_files() {
-  if (forked_after_init) return;  // they are the parent's
+  if (forked_after_init) return;  // the files belong to the parent
   for (int i = 0; i < kMaxDevices; i++)
     if (usages[i]) unlink(("/dev/shm/" + usage_file(i)).c_str());
 }
@@ -109,7 +109,7 @@ SharedUsage* create_usage(int device) {
   return usage;
 }
 
-// The driver has threads of its own: what forks or counts threads has to live with them.
+// The real driver starts threads of its own. Programs that fork or count threads must cope with them.
 void start_driver_thread() {
   static bool started = false;
   if (started || getenv("SIMGPU_NO_THREAD")) return;
@@ -134,7 +134,7 @@ void after_fork_in_parent() {
   mu.unlock();
 }
 void after_fork_in_child() {
-  new (&mu) std::recursive_mutex;  // the thread that locked it has another id here
+  new (&mu) std::recursive_mutex;  // the owning thread has a different id in the child
   if (initialized) forked_after_init = true;
 }
 
@@ -196,9 +196,9 @@ int init_context() {
     Lock lock(mu);
     if (!usages[device]) {
       if (const char* milliseconds = getenv("SIMGPU_CONTEXT_MS")) usleep(atoi(milliseconds) * 1000);
-      static SharedUsage unshared[kMaxDevices];
+      static SharedUsage fallback[kMaxDevices];
       SharedUsage* created = create_usage(device);
-      usages[device] = created ? created : &unshared[device];
+      usages[device] = created ? created : &fallback[device];
       log("context created on device %d", device);
       start_driver_thread();
     }

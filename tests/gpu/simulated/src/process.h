@@ -1,4 +1,4 @@
-// The process's use of the driver: devices that it sees, contexts, forks.
+// Per-process driver state: visible devices, contexts, forks.
 #pragma once
 
 #include <stdint.h>
@@ -10,46 +10,45 @@ namespace sim {
 
 constexpr int kMaxDevices = 16;
 
-// Guards everything that the simulation knows.
+// Guards all state of the simulator.
 extern std::recursive_mutex mu;
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-// Starts the process's use of the driver; a CUDA error code where there is no device or after a fork.
+// Initializes the driver in this process. Returns a CUDA error code if there is no device or after a fork.
 int init_driver();
-// Creates a context on the current device. After an asynchronous error (errors.h), its code.
+// Creates a context on the current device. After an asynchronous error (errors.h), returns its code.
 int init_context();
 bool driver_ready();
 bool has_context(int device);
 
-int device_count();    // that the process sees (CUDA_VISIBLE_DEVICES)
+int device_count();    // devices visible to the process (CUDA_VISIBLE_DEVICES)
 int physical_count();  // GPUs of the machine (SIMGPU_COUNT)
 int visible_to_physical(int device);
 void device_uuid(int device,
-                 unsigned char out[16]);  // as CUDA gives it: of the MIG instance, where there is one
-int& current_device();                    // of the calling thread
+                 unsigned char out[16]);  // as CUDA reports it: of the MIG instance, if there is one
+int& current_device();                    // for the calling thread
 
-// What a process shares with the others of the same simulated machine, for NVML and for free memory.
+// The usage that a process shares with others on the same simulated machine, for NVML and for free memory.
 constexpr int kUsageBuckets = 64;
 constexpr uint64_t kUsageBucketNs = 50'000'000;
 struct SharedUsage {
   uint64_t used_bytes;
-  uint64_t busy_ns;  // of kernels, since the process started
+  uint64_t busy_ns;  // total kernel time since the process started
   struct Bucket {
     uint64_t index, busy_ns;
   } buckets[kUsageBuckets];  // busy time in the last seconds
 };
 SharedUsage* shared_usage(int device);  // null before the device has a context
-// The file's name in /dev/shm: simgpu.MACHINE.PID.DEVICE. MACHINE tells apart runs that know nothing of each
-// other.
+// Prefix of the shared file in /dev/shm: simgpu.MACHINE.PID.DEVICE. MACHINE separates unrelated runs.
 std::string machine_prefix();
 
-// Keeps a device file open, as the driver does once it is initialized.
+// Keeps a device file open, as the driver does after initialization.
 void hold_device_files();
 
 bool tracing();
 void log(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// A copy of the string that lives as long as the process; one for equal strings.
+// Returns a copy of the string that lives as long as the process. Equal strings share one copy.
 const char* intern(const std::string& text);
 
 }  // namespace sim

@@ -75,7 +75,7 @@ EXPORT cudaError_t CUDARTAPI cudaDeviceGetPCIBusId(char* id, int size, int devic
 EXPORT cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   NEED_DRIVER();
   if (!is_device(device) || !is_device(peer)) return fail(cudaErrorInvalidDevice);
-  // GeForce has no peer-to-peer; neither have MIG instances.
+  // GeForce GPUs and MIG instances do not support peer-to-peer access.
   *can = device != peer && !mig_mode() && !strstr(model().name, "GeForce");
   return cudaSuccess;
 }
@@ -102,7 +102,7 @@ EXPORT cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int* least, int* g
 EXPORT cudaError_t CUDARTAPI cudaDeviceSynchronize() {
   RUNTIME_CALL(cudaDeviceSynchronize_v3020);
   NEED_CONTEXT();
-  if (refuse_device_synchronization(current_device())) return fail(cudaErrorStreamCaptureUnsupported);
+  if (reject_device_synchronization(current_device())) return fail(cudaErrorStreamCaptureUnsupported);
   uint64_t start = now();
   wait_for(device_idle(current_device()));
   record_sync(CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE, api.correlation,

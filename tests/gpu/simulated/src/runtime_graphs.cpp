@@ -18,7 +18,7 @@ namespace {
 
 uint32_t next_graph_id = 1;
 
-// Graphs by their handle. A capture's graph is here once the capture has ended.
+// Graphs by handle. A captured graph is added when its capture ends.
 std::map<void*, std::shared_ptr<Graph>>& graphs() {
   static auto* all = new std::map<void*, std::shared_ptr<Graph>>;
   return *all;
@@ -26,10 +26,10 @@ std::map<void*, std::shared_ptr<Graph>>& graphs() {
 
 struct Executable {
   std::shared_ptr<Graph> graph;
-  std::vector<uint32_t> branch_streams;  // stream ids that parallel branches run on
+  std::vector<uint32_t> branch_streams;  // stream ids on which parallel branches run
 };
 
-// A node follows its dependencies in the graph faster than a launch follows another.
+// A graph node starts sooner after its dependencies than a kernel launched separately.
 constexpr uint64_t kGraphNodeGapNs = 500;
 constexpr uint64_t kGraphLaunchHostNs = 5'000;
 constexpr uint64_t kGraphNodeHostNs = 20;
@@ -41,7 +41,8 @@ void leave_capture(Capture& capture) {
   }
 }
 
-// Whether every node of the capture is before what its first stream has come to.
+// Whether all nodes of the capture precede the tail of the origin stream, that is, all forked streams have
+// joined.
 bool all_joined(const Capture& capture) {
   const auto& nodes = capture.graph->nodes;
   std::vector<bool> seen(nodes.size());
@@ -133,8 +134,8 @@ EXPORT cudaError_t CUDARTAPI cudaStreamIsCapturing(cudaStream_t handle, cudaStre
   NEED_CONTEXT();
   Stream* stream = stream_of(handle);
   if (!stream) return fail(cudaErrorInvalidResourceHandle);
-  // Asked about the legacy stream while a blocking stream is captured.
-  if (int error = refuse_legacy_use(stream)) return fail(error);
+  // Querying the legacy stream while a blocking stream is capturing.
+  if (int error = reject_legacy_use(stream)) return fail(error);
   *status = status_of(stream);
   return cudaSuccess;
 }
@@ -197,7 +198,7 @@ EXPORT cudaError_t CUDARTAPI cudaGraphCreate(cudaGraph_t* handle, unsigned) {
 
 EXPORT cudaError_t CUDARTAPI cudaGraphDestroy(cudaGraph_t handle) {
   RUNTIME_CALL(cudaGraphDestroy_v10000);
-  std::shared_ptr<Graph> last;  // user objects are released without the lock
+  std::shared_ptr<Graph> last;  // user objects are released without holding the lock
   Lock lock(mu);
   auto found = graphs().find(handle);
   if (found == graphs().end()) return fail(cudaErrorInvalidValue);
@@ -296,7 +297,7 @@ EXPORT cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_
   Stream* stream = stream_of(stream_handle);
   if (!stream) return fail(cudaErrorInvalidResourceHandle);
   if (stream->capture) {
-    // As a child graph: its nodes become nodes of the graph that is being captured.
+    // During capture, the graph becomes a child graph: its nodes are added to the graph being captured.
     Lock lock(mu);
     for (const auto& node : graph->nodes)
       if (int error = capture_op(stream, node->op)) return fail(error);
@@ -304,23 +305,23 @@ EXPORT cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_
   }
   spin_until(entered + kGraphLaunchHostNs + kGraphNodeHostNs * graph->nodes.size());
   Lock lock(mu);
-  if (int error = refuse_legacy_use(stream)) return fail(error);
-  MomentPtr turn = stream_turn(stream);
+  if (int error = reject_legacy_use(stream)) return fail(error);
+  FutureTimePtr turn = stream_ready_time(stream);
   uint64_t submitted = now() + 2'200;
-  std::vector<MomentPtr> ends(graph->nodes.size());
+  std::vector<FutureTimePtr> ends(graph->nodes.size());
   for (const auto& node : graph->nodes) {
-    std::vector<MomentPtr> before{turn};
+    std::vector<FutureTimePtr> before{turn};
     for (size_t dependency : node->dependencies) before.push_back(ends[dependency]);
     uint32_t id = node->branch ? executable->branch_streams[node->branch - 1] : stream->id;
     ends[node->index] =
-        place(node->op, stream, id, api.correlation, join(before), submitted, kGraphNodeGapNs);
+        schedule(node->op, stream, id, api.correlation, join(before), submitted, kGraphNodeGapNs);
   }
   ends.push_back(turn);
   extend_tail(stream, join(ends));
   return cudaSuccess;
 }
 
-// --- user objects: what a graph keeps alive ---
+// --- user objects: resources retained by a graph ---
 
 namespace {
 struct UserObject {

@@ -1,4 +1,4 @@
-// The CUDA runtime: kernels that are compiled into a program, their launches, attributes and occupancy.
+// The CUDA runtime: kernels compiled into a program, their launches, attributes and occupancy.
 #include <cuda_runtime_api.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ struct Variable {
   void* address[kMaxDevices];
 };
 
-// Filled before main by the static initializers of libraries, so they are created on first use.
+// Filled by static initializers of libraries before main, so it is created on first use.
 std::unordered_map<const void*, Function*>& registered_functions() {
   static auto* all = new std::unordered_map<const void*, Function*>;
   return *all;
@@ -35,7 +35,7 @@ std::unordered_map<const void*, Variable>& registered_variables() {
   return *all;
 }
 
-// By the host's stub function, or by the handle that cudaGetKernel and cudaLibraryGetKernel gave.
+// Looks up a kernel by its host stub, or by a handle from cudaGetKernel or cudaLibraryGetKernel.
 Function* function_of(const void* handle) {
   Lock lock(mu);
   auto found = registered_functions().find(handle);
@@ -69,7 +69,7 @@ cudaError_t launch(const void* handle, dim3 grid, dim3 block, void** arguments, 
 
 }  // namespace
 
-// --- what nvcc's host code calls ---
+// --- registration, called by nvcc-generated host code ---
 
 EXPORT void** __cudaRegisterFatBinary(void*) {
   static void* one;
@@ -221,7 +221,7 @@ EXPORT cudaError_t CUDARTAPI cudaGetSymbolAddress(void** address, const void* sy
   if (found == registered_variables().end()) return fail(cudaErrorInvalidSymbol);
   void*& there = found->second.address[current_device()];
   if (!there) {
-    // Part of the module's memory, which the context accounts for.
+    // Part of the module's memory, which is included in the context's.
     size_t size = (found->second.size + kGranularity - 1) / kGranularity * kGranularity;
     there = reserve_pages(size, true);
     if (!there) return fail(cudaErrorMemoryAllocation);
@@ -241,7 +241,7 @@ EXPORT cudaError_t CUDARTAPI cudaMemcpyToSymbol(const void* symbol, const void* 
                           api.correlation));
 }
 
-// --- libraries (kernels that are loaded at run time) ---
+// --- libraries (kernels loaded at run time) ---
 
 EXPORT cudaError_t CUDARTAPI cudaLibraryLoadData(cudaLibrary_t* library, const void*, cudaJitOption*, void**,
                                                  unsigned, cudaLibraryOption*, void**, unsigned) {

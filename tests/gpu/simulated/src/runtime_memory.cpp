@@ -21,7 +21,7 @@ using namespace sim;
 
 namespace sim {
 
-// What these calls take on the host, roughly, on a current server: the driver maps pages, or pins them.
+// Approximate host time of these calls on a current server: the driver maps or pins pages.
 constexpr uint64_t kDeviceAllocationNs = 90'000;
 constexpr uint64_t kHostAllocationNs = 60'000;
 constexpr double kPinnedBytesPerNs = 10;
@@ -46,7 +46,7 @@ static void fill(void* target, int value, size_t bytes) {
     memset(target, value, bytes);
     return;
   }
-  // Gives pages back to the machine instead of writing them.
+  // Returns whole pages to the operating system instead of writing zeros.
   auto* first = (char*)(((uintptr_t)target + 4095) & ~4095ull);
   auto* last = (char*)(((uintptr_t)target + bytes) & ~4095ull);
   memset(target, 0, first - (char*)target);
@@ -88,14 +88,14 @@ int copy_memory(void* target, const void* source, size_t bytes, Stream* stream, 
     rate = pageable ? model().pcie_pageable : model().pcie_pinned;
   }
   op.duration_ns = 900 + (uint64_t)(1e9 * bytes / rate);
-  // No kernel computes anything, so a large copy within the device would only cost this machine time.
+  // Kernels compute nothing, so a large device-to-device copy would only waste time on this machine.
   bool worth_copying = !(from_device && to_device) || bytes <= (1 << 18);
   if (worth_copying) op.effect = [=] { memmove(target, source, bytes); };
   op.large_effect = asynchronous && !pageable && bytes > (1 << 18);
 
   if (stream->capture) {
-    // "cudaMemcpyAsync of pageable memory" cannot be captured: the copy would read the staging buffer of
-    // today.
+    // An asynchronous copy of pageable memory cannot be captured: a replay would read the staging buffer's
+    // contents from capture time.
     if (pageable) {
       Lock lock(mu);
       invalidate(*stream->capture);
@@ -105,13 +105,13 @@ int copy_memory(void* target, const void* source, size_t bytes, Stream* stream, 
   }
   spin_until(entered + kCopyHostNs);
   if (int error = enqueue(stream, std::move(op), correlation)) return error;
-  // CUDA Runtime API, "API synchronization behavior": what is pageable is staged, and the call returns once
-  // the host can reuse the memory: to the device for more than 64 KiB, and from the device always. A
-  // synchronous copy within the device does not wait.
+  // CUDA Runtime API, "API synchronization behavior": pageable memory is staged, and the call returns once
+  // the host can reuse the memory. This applies to host-to-device copies above 64 KiB and to all
+  // device-to-host copies. A synchronous device-to-device copy does not wait.
   bool staged = pageable && (to_device ? bytes > 65536 : true);
   bool waits = !asynchronous && !(from_device && to_device);
   if (staged || waits) {
-    MomentPtr end;
+    FutureTimePtr end;
     {
       Lock lock(mu);
       end = stream->tail;
@@ -163,7 +163,7 @@ EXPORT cudaError_t CUDARTAPI cudaMallocManaged(void** out, size_t bytes, unsigne
   return allocate(out, bytes, kManagedMemory, entered);
 }
 
-// cudaFree waits for the device.
+// cudaFree synchronizes the device.
 EXPORT cudaError_t CUDARTAPI cudaFree(void* address) {
   RUNTIME_CALL(cudaFree_v3020);
   NEED_CONTEXT();
@@ -236,7 +236,7 @@ EXPORT cudaError_t CUDARTAPI cudaPointerGetAttributes(cudaPointerAttributes* att
   RUNTIME_CALL(cudaPointerGetAttributes_v4000);
   memset(attributes, 0, sizeof *attributes);
   attributes->device = -1;
-  // Answers without a context, but not in a forked child.
+  // Works without a context, but not in a forked child.
   if (init_driver() == cudaErrorInitializationError) return fail(cudaErrorInitializationError);
   Range range;
   if (!find_range(address, &range)) {
@@ -286,7 +286,7 @@ EXPORT cudaError_t CUDARTAPI cudaMemcpy2DAsync(void* target, size_t target_pitch
   RUNTIME_CALL(cudaMemcpy2DAsync_v3020);
   NEED_CONTEXT();
   if (!width || !height) return cudaSuccess;
-  // The last row is enqueued for all; the others are copied here.
+  // Only the last row is enqueued, with the time of all rows. The other rows are copied here.
   for (size_t row = 0; row + 1 < height; row++)
     memmove((char*)target + row * target_pitch, (const char*)source + row * source_pitch, width);
   return fail(copy_memory((char*)target + (height - 1) * target_pitch,
@@ -312,7 +312,7 @@ EXPORT cudaError_t CUDARTAPI cudaMemsetAsync(void* target, int value, size_t byt
 
 namespace {
 
-// One pool a device. Memory that is given back stays with the pool up to the release threshold.
+// Each device has one pool. Freed memory stays in the pool up to the release threshold.
 struct Pool {
   std::map<void*, size_t> in_use;
   std::multimap<size_t, void*> cached;
@@ -417,7 +417,7 @@ EXPORT cudaError_t CUDARTAPI cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaM
       *(uint64_t*)value = pool->used_high;
       break;
     default:
-      *(int*)value = 1;  // the reuse policies are on
+      *(int*)value = 1;  // the reuse policies are enabled
   }
   return cudaSuccess;
 }
@@ -428,7 +428,7 @@ EXPORT cudaError_t CUDARTAPI cudaMemPoolSetAttribute(cudaMemPool_t handle, cudaM
   Pool* pool = pool_of(handle);
   if (!pool) return fail(cudaErrorInvalidValue);
   if (attribute == cudaMemPoolAttrReleaseThreshold) pool->release_threshold = *(uint64_t*)value;
-  // The only value that these two take is 0, which resets them.
+  // These two attributes accept only 0, which resets them.
   if (attribute == cudaMemPoolAttrReservedMemHigh) pool->reserved_high = pool->reserved;
   if (attribute == cudaMemPoolAttrUsedMemHigh) pool->used_high = pool->used;
   return cudaSuccess;

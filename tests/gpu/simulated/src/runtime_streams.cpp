@@ -68,14 +68,14 @@ EXPORT cudaError_t CUDARTAPI cudaStreamGetFlags(cudaStream_t handle, unsigned* f
   return cudaSuccess;
 }
 
-// A stream that is being captured has no execution status: asking for it invalidates the capture.
-static int refuse_captured(Stream* stream) {
+// A capturing stream has no execution status. Querying it invalidates the capture.
+static int reject_captured(Stream* stream) {
   if (stream->capture) {
     Lock lock(mu);
     invalidate(*stream->capture);
     return cudaErrorStreamCaptureUnsupported;
   }
-  if (int error = refuse_legacy_use(stream)) return error;
+  if (int error = reject_legacy_use(stream)) return error;
   return prohibited_by_capture() ? cudaErrorStreamCaptureUnsupported : 0;
 }
 
@@ -83,7 +83,7 @@ EXPORT cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t handle) {
   RUNTIME_CALL(cudaStreamQuery_v3020);
   NEED_CONTEXT();
   FIND_STREAM(stream, handle);
-  if (int error = refuse_captured(stream)) return fail(error);
+  if (int error = reject_captured(stream)) return fail(error);
   return reached(stream->tail) ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -91,12 +91,12 @@ EXPORT cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t handle) {
   RUNTIME_CALL(cudaStreamSynchronize_v3020);
   NEED_CONTEXT();
   FIND_STREAM(stream, handle);
-  if (int error = refuse_captured(stream)) return fail(error);
+  if (int error = reject_captured(stream)) return fail(error);
   uint64_t start = now();
-  MomentPtr end;
+  FutureTimePtr end;
   {
     Lock lock(mu);
-    end = stream_turn(stream);
+    end = stream_ready_time(stream);
   }
   wait_for(end);
   record_sync(CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE, api.correlation, stream->id, 0, start,
@@ -112,8 +112,8 @@ EXPORT cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_
   FIND_EVENT(event, event_handle);
   if (event->capture) return fail(join_capture(stream, *event));
   if (stream->capture) {
-    // An event from outside of the capture would be a dependency that the graph cannot have. One that was
-    // never recorded is no dependency.
+    // A graph cannot depend on an event from outside its capture. An event that was never recorded adds no
+    // dependency.
     if (!event->recorded) return cudaSuccess;
     invalidate(*stream->capture);
     return fail(cudaErrorStreamCaptureIsolation);
@@ -190,11 +190,12 @@ EXPORT cudaError_t CUDARTAPI cudaEventRecordWithFlags(cudaEvent_t handle, cudaSt
     if (flags & cudaEventRecordExternal) event->capture.reset();
     return cudaSuccess;
   }
-  if (int error = refuse_legacy_use(stream)) return fail(error);
-  // The device writes the time stamp when its turn comes, which takes it a moment.
+  if (int error = reject_legacy_use(stream)) return fail(error);
+  // The device writes the timestamp when the stream reaches the event, which takes some time.
   Op op;
   op.kind = Op::EMPTY;
-  event->at = place(op, stream, stream->id, api.correlation, stream_turn(stream), now() + 1'500, 200);
+  event->at =
+      schedule(op, stream, stream->id, api.correlation, stream_ready_time(stream), now() + 1'500, 200);
   if (!(event->flags & cudaEventDisableTiming)) stream->tail = event->at;
   spin_until(entered + 900);
   return cudaSuccess;
@@ -206,7 +207,7 @@ EXPORT cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t str
 
 // CUDA C++ Programming Guide, "Prohibited and Unhandled Operations": a captured event has no execution
 // status.
-static int refuse_captured(Event* event) {
+static int reject_captured(Event* event) {
   if (event->capture) {
     Lock lock(mu);
     invalidate(*event->capture);
@@ -219,7 +220,7 @@ EXPORT cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t handle) {
   RUNTIME_CALL(cudaEventQuery_v3020);
   NEED_CONTEXT();
   FIND_EVENT(event, handle);
-  if (int error = refuse_captured(event)) return fail(error);
+  if (int error = reject_captured(event)) return fail(error);
   return !event->recorded || reached(event->at) ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -227,9 +228,9 @@ EXPORT cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t handle) {
   RUNTIME_CALL(cudaEventSynchronize_v3020);
   NEED_CONTEXT();
   FIND_EVENT(event, handle);
-  if (int error = refuse_captured(event)) return fail(error);
+  if (int error = reject_captured(event)) return fail(error);
   uint64_t start = now();
-  MomentPtr at;
+  FutureTimePtr at;
   uint32_t stream, id;
   {
     Lock lock(mu);

@@ -20,18 +20,18 @@ namespace sim {
 
 namespace {
 
-// From the launch call's return to the kernel's start on an idle GPU, and between kernels of a busy stream.
-// Both are what traces of A100 and H100 show; nodes of a graph follow each other faster.
+// Latency from the return of a launch to the kernel's start on an idle GPU, and between consecutive kernels
+// of a busy stream. Both come from A100 and H100 traces. Graph nodes follow each other faster.
 constexpr uint64_t kStartLatencyNs = 2'200;
 constexpr uint64_t kKernelGapNs = 700;
-// A launch keeps the host for 3 to 6 µs: NVIDIA's "Getting Started with CUDA Graphs" measures it, and so do
+// Host time of a launch, 3 to 6 µs: as measured in NVIDIA's "Getting Started with CUDA Graphs" and seen in
 // traces.
 constexpr uint64_t kLaunchHostNs = 3'300;
 constexpr uint64_t kLaunchJitterNs = 1'400;
-// The hardware queue of a stream takes this many launches; the next one blocks the host.
+// The hardware queue of a stream holds this many launches. The next launch blocks the host.
 constexpr size_t kQueueDepth = 1024;
 
-std::condition_variable_any& moment_resolved() {
+std::condition_variable_any& future_resolved() {
   static auto* condition = new std::condition_variable_any;
   return *condition;
 }
@@ -43,7 +43,7 @@ std::unordered_set<void*>& live_streams() {
 Stream* legacy_streams[kMaxDevices];
 uint32_t next_stream_id = 13;
 
-// A copy engine works off one copy at a time, in the order in which they become ready. Its busy spans,
+// A copy engine runs one copy at a time, in the order in which they become ready. Its busy intervals are kept
 // sorted.
 struct CopyEngine {
   std::deque<std::pair<uint64_t, uint64_t>> busy;
@@ -63,26 +63,27 @@ struct CopyEngine {
 };
 CopyEngine copy_engines[kMaxDevices][2];
 
-// Kernels of different streams share the device. The one that comes later is stretched by what the others
-// leave it; those that already run keep their times, which were given out.
-uint64_t shared_duration(const Op& op, Stream* stream, uint64_t start, double fills) {
+// Kernels of different streams share the device. A new kernel is stretched to fit what the running ones leave
+// free. Those keep their times, which were already reported.
+uint64_t contended_duration(const Op& op, Stream* stream, uint64_t start, double fraction) {
   double stretched = (double)op.duration_ns;
   for (Stream* other : streams_of_device(stream->device)) {
     if (other == stream || !other->tail->known || other->tail->at <= start) continue;
     uint64_t from = std::max(start, other->busy_since),
              to = std::min(start + op.duration_ns, other->tail->at);
-    if (to > from) stretched += (double)(to - from) * std::max(0., std::min(1., fills + other->occupied - 1));
+    if (to > from)
+      stretched += (double)(to - from) * std::max(0., std::min(1., fraction + other->occupied - 1));
   }
   return (uint64_t)stretched;
 }
 
-double share_of_device(const Op& op) {
+double device_fraction(const Op& op) {
   double threads = (double)op.grid.x * op.grid.y * op.grid.z * op.block.x * op.block.y * op.block.z;
-  // Half of the threads that fit are enough to keep a multiprocessor busy.
+  // Half of the maximum resident threads is enough to keep an SM busy.
   return std::min(1., threads / (model().multiprocessors * (model().threads_per_sm / 2.)));
 }
 
-void count_busy(int device, uint64_t start, uint64_t end) {
+void add_busy_time(int device, uint64_t start, uint64_t end) {
   SharedUsage* usage = shared_usage(device);
   if (!usage) return;
   usage->busy_ns += end - start;
@@ -95,32 +96,32 @@ void count_busy(int device, uint64_t start, uint64_t end) {
   }
 }
 
-// SIMGPU_FAIL_KERNEL=SUBSTRING[:NTH] and SIMGPU_ASSERT_KERNEL=SUBSTRING[:NTH]: that launch of a kernel of
-// such a name reads memory that is not its own, or fails an assertion.
-struct PlannedFailure {
-  std::string part;
+// SIMGPU_FAIL_KERNEL=SUBSTRING[:NTH] and SIMGPU_ASSERT_KERNEL=SUBSTRING[:NTH]: the NTH launch of a kernel
+// whose name contains SUBSTRING makes an illegal memory access, or fails an assertion.
+struct InjectedFailure {
+  std::string substring;
   int nth = 1;
-  explicit PlannedFailure(const char* variable) {
+  explicit InjectedFailure(const char* variable) {
     const char* value = getenv(variable);
     if (!value) return;
-    part = value;
-    size_t colon = part.rfind(':');
-    if (colon != std::string::npos && colon + 1 < part.size() &&
-        strspn(part.c_str() + colon + 1, "0123456789") == part.size() - colon - 1) {
-      nth = atoi(part.c_str() + colon + 1);
-      part.resize(colon);
+    substring = value;
+    size_t colon = substring.rfind(':');
+    if (colon != std::string::npos && colon + 1 < substring.size() &&
+        strspn(substring.c_str() + colon + 1, "0123456789") == substring.size() - colon - 1) {
+      nth = atoi(substring.c_str() + colon + 1);
+      substring.resize(colon);
     }
   }
-  bool strikes(const char* name) {
-    return !part.empty() && name && strstr(name, part.c_str()) && --nth == 0;
+  bool triggers(const char* name) {
+    return !substring.empty() && name && strstr(name, substring.c_str()) && --nth == 0;
   }
 };
 
-// What the assertions of PyTorch's kernels print (aten/src/ATen/native/cuda). The file's path is the build
-// machine's.
+// The assertion messages of PyTorch's kernels (aten/src/ATen/native/cuda). File paths are those of the build
+// machine.
 const char* assertion_of(const char* kernel) {
   static const struct {
-    const char *part, *message;
+    const char *substring, *message;
   } known[] = {
       {"indexSelect",
        "Indexing.cu:1553: indexSelectSmallIndex: block: [0,0,0], thread: [0,0,0] Assertion `srcIndex < "
@@ -137,20 +138,20 @@ const char* assertion_of(const char* kernel) {
        "< sizes[i] && \"index out of bounds\"` failed."},
   };
   for (const auto& each : known)
-    if (strstr(kernel, each.part))
+    if (strstr(kernel, each.substring))
       return intern(std::string("/pytorch/aten/src/ATen/native/cuda/") + each.message);
   return intern(std::string(kernel) + ": block: [0,0,0], thread: [0,0,0] Assertion failed.");
 }
 
-void fail_as_planned(const Op& op, uint64_t end) {
-  static auto* memory_fault = new PlannedFailure("SIMGPU_FAIL_KERNEL");
-  static auto* assertion = new PlannedFailure("SIMGPU_ASSERT_KERNEL");
-  if (memory_fault->strikes(op.name)) fail_asynchronously(cudaErrorIllegalAddress, end);
-  if (assertion->strikes(op.name)) fail_asynchronously(cudaErrorAssert, end, assertion_of(op.name));
+void inject_failures(const Op& op, uint64_t end) {
+  static auto* memory_fault = new InjectedFailure("SIMGPU_FAIL_KERNEL");
+  static auto* assertion = new InjectedFailure("SIMGPU_ASSERT_KERNEL");
+  if (memory_fault->triggers(op.name)) fail_asynchronously(cudaErrorIllegalAddress, end);
+  if (assertion->triggers(op.name)) fail_asynchronously(cudaErrorAssert, end, assertion_of(op.name));
 }
 
-// Copies large amounts for asynchronous copies, on a thread of its own: a real one keeps no CPU busy either.
-// In order, and before anything looks at the memory: see finish_effects.
+// Performs large asynchronous copies on a separate thread, because a real copy does not block the host
+// either. They run in order, and finish before anything reads the memory (see finish_effects).
 class LargeEffects {
  public:
   void add(std::function<void()> effect) {
@@ -173,7 +174,7 @@ class LargeEffects {
     for (;;) {
       changed_.wait(lock, [this] { return !queue_.empty(); });
       lock.unlock();
-      queue_.front()();  // a deque's first element stays where it is when others are added
+      queue_.front()();  // deque elements do not move when others are appended
       lock.lock();
       queue_.pop_front();
       changed_.notify_all();
@@ -190,10 +191,10 @@ LargeEffects& large_effects() {
   return *effects;
 }
 
-// Runs host functions in the order of their turns, on a thread of its own as the driver does.
+// Runs host functions in order on a separate thread, as the driver does.
 class HostFunctions {
  public:
-  void add(uint64_t at, std::function<void()> function, MomentPtr end) {
+  void add(uint64_t at, std::function<void()> function, FutureTimePtr end) {
     if (!running_) {
       running_ = true;
       std::thread([this] { work(); }).detach();
@@ -206,7 +207,7 @@ class HostFunctions {
   struct Item {
     uint64_t at;
     std::function<void()> function;
-    MomentPtr end;
+    FutureTimePtr end;
   };
   void work() {
     for (;;) {
@@ -244,12 +245,12 @@ void finish(const Op& op, int device, uint32_t stream_id, uint32_t correlation, 
     finish_effects();
     op.effect();
   }
-  if (op.kind == Op::KERNEL) count_busy(device, start, end);
+  if (op.kind == Op::KERNEL) add_busy_time(device, start, end);
   record_op(op, device, stream_id, correlation, start, end);
 }
 
-void place_known(const Op& op, Stream* stream, uint32_t stream_id, uint32_t correlation, uint64_t start,
-                 const MomentPtr& end) {
+void schedule_at(const Op& op, Stream* stream, uint32_t stream_id, uint32_t correlation, uint64_t start,
+                 const FutureTimePtr& end) {
   if (failed_before(start)) return resolve(end, start);
   switch (op.kind) {
     case Op::EMPTY:
@@ -257,7 +258,7 @@ void place_known(const Op& op, Stream* stream, uint32_t stream_id, uint32_t corr
     case Op::HOST_FUNCTION:
       return host_functions().add(start, op.effect, end);
     case Op::KERNEL: {
-      fail_as_planned(op, start + op.duration_ns);
+      inject_failures(op, start + op.duration_ns);
       if (op.collective) {
         finish_effects();
         when_known(end, [=, device = stream->device](uint64_t at) {
@@ -265,15 +266,15 @@ void place_known(const Op& op, Stream* stream, uint32_t stream_id, uint32_t corr
         });
         return op.collective(start, end);
       }
-      double fills = share_of_device(op);
-      uint64_t duration = shared_duration(op, stream, start, fills);
+      double fraction = device_fraction(op);
+      uint64_t duration = contended_duration(op, stream, start, fraction);
       if (!stream->tail->known || stream->tail->at + 20'000 < start) stream->busy_since = start;
-      stream->occupied = fills;
+      stream->occupied = fraction;
       finish(op, stream->device, stream_id, correlation, start, start + duration);
       return resolve(end, start + duration);
     }
     case Op::MEMCPY: {
-      // Host to device and device to host have an engine each, beside the multiprocessors.
+      // Host-to-device and device-to-host copies each have their own engine, separate from the SMs.
       int engine = op.copy_kind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD   ? 0
                    : op.copy_kind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH ? 1
                                                                      : -1;
@@ -310,76 +311,76 @@ void wait_until(uint64_t time) {
   }
 }
 
-MomentPtr resolved(uint64_t at) {
-  auto moment = std::make_shared<Moment>();
-  moment->known = true;
-  moment->at = at;
-  return moment;
+FutureTimePtr resolved(uint64_t at) {
+  auto future = std::make_shared<FutureTime>();
+  future->known = true;
+  future->at = at;
+  return future;
 }
 
-MomentPtr unresolved() {
-  return std::make_shared<Moment>();
+FutureTimePtr unresolved() {
+  return std::make_shared<FutureTime>();
 }
 
-void resolve(const MomentPtr& moment, uint64_t at) {
+void resolve(const FutureTimePtr& future, uint64_t at) {
   Lock lock(mu);
-  if (moment->known) return;
-  moment->known = true;
-  moment->at = at;
-  if (moment->waiting.empty()) return;
-  auto waiting = std::move(moment->waiting);
+  if (future->known) return;
+  future->known = true;
+  future->at = at;
+  if (future->waiting.empty()) return;
+  auto waiting = std::move(future->waiting);
   for (auto& then : waiting) then(at);
-  moment_resolved().notify_all();
+  future_resolved().notify_all();
 }
 
-void when_known(const MomentPtr& moment, std::function<void(uint64_t)> then) {
-  if (moment->known)
-    then(moment->at);
+void when_known(const FutureTimePtr& future, std::function<void(uint64_t)> then) {
+  if (future->known)
+    then(future->at);
   else
-    moment->waiting.push_back(std::move(then));
+    future->waiting.push_back(std::move(then));
 }
 
-MomentPtr join(const std::vector<MomentPtr>& moments) {
+FutureTimePtr join(const std::vector<FutureTimePtr>& futures) {
   uint64_t latest = 0;
-  std::vector<MomentPtr> open;
-  for (const MomentPtr& each : moments) {
+  std::vector<FutureTimePtr> pending;
+  for (const FutureTimePtr& each : futures) {
     if (each->known)
       latest = std::max(latest, each->at);
-    else if (std::find(open.begin(), open.end(), each) == open.end())
-      open.push_back(each);
+    else if (std::find(pending.begin(), pending.end(), each) == pending.end())
+      pending.push_back(each);
   }
-  if (open.empty()) return resolved(latest);
-  if (open.size() == 1 && latest == 0) return open[0];
+  if (pending.empty()) return resolved(latest);
+  if (pending.size() == 1 && latest == 0) return pending[0];
   auto joined = unresolved();
-  auto left = std::make_shared<size_t>(open.size());
-  auto most = std::make_shared<uint64_t>(latest);
-  for (const MomentPtr& each : open)
-    when_known(each, [joined, left, most](uint64_t at) {
-      *most = std::max(*most, at);
-      if (--*left == 0) resolve(joined, *most);
+  auto remaining = std::make_shared<size_t>(pending.size());
+  auto maximum = std::make_shared<uint64_t>(latest);
+  for (const FutureTimePtr& each : pending)
+    when_known(each, [joined, remaining, maximum](uint64_t at) {
+      *maximum = std::max(*maximum, at);
+      if (--*remaining == 0) resolve(joined, *maximum);
     });
   return joined;
 }
 
-bool reached(const MomentPtr& moment) {
+bool reached(const FutureTimePtr& future) {
   {
     Lock lock(mu);
-    if (!moment->known || moment->at > now()) return false;
+    if (!future->known || future->at > now()) return false;
   }
   finish_effects();
   return true;
 }
 
-void wait_for(const MomentPtr& moment) {
+void wait_for(const FutureTimePtr& future) {
   {
     std::unique_lock<std::recursive_mutex> lock(mu);
-    if (!moment->known) {
-      // Makes resolve notify: nothing else may be waiting for this moment.
-      moment->waiting.push_back([](uint64_t) {});
-      moment_resolved().wait(lock, [&] { return moment->known; });
+    if (!future->known) {
+      // Makes resolve() notify even if nothing else waits for this.
+      future->waiting.push_back([](uint64_t) {});
+      future_resolved().wait(lock, [&] { return future->known; });
     }
   }
-  wait_until(moment->at);
+  wait_until(future->at);
   finish_effects();
 }
 
@@ -412,7 +413,7 @@ Stream* create_stream(unsigned flags, int priority) {
 
 bool destroy_stream(void* handle) {
   Lock lock(mu);
-  // The object stays: its work is not waited for, and events and captures may point to it.
+  // The object is not freed: pending work is not waited for, and events and captures may still point to it.
   return live_streams().erase(handle) == 1;
 }
 
@@ -425,16 +426,16 @@ std::vector<Stream*> streams_of_device(int device) {
   return found;
 }
 
-// CUDA Runtime API, "Stream synchronization behavior": work on the legacy stream waits for all blocking
-// streams of the device, and they wait for it. Streams created with cudaStreamNonBlocking, as PyTorch's are,
-// take no part.
-MomentPtr stream_turn(Stream* stream) {
+// CUDA Runtime API, "Stream synchronization behavior": work on the legacy stream and work on blocking streams
+// of the device wait for each other. Streams created with cudaStreamNonBlocking, such as PyTorch's, are
+// exempt.
+FutureTimePtr stream_ready_time(Stream* stream) {
   Stream* legacy = legacy_streams[stream->device];
   if (stream != legacy) {
     if ((stream->flags & cudaStreamNonBlocking) || !legacy) return stream->tail;
     return join({stream->tail, legacy->tail});
   }
-  std::vector<MomentPtr> tails{stream->tail};
+  std::vector<FutureTimePtr> tails{stream->tail};
   for (void* each : live_streams()) {
     auto* other = (Stream*)each;
     if (other->device == stream->device && !(other->flags & cudaStreamNonBlocking))
@@ -443,36 +444,36 @@ MomentPtr stream_turn(Stream* stream) {
   return tails.size() == 1 ? stream->tail : join(tails);
 }
 
-void extend_tail(Stream* stream, const MomentPtr& end) {
+void extend_tail(Stream* stream, const FutureTimePtr& end) {
   stream->tail = end;
   stream->pending.push_back(end);
 }
 
-MomentPtr device_idle(int device) {
+FutureTimePtr device_idle(int device) {
   Lock lock(mu);
-  std::vector<MomentPtr> tails;
+  std::vector<FutureTimePtr> tails;
   for (Stream* stream : streams_of_device(device)) tails.push_back(stream->tail);
   return join(tails);
 }
 
-MomentPtr place(const Op& op, Stream* stream, uint32_t stream_id, uint32_t correlation,
-                const MomentPtr& before, uint64_t not_before, uint64_t gap_ns) {
+FutureTimePtr schedule(const Op& op, Stream* stream, uint32_t stream_id, uint32_t correlation,
+                       const FutureTimePtr& before, uint64_t not_before, uint64_t gap_ns) {
   auto end = unresolved();
   if (before->known)
-    place_known(op, stream, stream_id, correlation, std::max(not_before, before->at + gap_ns), end);
+    schedule_at(op, stream, stream_id, correlation, std::max(not_before, before->at + gap_ns), end);
   else
     when_known(before, [=](uint64_t at) {
-      place_known(op, stream, stream_id, correlation, std::max(not_before, at + gap_ns), end);
+      schedule_at(op, stream, stream_id, correlation, std::max(not_before, at + gap_ns), end);
     });
   return end;
 }
 
 int enqueue(Stream* stream, Op op, uint32_t correlation) {
-  MomentPtr full;
+  FutureTimePtr full;
   {
     Lock lock(mu);
     if (stream->capture) return capture_op(stream, std::move(op));
-    if (int error = refuse_legacy_use(stream)) return error;
+    if (int error = reject_legacy_use(stream)) return error;
     uint64_t time = now();
     while (!stream->pending.empty() && stream->pending.front()->known && stream->pending.front()->at <= time)
       stream->pending.pop_front();
@@ -481,8 +482,8 @@ int enqueue(Stream* stream, Op op, uint32_t correlation) {
   if (full) wait_for(full);
   Lock lock(mu);
   uint64_t gap = op.kind == Op::EMPTY || op.kind == Op::HOST_FUNCTION ? 0 : kKernelGapNs;
-  extend_tail(stream,
-              place(op, stream, stream->id, correlation, stream_turn(stream), now() + kStartLatencyNs, gap));
+  extend_tail(stream, schedule(op, stream, stream->id, correlation, stream_ready_time(stream),
+                               now() + kStartLatencyNs, gap));
   return 0;
 }
 
@@ -492,7 +493,7 @@ uint64_t launch_host_ns() {
     return microseconds ? atof(microseconds) : -1;
   }();
   if (fixed >= 0) return (uint64_t)(fixed * 1000);
-  // Varies like a real one, and in the same way in every run.
+  // Varies like real launch times, but deterministically.
   static std::atomic<uint32_t> launches{0};
   uint32_t mixed = (launches++ * 2654435761u) >> 16;
   uint64_t cost = kLaunchHostNs + mixed % kLaunchJitterNs;

@@ -1,8 +1,8 @@
-// Work on streams: what was enqueued when, when it runs on the device, and waiting for it.
+// Streams: when work was enqueued, when it runs on the device, and waiting for it.
 //
-// Nothing runs: an operation's start and end are computed when it is enqueued, from what is before it on its
-// stream. Where that is not known yet (a host function, a collective that waits for other ranks), the
-// computation itself waits: see Moment.
+// Nothing is executed. The start and end of an operation are computed when it is enqueued, from the work
+// before it on its stream. If that is not known yet (a host function, or a collective that waits for other
+// ranks), the computation is deferred (see FutureTime).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,43 +26,43 @@ inline uint64_t now() {
 void wait_until(uint64_t time);  // sleeps, then spins
 void spin_until(uint64_t time);
 
-// A point on the device's time line: when something ends, known or not yet.
-struct Moment {
+// A time on the device's timeline, such as the end of an operation, which may not be known yet.
+struct FutureTime {
   bool known = false;
   uint64_t at = 0;
   std::vector<std::function<void(uint64_t)>> waiting;
 };
-using MomentPtr = std::shared_ptr<Moment>;
+using FutureTimePtr = std::shared_ptr<FutureTime>;
 
-MomentPtr resolved(uint64_t at);
-MomentPtr unresolved();
-// All under mu:
-void resolve(const MomentPtr& moment, uint64_t at);
-void when_known(const MomentPtr& moment, std::function<void(uint64_t at)> then);
-MomentPtr join(const std::vector<MomentPtr>& moments);  // the latest of them
-bool reached(const MomentPtr& moment);
-// The calling thread waits. Not under mu.
-void wait_for(const MomentPtr& moment);
+FutureTimePtr resolved(uint64_t at);
+FutureTimePtr unresolved();
+// These are called with `mu` held.
+void resolve(const FutureTimePtr& future, uint64_t at);
+void when_known(const FutureTimePtr& future, std::function<void(uint64_t at)> then);
+FutureTimePtr join(const std::vector<FutureTimePtr>& futures);  // the latest of them
+bool reached(const FutureTimePtr& future);
+// Blocks the calling thread. Must not be called with `mu` held.
+void wait_for(const FutureTimePtr& future);
 
-// Waits for large effects that are under way. Whatever reads, frees or reuses memory comes after this.
+// Waits for large effects in progress. Call it before reading, freeing or reusing device memory.
 void finish_effects();
 
-// One operation of a stream.
+// An operation on a stream.
 struct Op {
   enum Kind { KERNEL, MEMCPY, MEMSET, HOST_FUNCTION, EMPTY } kind = KERNEL;
-  const char* name = nullptr;  // lives as long as the process: see intern
+  const char* name = nullptr;  // lives as long as the process (see intern)
   dim3 grid{1, 1, 1}, block{1, 1, 1};
   uint32_t dynamic_shared = 0, registers = 32, static_shared = 0;
   uint64_t duration_ns = 2000, bytes = 0;
-  uint8_t copy_kind = 0, source_kind = 0, target_kind = 0;  // as CUPTI numbers them
-  uint32_t value = 0;                                       // of a memset
-  uint32_t graph = 0;                                       // of a kernel in a graph
+  uint8_t copy_kind = 0, source_kind = 0, target_kind = 0;  // CUPTI's constants
+  uint32_t value = 0;                                       // for a memset
+  uint32_t graph = 0;                                       // for a kernel in a graph
   uint64_t node = 0;
-  std::function<void()> effect;  // what the operation does to memory
-  bool large_effect = false;     // it takes long, and the call that enqueues it does not wait for it
-  // A kernel whose end depends on more than this process. Called under mu once it is known when the kernel
-  // can start; has to resolve `end`, then or later. A graph calls it at each launch.
-  std::function<void(uint64_t start, MomentPtr end)> collective;
+  std::function<void()> effect;  // the operation's effect on memory
+  bool large_effect = false;     // slow: the enqueuing call does not wait for it
+  // For a kernel whose end depends on other processes. Called with `mu` held once the kernel's start is
+  // known; must resolve `end`, immediately or later. A graph calls it on every launch.
+  std::function<void(uint64_t start, FutureTimePtr end)> collective;
 };
 
 struct Capture;
@@ -72,14 +72,14 @@ struct Stream {
   int device;
   unsigned flags;
   int priority;
-  MomentPtr tail = resolved(0);   // the end of what was enqueued last
-  uint64_t busy_since = 0;        // start of the work that keeps it busy without a pause
-  double occupied = 0;            // share of the device that its last kernel fills
-  std::deque<MomentPtr> pending;  // ends of what is in the queue
-  // Of a stream that is being captured: the nodes that its next operation depends on.
+  FutureTimePtr tail = resolved(0);   // the end of the last enqueued operation
+  uint64_t busy_since = 0;            // start of the current period without idle time
+  double occupied = 0;                // fraction of the device that its last kernel fills
+  std::deque<FutureTimePtr> pending;  // ends of the operations in the queue
+  // While the stream is capturing: the nodes on which its next operation depends.
   std::shared_ptr<Capture> capture;
   std::vector<size_t> capture_tail;
-  std::vector<void*> capture_tail_handles;  // what cudaStreamGetCaptureInfo points at
+  std::vector<void*> capture_tail_handles;  // storage for the array that cudaStreamGetCaptureInfo returns
 };
 
 struct Event {
@@ -87,39 +87,39 @@ struct Event {
   unsigned flags;
   int device = 0;
   bool recorded = false;
-  MomentPtr at = resolved(0);
+  FutureTimePtr at = resolved(0);
   uint32_t stream = 0;
-  // Recorded in a stream that was being captured.
+  // Set if the event was recorded in a capturing stream.
   std::shared_ptr<Capture> capture;
   std::vector<size_t> capture_tail;
 };
 
-// The stream of a handle, where null is the legacy default stream of the current device; null for an unknown
-// handle.
+// The stream of a handle, or null for an unknown handle. A null handle is the legacy default stream of the
+// current device.
 Stream* stream_of(void* handle);
 Stream* create_stream(unsigned flags, int priority);
 bool destroy_stream(void* handle);
 std::vector<Stream*> streams_of_device(int device);
 
-// Appends to the stream, or to the graph where it is being captured. Returns a CUDA error code.
+// Appends to the stream, or to its graph if the stream is capturing. Returns a CUDA error code.
 int enqueue(Stream* stream, Op op, uint32_t correlation);
-// Computes start and end of an operation that can start at `ready`; resolves the moment that it returns.
-MomentPtr place(const Op& op, Stream* stream, uint32_t stream_id, uint32_t correlation,
-                const MomentPtr& before, uint64_t not_before, uint64_t gap_ns);
-// What the stream's next operation has to wait for: its own work, and by the rules of the legacy default
-// stream.
-MomentPtr stream_turn(Stream* stream);
-void extend_tail(Stream* stream, const MomentPtr& end);
-MomentPtr device_idle(int device);
+// Computes the start and end of an operation that can start at `ready`. Resolves the returned time.
+FutureTimePtr schedule(const Op& op, Stream* stream, uint32_t stream_id, uint32_t correlation,
+                       const FutureTimePtr& before, uint64_t not_before, uint64_t gap_ns);
+// What the stream's next operation waits for: earlier work of the stream, and work required by the legacy
+// default stream rules.
+FutureTimePtr stream_ready_time(Stream* stream);
+void extend_tail(Stream* stream, const FutureTimePtr& end);
+FutureTimePtr device_idle(int device);
 
-// How long a call that hands work to the device keeps the host: see kLaunchHostNs in timeline.cpp.
+// Host time of a call that submits work to the device: see kLaunchHostNs in timeline.cpp.
 uint64_t launch_host_ns();
 
-// A kernel that a library launches under a name of its own. The launch appears as a call of the runtime API:
+// Launches a library kernel under its own name. In a trace, the launch appears as the runtime call
 // cudaLaunchKernel unless `callback_id` names another. Returns a CUDA error code.
 int launch_named(void* stream, const char* name, uint64_t duration_ns, dim3 grid, dim3 block,
                  uint32_t callback_id = 0);
-// The same with all that CUPTI reports of a kernel (registers, shared memory, …).
+// The same, with all fields that CUPTI reports for a kernel (registers, shared memory, …).
 int launch_op(void* stream, Op op, uint32_t callback_id = 0);
 
 }  // namespace sim

@@ -5,7 +5,7 @@
 
 namespace sim {
 
-constexpr int kDriverVersion = CUDA_VERSION;         // a driver just new enough for the headers
+constexpr int kDriverVersion = CUDA_VERSION;         // the oldest driver that supports the headers
 constexpr const char* kDriverRelease = "595.00.00";  // as nvidia-smi shows it
 
 }  // namespace sim
