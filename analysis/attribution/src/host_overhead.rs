@@ -1,7 +1,7 @@
 //! The host overhead per operator besides its computation, from a CPU recording: Python, the
 //! dispatcher and autograd. A GPU that is faster than its host waits for this overhead.
 
-use super::recorded_step::{StepOperators, annotated, median_window};
+use super::recorded_step::{StepOperators, annotated};
 use super::steps::Steps;
 use ridgeline_profile::Profile;
 use ridgeline_recording::Recording;
@@ -23,7 +23,9 @@ pub fn host_ns_per_operator(recording: &Recording, profile: &Profile) -> Option<
     if !trace.activities.is_empty() {
         return None;
     }
-    let window = median_window(&Steps::new(recording).windows)?;
+    // Other programs only add time, so the fastest iteration shows the machine best.
+    let windows = Steps::new(recording).windows;
+    let window = *windows.iter().min_by_key(|(start, end)| end.saturating_sub(*start))?;
     let operators = StepOperators::new(trace, window);
     let mut durations: Vec<f64> = (0_u32..)
         .zip(&trace.operators)
@@ -35,7 +37,10 @@ pub fn host_ns_per_operator(recording: &Recording, profile: &Profile) -> Option<
         .map(|(start, end)| (*end.min(&window.1) - *start.max(&window.0)).max(0) as f64)
         .sum();
     let window_ns = window.1.saturating_sub(window.0) as f64;
-    let profiler_ns = (window_ns - profile.iteration.typical_ns()).max(0.0);
+    let fastest_ns = profile.iteration.typical_times().into_iter().fold(f64::INFINITY, f64::min);
+    let fastest_ns =
+        if fastest_ns.is_finite() { fastest_ns } else { profile.iteration.typical_ns() };
+    let profiler_ns = (window_ns - fastest_ns).max(0.0);
     per_operator(&mut durations, window_ns - loading_ns, profiler_ns)
 }
 
