@@ -11,7 +11,7 @@ use ridgeline_operators::recorded_step::{RecordedStep, WorkKind};
 
 /// The iteration to compare.
 #[derive(Clone, Copy, Debug)]
-pub enum Subject<'a> {
+pub enum ComparisonInput<'a> {
     /// An iteration that ran.
     Recorded(&'a RecordedStep),
     /// An estimated iteration: its operators, and their memory.
@@ -195,20 +195,20 @@ impl Comparison {
 }
 
 /// Compares the subject on every device of the table. `None` if it has no operators.
-pub fn compare(subject: Subject<'_>, table: &DeviceTable) -> Option<Comparison> {
+pub fn compare(subject: ComparisonInput<'_>, table: &DeviceTable) -> Option<Comparison> {
     compare_with_host(subject, table, None)
 }
 
 /// Like [`compare`], with the recorded host time of this machine for each operator in addition to
 /// the computation, in nanoseconds. It is used if no GPU was recorded.
 pub fn compare_with_host(
-    subject: Subject<'_>,
+    subject: ComparisonInput<'_>,
     table: &DeviceTable,
     host_ns_per_operator: Option<f64>,
 ) -> Option<Comparison> {
     let mut notes = Vec::new();
     let (mut step, from, facts) = match subject {
-        Subject::Recorded(recorded) => {
+        ComparisonInput::Recorded(recorded) => {
             notes.extend(recorded.notes.iter().cloned());
             let known = table.find(&recorded.device.name);
             let from = known.filter(|_| recorded.ran_on_gpu());
@@ -232,7 +232,7 @@ pub fn compare_with_host(
             }
             (step, from, Facts::of_recorded(recorded))
         }
-        Subject::Estimated(list) => {
+        ComparisonInput::Estimated(list) => {
             if list.outcome != ridgeline_operators::op_list::Outcome::Complete {
                 notes.push("The estimate ended early: later operators are missing".to_owned());
             }
@@ -250,7 +250,7 @@ pub fn compare_with_host(
     if !has_operators {
         return None;
     }
-    let mut most_unknown = 0.0_f64;
+    let mut max_unknown = 0.0_f64;
     let mut launches = 0.0_f64;
     let waiting = match &step {
         Step::Measured { step, .. } => busy_share(step) < MIN_BUSY_SHARE,
@@ -262,7 +262,7 @@ pub fn compare_with_host(
         .filter(|device| device.kind == DeviceKind::Gpu)
         .map(|device| {
             let prediction = step.on(device);
-            most_unknown = most_unknown.max(prediction.unknown_share);
+            max_unknown = max_unknown.max(prediction.unknown_share);
             launches = launches.max(prediction.launches);
             let here = from.is_some_and(|from| from.name == device.name);
             let waits_for_host = waiting || prediction.waits_for_host;
@@ -276,10 +276,10 @@ pub fn compare_with_host(
         let by_time = a.time_ns.value.total_cmp(&b.time_ns.value);
         by_time.then(usd(a).total_cmp(&usd(b)))
     });
-    if most_unknown > MAX_UNKNOWN_SHARE {
+    if max_unknown > MAX_UNKNOWN_SHARE {
         notes.push(format!(
             "Up to {:.0}% of GPU time is in unknown operators, estimated from their bytes",
-            most_unknown * 100.0
+            max_unknown * 100.0
         ));
     }
     notes.extend(rows.iter().filter_map(|row| {

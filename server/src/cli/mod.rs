@@ -20,7 +20,6 @@ mod doctor;
 #[cfg(feature = "evaluate")]
 mod evaluate;
 mod exit;
-mod found;
 mod latest;
 mod lsp;
 mod mcp;
@@ -32,6 +31,7 @@ mod profile;
 mod recorded;
 mod report;
 mod run;
+mod run_findings;
 mod setup;
 mod show;
 mod terminal;

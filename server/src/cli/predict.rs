@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::predict::device_comparison::{
-    Comparison, Subject, compare, compare_with_host,
+    Comparison, ComparisonInput, compare, compare_with_host,
 };
 use ridgeline_analysis::present::devices;
 use ridgeline_analysis::present::panel::Devices;
@@ -31,7 +31,7 @@ pub(super) fn run(args: &PredictArgs, terminal: &Terminal) -> Result<(), Failure
     // Report a misspelled name before anything runs.
     let (mut table, notes) = known_devices::of_project(&project_of(&path));
     for note in notes {
-        terminal.say(&format!("note: {note}"));
+        terminal.note(&format!("note: {note}"));
     }
     let chosen = choose(&args.gpu, &mut table)?;
     let mut comparisons = predicted(&path, args, &table, terminal)?;
@@ -168,7 +168,7 @@ impl Program<'_> {
             let operators = operators.map_err(run::failure_of)?;
             let here = devices_here::query().await;
             let is_simulated = here.gpus.iter().any(|gpu| gpu.is_simulated);
-            compare(Subject::Estimated(&operators), &measured(self.table, is_simulated))
+            compare(ComparisonInput::Estimated(&operators), &measured(self.table, is_simulated))
         } else if batch_size.is_some() {
             run::announce(self.pipeline, &plan, self.terminal, self.cancel).await?;
             let step = run::with_progress_bar(async |progress| {
@@ -176,7 +176,7 @@ impl Program<'_> {
             });
             let (step, host) = step.await.map_err(run::failure_of)?;
             let table = measured(self.table, step.device.is_simulated);
-            compare_with_host(Subject::Recorded(&step), &table, host)
+            compare_with_host(ComparisonInput::Recorded(&step), &table, host)
         } else {
             let (terminal, cancel) = (self.terminal, self.cancel);
             let profiled =
@@ -215,7 +215,7 @@ pub(super) fn of_recording(path: &Path, table: &DeviceTable) -> Result<Compariso
     let step = attribution::recorded_step(&recording, &profile);
     let table = measured(table, step.device.is_simulated);
     let host = attribution::host_ns_per_operator(&recording, &profile);
-    compare_with_host(Subject::Recorded(&step), &table, host).ok_or_else(|| {
+    compare_with_host(ComparisonInput::Recorded(&step), &table, host).ok_or_else(|| {
         let device = &step.device.name;
         if step.ran_on_gpu() && table.find(device).is_none() {
             return Failure::failed(

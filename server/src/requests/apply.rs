@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::diagnose::current_text::CurrentText;
 use ridgeline_analysis::diagnose::finding::Finding;
-use ridgeline_analysis::diagnose::today::Today;
 use ridgeline_analysis::optimize::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
 use ridgeline_analysis::optimize::study::Study;
 use ridgeline_analysis::present::edit_gain::{Gain, predicted_gain};
@@ -26,7 +26,7 @@ use super::CommandReply;
 use super::batch_size::Edits;
 use crate::batch::Sources;
 use crate::documents::{DocumentId, DocumentSnapshot};
-use crate::findings::Kept;
+use crate::findings::FindingSet;
 use crate::findings::entry::entry_of;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::to_range;
@@ -42,7 +42,7 @@ const MAX_LINES: usize = 64;
 
 /// The data for an edit of a program.
 #[derive(Clone, Debug)]
-pub(crate) struct Applying {
+pub(crate) struct EditContext {
     /// The project's root, with links resolved.
     root: PathBuf,
     /// The file from which the edit is requested.
@@ -56,10 +56,10 @@ pub(crate) struct Applying {
 }
 
 /// A requested edit, and its lines in the current texts.
-pub(super) type Wanted = (EditKind, Vec<(String, u32)>);
+pub(super) type RequestedEdit = (EditKind, Vec<(String, u32)>);
 
 /// An edit in the client's form, and the rewrite it applies.
-pub(super) type Made = (WorkspaceEdit, Rewrite);
+pub(super) type PreparedEdit = (WorkspaceEdit, Rewrite);
 
 /// The inputs of edits of a program.
 struct Program {
@@ -67,7 +67,7 @@ struct Program {
     entry: Entry,
 }
 
-impl Applying {
+impl EditContext {
     /// The project's root, the current texts and the entry point, if known. Reads files.
     pub(crate) fn read(&self) -> Option<(&Path, Sources, Entry)> {
         let Program { sources, entry } = self.program(None).ok()?;
@@ -154,7 +154,7 @@ impl Applying {
 
     /// For each optimization, by name, whether its edit can be applied to the current texts, or the
     /// reason why not: a sentence without a full stop. Reads files.
-    pub(crate) fn possible(&self) -> Vec<(String, Result<(), String>)> {
+    pub(crate) fn applicable_edits(&self) -> Vec<(String, Result<(), String>)> {
         let names = EditKind::ALL.map(|kind| kind.name().to_owned());
         match self.program(None) {
             Ok(program) => {
@@ -209,12 +209,12 @@ impl Applying {
     ///
     /// # Errors
     /// If the entry point is unknown.
-    pub(crate) fn mend(
+    pub(crate) fn fix_findings(
         &self,
-        wanted: &[Wanted],
+        wanted: &[RequestedEdit],
         read: Option<&Entry>,
         edits: Edits,
-    ) -> Result<Vec<Result<Made, Refusal>>, String> {
+    ) -> Result<Vec<Result<PreparedEdit, Refusal>>, String> {
         let program = self.program(read)?;
         let lines: Vec<Vec<(&str, u32)>> = wanted
             .iter()
@@ -241,21 +241,21 @@ impl Applying {
     }
 
     /// The current line of a measured line. Returns `None` if its statement changed.
-    fn today(&self, sources: &Sources, path: &str, line: u32) -> Option<u32> {
+    fn current_line(&self, sources: &Sources, path: &str, line: u32) -> Option<u32> {
         let measured = self.measured.as_deref()?;
         let file = measured.profile.files.iter().find(|file| file.path == path)?;
         let index = SourceIndex::new(sources.text(path)?);
-        Today::new(&file.fingerprint, &index).line(line)
+        CurrentText::new(&file.fingerprint, &index).line(line)
     }
 
-    /// The findings for the panel, without those silenced in the current texts. Each has its edit,
+    /// The findings for the panel, without those suppressed in the current texts. Each has its edit,
     /// or the reason why it cannot be applied: a sentence without a full stop. Reads files.
-    pub(crate) fn found(&self, kept: &Kept) -> Vec<panel::Found> {
+    pub(crate) fn panel_findings(&self, set: &FindingSet) -> Vec<panel::PanelFinding> {
         let program = match self.program(None) {
             Ok(program) => program,
             Err(why) => {
                 let why = why.trim_end_matches('.').to_owned();
-                let all = kept.findings.iter().map(|finding| panel::Found {
+                let all = set.findings.iter().map(|finding| panel::PanelFinding {
                     finding: finding.clone(),
                     edit: finding.fix.map(|_| Err(why.clone())),
                 });
@@ -263,22 +263,23 @@ impl Applying {
             }
         };
         let mut texts: HashMap<&str, Option<SourceIndex>> = HashMap::new();
-        for finding in &kept.findings {
+        for finding in &set.findings {
             let path = finding.at.path.as_str();
             let text = || program.sources.text(path).map(SourceIndex::new);
             texts.entry(path).or_insert_with(text);
         }
-        let todays: HashMap<&str, Today<'_>> = texts
+        let todays: HashMap<&str, CurrentText<'_>> = texts
             .iter()
             .filter_map(|(path, index)| {
-                Some((*path, Today::new(kept.then(path)?, index.as_ref()?)))
+                Some((*path, CurrentText::new(set.then(path)?, index.as_ref()?)))
             })
             .collect();
-        let placed = kept.findings.iter().filter_map(|finding| {
+        let placed = set.findings.iter().filter_map(|finding| {
             let today = todays.get(finding.at.path.as_str());
             let line = today.and_then(|today| today.line(finding.at.line));
-            let is_silenced =
-                today.zip(line).is_some_and(|(today, line)| today.is_silenced(finding.rule, line));
+            let is_silenced = today
+                .zip(line)
+                .is_some_and(|(today, line)| today.is_suppressed(finding.rule, line));
             (!is_silenced).then_some((finding, line))
         });
         let placed: Vec<(&Finding, Option<u32>)> = placed.collect();
@@ -300,29 +301,29 @@ impl Applying {
                     None => Err("too many findings before it".to_owned()),
                 },
             });
-            panel::Found { finding: (*finding).clone(), edit }
+            panel::PanelFinding { finding: (*finding).clone(), edit }
         });
         found.collect()
     }
 
     /// Builds the edit of one optimization: everywhere, or at lines of the text that ran.
-    fn make(
+    fn build_edit(
         &self,
         name: &str,
         at: &[(String, u32)],
         edits: Edits,
     ) -> Result<(WorkspaceEdit, Rewrite), String> {
         let kind =
-            EditKind::of_name(name).ok_or_else(|| format!("`{name}` has no automatic edit."))?;
+            EditKind::from_name(name).ok_or_else(|| format!("`{name}` has no automatic edit."))?;
         let program = self.program(None)?;
         let made = if at.is_empty() {
             self.all(&program, &[kind]).pop()
         } else {
             let lines = at.iter().map(|(path, line)| {
-                let today = self
-                    .today(&program.sources, path, *line)
+                let current_line = self
+                    .current_line(&program.sources, path, *line)
                     .ok_or_else(|| format!("{path}:{line} has changed since it was measured."))?;
-                Ok((path.as_str(), today))
+                Ok((path.as_str(), current_line))
             });
             let lines: Vec<(&str, u32)> = lines.collect::<Result<_, String>>()?;
             let request = Request { kind, lines: &lines, count: Some(worker_count()) };
@@ -346,7 +347,11 @@ impl Applying {
 /// The actions for a range: at the training loop, and at the lines that an edit changes. None
 /// before the project was measured: until then the savings are unknown, and the command is
 /// available.
-pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeActionOrCommand> {
+pub(super) fn actions(
+    view: &View,
+    applying: &EditContext,
+    range: Range,
+) -> Vec<CodeActionOrCommand> {
     if applying.measured.is_none() {
         return Vec::new();
     }
@@ -402,12 +407,12 @@ pub(super) fn named(title: &str) -> String {
 
 impl GlobalState {
     /// The data for an edit of a document's program.
-    pub(crate) fn applying_of(&self, id: &DocumentId) -> Option<Applying> {
+    pub(crate) fn edit_context_of(&self, id: &DocumentId) -> Option<EditContext> {
         let real = self.documents.get(id)?.real.clone()?;
-        Some(self.applying(self.workspaces.around(&real)?, Some(&real)))
+        Some(self.edit_context(self.workspaces.around(&real)?, Some(&real)))
     }
 
-    pub(crate) fn applying(&self, id: WorkspaceId, file: Option<&Path>) -> Applying {
+    pub(crate) fn edit_context(&self, id: WorkspaceId, file: Option<&Path>) -> EditContext {
         let workspace = &self.workspaces[id];
         // Another project of the workspace may have been measured more recently than the file's.
         let is_about =
@@ -420,7 +425,7 @@ impl GlobalState {
         let root = measured.as_ref().map_or(&workspace.root, |profiled| &profiled.real_root);
         let root = root.clone();
         let open = self.open_texts(&root);
-        Applying { root, file: file.map(Path::to_owned), measured, what_ifs, open }
+        EditContext { root, file: file.map(Path::to_owned), measured, what_ifs, open }
     }
 
     /// Handles the command that applies an optimization. The response is sent when the edit was
@@ -469,7 +474,7 @@ impl GlobalState {
         name: &str,
         at: Vec<(String, u32)>,
     ) -> impl Future<Output = Result<(WorkspaceEdit, Rewrite), String>> + use<> {
-        let applying = self.applying(id, file);
+        let applying = self.edit_context(id, file);
         let client = self.client.clone();
         let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
         let name = name.to_owned();
@@ -477,7 +482,8 @@ impl GlobalState {
             if !client.applies_edits {
                 return Err("This editor does not accept edits from the server.".to_owned());
             }
-            let sought = tokio::task::spawn_blocking(move || applying.make(&name, &at, edits));
+            let sought =
+                tokio::task::spawn_blocking(move || applying.build_edit(&name, &at, edits));
             sought.await.map_err(|error| format!("internal error of Ridgeline: {error}"))?
         }
     }

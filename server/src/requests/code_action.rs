@@ -7,7 +7,7 @@ use tower_lsp::ls_types::{
     CodeActionContext, CodeActionKind, CodeActionOrCommand, CodeActionTriggerKind, Command, Range,
 };
 
-use super::apply::{self, Applying};
+use super::apply::{self, EditContext};
 use super::{batch_size, quick_fix};
 use crate::batch::BatchView;
 use crate::lsp::ext::command;
@@ -19,7 +19,7 @@ pub(super) struct Edited {
     /// The batch-size sweep.
     pub batch: Option<BatchView>,
     /// The document's program.
-    pub applying: Option<Applying>,
+    pub applying: Option<EditContext>,
 }
 
 /// The actions for a range: the lens actions at the training loop; everywhere, the consent that a
@@ -70,7 +70,7 @@ pub(super) fn code_actions(
         headline: false,
         profile: true,
         panel: true,
-        one_a_line: false,
+        one_per_line: false,
         ..LensOptions::default()
     };
     for lens in lenses(view.costs(), &view.document.index, || view.training(), &wanted) {

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::fake::{SCRIPT, Session, quiet};
 
 async fn profiled(capabilities: Value) -> Session {
-    let mut session = Session::greeted(capabilities, true).await;
+    let mut session = Session::initialized(capabilities, true).await;
     session.open_and_save().await;
-    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.next_run().await.end.send(session.measured()).expect("waiting");
     while session.client.status("idle").await["headline"].is_null() {}
     session
 }
@@ -97,10 +97,10 @@ async fn encodings_are_negotiated() {
     ] {
         let mut session = Session::start();
         let capabilities = json!({"general": {"positionEncodings": offered}});
-        let hello = session.greet_with(capabilities, quiet()).await;
+        let hello = session.initialize_with(capabilities, quiet()).await;
         assert_eq!(hello["capabilities"]["positionEncoding"], agreed);
         session.open_and_save().await;
-        session.begun().await.end.send(session.measured()).expect("waiting");
+        session.next_run().await.end.send(session.measured()).expect("waiting");
         while session.client.status("idle").await["headline"].is_null() {}
         let script = session.uri("train.py");
         // `x = '😀'`, then an insertion after it in the client's units.
@@ -162,7 +162,7 @@ async fn all_line_endings_and_byte_order_marks() {
 
 #[tokio::test]
 async fn notebooks_and_other_languages_are_ignored() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     for (uri, language) in [
         (session.uri("a.ipynb"), "python"),
         ("vscode-notebook-cell:/w/a.ipynb#W0".to_owned(), "python"),
@@ -179,13 +179,13 @@ async fn notebooks_and_other_languages_are_ignored() {
     }
     let cells = json!({"notebookDocument": {"uri": "file:///w/a.ipynb", "notebookType": "jupyter-notebook", "version": 1, "cells": []}, "cellTextDocuments": []});
     session.client.notify("notebookDocument/didOpen", cells).await;
-    assert!(!session.is_begun().await);
+    assert!(!session.has_run().await);
     session.client.goodbye().await;
 }
 
 #[tokio::test]
 async fn texts_without_files_and_files_over_the_limit() {
-    let mut session = Session::greeted(json!({}), true).await;
+    let mut session = Session::initialized(json!({}), true).await;
     session.client.open("untitled:Untitled-1", SCRIPT).await;
     let params = json!({"textDocument": {"uri": "untitled:Untitled-1"}});
     assert!(session.client.request("textDocument/codeLens", params).await.is_ok());

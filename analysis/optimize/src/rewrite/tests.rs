@@ -170,7 +170,7 @@ for epoch in range(3):
 fn edit_names_and_titles_are_unique() {
     let all: Vec<EditKind> = EditKind::ALL.into_iter().chain(EditKind::FIXES).collect();
     for kind in &all {
-        assert_eq!(EditKind::of_name(kind.name()), Some(*kind));
+        assert_eq!(EditKind::from_name(kind.name()), Some(*kind));
         assert_eq!(kind.optimization().is_some(), EditKind::ALL.contains(kind));
         assert!(all.iter().filter(|other| other.title() == kind.title()).count() == 1);
     }

@@ -49,7 +49,7 @@ pub fn rewrite<'a>(
 
 /// Returns the layers with a bias that a batch norm certainly cancels: module and the call that
 /// creates the layer.
-pub fn vain_biases<'a>(program: &Program<'a>) -> Vec<(usize, Node<'a>)> {
+pub fn redundant_biases<'a>(program: &Program<'a>) -> Vec<(usize, Node<'a>)> {
     let found = candidates(program, &layer_attributes(program)).into_iter();
     let is_on = |one: &Candidate<'a>| {
         let given = bias_of(program, one).map(|(_, given)| given);

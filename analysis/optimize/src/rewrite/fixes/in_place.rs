@@ -40,16 +40,16 @@ pub fn rewrite<'a>(
 }
 
 /// An activation in a method that could overwrite a layer's output.
-pub struct Overwriting<'a> {
+pub struct OverwritingActivation<'a> {
     pub module: usize,
     /// The call that creates or computes it: `nn.LeakyReLU(0.2)`, `F.leaky_relu(x)`.
-    pub made: Node<'a>,
+    pub creation: Node<'a>,
     /// The calls that compute it, each with the call of the preceding layer.
     pub calls: Vec<(Node<'a>, Node<'a>)>,
 }
 
 /// Returns the activations in methods for which the edit is safe and not yet applied.
-pub fn overwriting<'a>(program: &Program<'a>) -> Vec<Overwriting<'a>> {
+pub fn overwriting<'a>(program: &Program<'a>) -> Vec<OverwritingActivation<'a>> {
     let all = layer_attributes(program);
     let found = candidates(program).into_iter().filter(|one| one.refusal.is_none());
     let found = found.filter_map(|Candidate { module, made, uses, .. }| {
@@ -63,7 +63,7 @@ pub fn overwriting<'a>(program: &Program<'a>) -> Vec<Overwriting<'a>> {
         };
         let calls = computed.into_iter().map(with_layer).collect::<Option<Vec<_>>>()?;
         let edit = in_place(program, &mut Edits::new(program), module, made);
-        (edit == Ok(true)).then_some(Overwriting { module, made, calls })
+        (edit == Ok(true)).then_some(OverwritingActivation { module, creation: made, calls })
     });
     found.collect()
 }
