@@ -61,7 +61,7 @@ struct Job {
 }
 
 impl Job {
-    fn what(&self) -> String {
+    fn description(&self) -> String {
         self.description.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -373,7 +373,7 @@ impl Gate {
     /// Returns what a background job of the workspace is doing, for the status.
     pub(crate) fn in_background(&self, id: WorkspaceId) -> Option<String> {
         let mut jobs = self.workspaces.get(&id)?.jobs();
-        jobs.find(|job| job.kind == Kind::Background).map(|job| job.what())
+        jobs.find(|job| job.kind == Kind::Background).map(|job| job.description())
     }
 
     /// Returns whether anything of a workspace runs or is about to.

@@ -281,7 +281,7 @@ impl GlobalState {
         self.forget_failure(id);
         let workspace = &mut self.workspaces[id];
         workspace.problem = None;
-        workspace.said = None;
+        workspace.last_message = None;
         workspace.log = log.or(workspace.log.take());
     }
 

@@ -417,10 +417,10 @@ impl GlobalState {
     ) {
         let to_client = self.to_client.clone();
         let workspace = &mut self.workspaces[id];
-        if !is_requested && workspace.said.as_deref() == Some(message) {
+        if !is_requested && workspace.last_message.as_deref() == Some(message) {
             return;
         }
-        workspace.said = Some(message.to_owned());
+        workspace.last_message = Some(message.to_owned());
         to_client.show_message(importance, message);
     }
 

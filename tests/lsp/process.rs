@@ -126,7 +126,7 @@ fn spawn_command(
 ) -> (tempfile::TempDir, Child, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let root = fs::canonicalize(folder.path()).expect("it is there").join("project");
-    fs::create_dir(&root).expect("made");
+    fs::create_dir(&root).expect("created");
     let process = command
         .args(["lsp", "--stdio"])
         .envs(self::environment(folder.path()))

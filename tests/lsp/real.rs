@@ -70,7 +70,7 @@ async fn what_a_project_imports_is_imported_by_its_first_run() {
     let server = Server::start();
     let packages = server.root.with_file_name("site-packages");
     let imported = packages.join("imported");
-    std::fs::create_dir(&packages).expect("made");
+    std::fs::create_dir(&packages).expect("created");
     // Writes of estimates and runs do not reach the disk.
     let package = format!("open({:?}, 'a').write('x')\n", imported.display().to_string());
     std::fs::write(packages.join("noisy.py"), package).expect("written");
@@ -142,7 +142,7 @@ for (x,) in loader:
     let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
     let Some((mut server, script)) = with_script(script, capabilities).await else { return };
     // Other writes of a run do not reach the disk.
-    std::fs::create_dir(server.root.join("order")).expect("made");
+    std::fs::create_dir(server.root.join("order")).expect("created");
     server.write("ridgeline.toml", "keep_writes = [\"order\"]\n");
     server.client.command("ridgeline.openPanel", json!([])).await.expect("done");
     let params = server.client.notification("ridgeline/openPanel").await;
@@ -178,7 +178,7 @@ async fn the_panel_shows_every_run_of_a_project() {
     let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
     let options = json!({"interpreter": python, "findings": {"enable": false}});
     let mut server = Server::greeted(capabilities, options).await;
-    std::fs::create_dir(server.root.join("nested")).expect("made");
+    std::fs::create_dir(server.root.join("nested")).expect("created");
     server.write("nested/ridgeline.toml", "");
     let script = server.write("nested/train.py", SCRIPT);
     let has_git = committed(&server.root);

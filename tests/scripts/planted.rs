@@ -256,8 +256,8 @@ impl Pair {
         if let Ok(text) = std::fs::read(configuration) {
             sandbox.write("ridgeline.toml", &text);
         }
-        let mended = self.profile_at(&sandbox, &sandbox.project(), python);
-        let reported = finding_lines(&mended["findings"]);
+        let fixed = self.profile_at(&sandbox, &sandbox.project(), python);
+        let reported = finding_lines(&fixed["findings"]);
         let is_there = reported.iter().any(|one| one.contains(&self.rule));
         is_there.then(|| format!("after {name}, {faulty:#?} still has {reported:#?}"))
     }

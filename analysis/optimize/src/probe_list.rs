@@ -156,8 +156,8 @@ pub fn probe_list(
             "deterministic": settings.deterministic,
         },
         "operators": recorded.chain(others).collect::<Vec<_>>(),
-        "optimizers": optimizers.iter().map(|(_, asked)| asked).collect::<Vec<_>>(),
-        "cells": cells.iter().map(|(_, asked)| asked).collect::<Vec<_>>(),
+        "optimizers": optimizers.iter().map(|(_, requested)| requested).collect::<Vec<_>>(),
+        "cells": cells.iter().map(|(_, requested)| requested).collect::<Vec<_>>(),
     });
     let optimizers = optimizers.iter().map(|(index, _)| *index).collect();
     let cells = cells.iter().map(|(index, _)| *index).collect();

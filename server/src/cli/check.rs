@@ -218,8 +218,8 @@ impl CheckOptions {
         ];
         let mut max_findings = self.max_findings.clone();
         for (severity, most) in configured {
-            let is_asked = max_findings.iter().any(|(asked, _)| *asked == severity);
-            max_findings.extend(most.filter(|_| !is_asked).map(|most| (severity, most.get())));
+            let is_configured = max_findings.iter().any(|(configured, _)| *configured == severity);
+            max_findings.extend(most.filter(|_| !is_configured).map(|most| (severity, most.get())));
         }
         let max_regression = own.max_regression.map(Percent::share);
         let standard = Budgets::default();

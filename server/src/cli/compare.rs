@@ -96,7 +96,7 @@ pub(super) fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, RunLa
         };
         Failure::usage(what, NAMES)
     })?;
-    let kept = history::run(store, root, found.when_unix_ms).ok_or_else(|| {
+    let stored = history::run(store, root, found.when_unix_ms).ok_or_else(|| {
         Failure::failed(
             format!("per-line costs of the run `{name}` are not stored"),
             "Old runs, and runs of earlier versions, have only summary metrics",
@@ -108,7 +108,7 @@ pub(super) fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, RunLa
         commit: found.commit,
         clean: found.clean,
     };
-    Ok((kept, named))
+    Ok((stored, named))
 }
 
 /// Reads a run from a document, a recording, a trace, or a project folder (its newest run).

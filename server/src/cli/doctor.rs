@@ -104,8 +104,8 @@ fn measure(report: &Report, store: &Store, terminal: &Terminal) -> Result<Vec<St
         bar.finish_and_clear();
         match measured {
             Ok(ceilings) if ceilings.device_name == device.name => {
-                let kept = Measurement::now(device, ceilings).keep(store);
-                kept.map_err(|error| Failure::failed(error.to_string(), ""))?;
+                let saved = Measurement::now(device, ceilings).keep(store);
+                saved.map_err(|error| Failure::failed(error.to_string(), ""))?;
             }
             Ok(other) => {
                 failed

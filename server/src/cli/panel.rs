@@ -61,7 +61,7 @@ async fn serve(
     let mut shown = PanelState::new(source);
     shown.feed.changed(WORKSPACE);
     shown.look().await.map_err(|why| Failure::failed(why, ""))?;
-    let (questions, mut asked) = mpsc::channel(16);
+    let (questions, mut requests) = mpsc::channel(16);
     let panel = Panel::start(questions, shown.feed.clone()).map_err(|error| {
         Failure::failed(format!("could not start the panel server: {error}"), "")
     })?;
@@ -74,7 +74,7 @@ async fn serve(
     loop {
         tokio::select! {
             () = cancel.cancelled() => return Ok(()),
-            Some(question) = asked.recv() => shown.answer(question),
+            Some(question) = requests.recv() => shown.answer(question),
             _ = ticks.tick() => {
                 // If a recording cannot be read, the previous one stays.
                 if let Err(why) = shown.look().await {

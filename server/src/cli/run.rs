@@ -118,8 +118,8 @@ pub(super) async fn outcome_of(
     let outcome =
         with_progress_bar(async |progress| pipeline.run(plan, &progress, cancel).await).await;
     if let Some(effects) = outcome.side_effects() {
-        let said = [side_effects::warning(effects), side_effects::sentence(effects, true)];
-        for sentence in said.into_iter().flatten() {
+        let sentences = [side_effects::warning(effects), side_effects::sentence(effects, true)];
+        for sentence in sentences.into_iter().flatten() {
             terminal.note(&format!("note: {sentence}"));
         }
     }

@@ -57,9 +57,9 @@ pub(super) async fn create_environment(
         }
     };
     let setup = environment::setup(store.cache(), &system, events, cancel.clone());
-    let (made, ()) = tokio::join!(setup, shown);
+    let (environment, ()) = tokio::join!(setup, shown);
     bar.finish_and_clear();
-    made.map_err(|error| match error {
+    environment.map_err(|error| match error {
         SetupError::Cancelled => {
             Failure { code: exit::INTERRUPTED, what: error.to_string(), next: String::new() }
         }

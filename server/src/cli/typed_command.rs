@@ -181,10 +181,10 @@ fn installed(name: &str, folder: &Path, python: &mut Option<PathBuf>) -> Result<
     let file = if name.contains(['/', '\\']) && direct.is_file() {
         Some(direct)
     } else {
-        let beside = python.as_deref().and_then(Path::parent).map(Path::to_owned);
+        let python_folder = python.as_deref().and_then(Path::parent).map(Path::to_owned);
         let environments = [".venv", "venv"].map(|name| root.join(name).join("bin"));
         let active = std::env::var_os("VIRTUAL_ENV").map(|it| PathBuf::from(it).join("bin"));
-        beside
+        python_folder
             .into_iter()
             .chain(active)
             .chain(environments)

@@ -44,8 +44,8 @@ impl FindingSet {
             let related = finding.related.iter().map(|(place, _)| place);
             for place in std::iter::once(&finding.at).chain(related) {
                 if !texts.iter().any(|(path, _)| *path == place.path) {
-                    let fingerprint_of = sources.text(&place.path).map(|text| fingerprint(&text));
-                    texts.extend(fingerprint_of.map(|then| (place.path.clone(), then)));
+                    let then = sources.text(&place.path).map(|text| fingerprint(&text));
+                    texts.extend(then.map(|then| (place.path.clone(), then)));
                 }
             }
         }
@@ -63,7 +63,7 @@ impl FindingSet {
     }
 
     /// The line checksums of an analyzed text, by its path relative to the root.
-    pub(crate) fn then(&self, path: &str) -> Option<&[u32]> {
+    pub(crate) fn fingerprint_of(&self, path: &str) -> Option<&[u32]> {
         self.texts.iter().find(|(known, _)| known == path).map(|(_, then)| then.as_slice())
     }
 
@@ -120,7 +120,7 @@ pub(crate) fn in_text<'a>(
 ) -> Vec<PlacedFinding<'a>> {
     let sides = all.iter().filter_map(|set| {
         let path = set.relative(file)?;
-        let then = set.then(&path)?;
+        let then = set.fingerprint_of(&path)?;
         Some((&**set, path, CurrentText::new(then, index)))
     });
     let sides: Vec<(&FindingSet, String, CurrentText<'_>)> = sides.collect();

@@ -233,14 +233,14 @@ fn read(
 ) -> Option<Vec<FindingSet>> {
     let mut found: Vec<FindingSet> = Vec::new();
     let mut known: Vec<(PathBuf, String)> = Vec::new();
-    for applying in programs {
-        let Some((root, sources, entry)) = applying.read() else { continue };
+    for context in programs {
+        let Some((root, sources, entry)) = context.read() else { continue };
         let program = (root.to_owned(), entry.path.clone());
         if known.contains(&program) {
             continue;
         }
         known.push(program);
-        if applying.texts().any(|text| SourceIndex::new(text).first_syntax_error().is_some()) {
+        if context.texts().any(|text| SourceIndex::new(text).first_syntax_error().is_some()) {
             return None;
         }
         let findings = profiler.read(&sources, &entry, root, stop);

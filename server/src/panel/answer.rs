@@ -73,7 +73,7 @@ pub(crate) struct WhatIfsState {
     /// The what-if being measured.
     pub measuring: Option<String>,
     /// The data for their edits.
-    pub applying: Option<EditContext>,
+    pub edit_context: Option<EditContext>,
 }
 
 /// Builds the document, as JSON.
@@ -152,9 +152,9 @@ fn panel_findings(facts: &DocumentInput, known: &FindingsState) -> panel::Findin
         };
         return panel::Findings { found: Vec::new(), message: Some(message.to_owned()) };
     };
-    let applying = facts.what_ifs.applying.as_ref();
-    let found = match applying {
-        Some(applying) => applying.panel_findings(set),
+    let edit_context = facts.what_ifs.edit_context.as_ref();
+    let found = match edit_context {
+        Some(edit_context) => edit_context.panel_findings(set),
         None => findings_without_edits(&set.findings),
     };
     panel::Findings { found, message: None }
@@ -169,7 +169,7 @@ pub(crate) fn findings_without_edits(findings: &[Finding]) -> Vec<panel::PanelFi
 }
 
 fn what_ifs(facts: &DocumentInput) -> panel::WhatIfs {
-    let WhatIfsState { found, message, measuring, applying } = &facts.what_ifs;
+    let WhatIfsState { found, message, measuring, edit_context } = &facts.what_ifs;
     let (study, instead) = match found {
         Some(Ok(study)) => (Some(study.clone()), None),
         Some(Err(why)) => (None, Some(format!("Estimated speedups are not available: {why}."))),
@@ -184,7 +184,7 @@ fn what_ifs(facts: &DocumentInput) -> panel::WhatIfs {
         message: instead.or_else(|| message.clone()),
         pairs: pairs.unwrap_or_default(),
         measuring: measuring.clone(),
-        edits: applying.as_ref().map(EditContext::applicable_edits).unwrap_or_default(),
+        edits: edit_context.as_ref().map(EditContext::applicable_edits).unwrap_or_default(),
     }
 }
 
@@ -237,11 +237,11 @@ impl Timelines {
             return Ok(known.json.clone());
         }
         let recording = pipeline::load(recording).map_err(|error| gone(error.to_string()))?;
-        let made = json(&timeline(&recording, generation, MAX_SPANS))?;
+        let timeline_json = json(&timeline(&recording, generation, MAX_SPANS))?;
         drop(recording);
-        cached.push_front(CachedTimeline { generation, json: made.clone() });
+        cached.push_front(CachedTimeline { generation, json: timeline_json.clone() });
         cached.truncate(CACHED_TIMELINES);
-        Ok(made)
+        Ok(timeline_json)
     }
 }
 

@@ -56,8 +56,8 @@ async fn accept(
                 let place = Arc::new(admission.enter());
                 tokio::spawn(async move {
                     let served = connection(stream, router, place.clone(), head_limit);
-                    let kept = place.leave.run_until_cancelled(served);
-                    stop.run_until_cancelled(kept).await;
+                    let until_displaced = place.leave.run_until_cancelled(served);
+                    stop.run_until_cancelled(until_displaced).await;
                 });
             }
             Err(error) => {

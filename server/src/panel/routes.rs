@@ -178,8 +178,8 @@ async fn compare(
     query: Result<Query<OfRuns>, QueryRejection>,
 ) -> Result<Response, Response> {
     let Query(of) = query.map_err(IntoResponse::into_response)?;
-    let asked = |reply| PanelRequest::Compare(of.workspace, of.before, of.after, reply);
-    desk.ask(asked).await.map(json)
+    let to_request = |reply| PanelRequest::Compare(of.workspace, of.before, of.after, reply);
+    desk.ask(to_request).await.map(json)
 }
 
 async fn jump(
@@ -229,11 +229,11 @@ async fn what_if(
         let why = format!("One edit can change at most {MAX_LINES} lines.");
         return Ok(Json(ActionResult::failure(why)));
     }
-    let asked = |reply| match action == OptimizationAction::Apply && !lines.is_empty() {
+    let to_request = |reply| match action == OptimizationAction::Apply && !lines.is_empty() {
         true => PanelRequest::Fix(workspace, name, lines, reply),
         false => PanelRequest::WhatIf(workspace, name, action, reply),
     };
-    desk.ask(asked).await.map(Json)
+    desk.ask(to_request).await.map(Json)
 }
 
 async fn events(

@@ -100,9 +100,9 @@ impl EditContext {
     /// The file itself as entry point, if it trains.
     fn own_entry(&self, sources: &Sources) -> Option<Entry> {
         let path = self.relative(self.file.as_deref()?)?;
-        let judged = training_script(&SourceIndex::new(sources.text(&path)?));
-        let trains = judged.score >= TrainingScript::LIKELY || judged.provider;
-        trains.then(|| Entry { path, provider: judged.provider, ..Entry::default() })
+        let script = training_script(&SourceIndex::new(sources.text(&path)?));
+        let trains = script.score >= TrainingScript::LIKELY || script.provider;
+        trains.then(|| Entry { path, provider: script.provider, ..Entry::default() })
     }
 
     fn relative(&self, file: &Path) -> Option<String> {
@@ -159,7 +159,8 @@ impl EditContext {
         match self.program(None) {
             Ok(program) => {
                 let all = self.all(&program, &EditKind::ALL).into_iter();
-                let all = all.map(|made| made.map(|_| ()).map_err(|refusal| refusal.to_string()));
+                let all =
+                    all.map(|results| results.map(|_| ()).map_err(|refusal| refusal.to_string()));
                 names.into_iter().zip(all).collect()
             }
             Err(why) => {
@@ -211,28 +212,28 @@ impl EditContext {
     /// If the entry point is unknown.
     pub(crate) fn fix_findings(
         &self,
-        wanted: &[RequestedEdit],
+        requested: &[RequestedEdit],
         read: Option<&Entry>,
         edits: Edits,
     ) -> Result<Vec<Result<PreparedEdit, Refusal>>, String> {
         let program = self.program(read)?;
-        let lines: Vec<Vec<(&str, u32)>> = wanted
+        let lines: Vec<Vec<(&str, u32)>> = requested
             .iter()
             .map(|(_, lines)| lines.iter().map(|(path, line)| (path.as_str(), *line)).collect())
             .collect();
-        let requests: Vec<Request<'_>> = wanted
+        let requests: Vec<Request<'_>> = requested
             .iter()
             .zip(&lines)
             .map(|((kind, _), lines)| Request { kind: *kind, lines, count: Some(worker_count()) })
             .collect();
-        let made = rewrites(&program.sources, &program.entry, &requests);
-        let made = made.into_iter().map(|made| {
-            let rewrite = made?;
+        let results = rewrites(&program.sources, &program.entry, &requests);
+        let results = results.into_iter().map(|results| {
+            let rewrite = results?;
             let edit = self.edit(&program.sources, &rewrite, edits);
             let gone = || Refusal::NotUnderstood("the code has just changed".to_owned());
             Ok((edit.ok_or_else(gone)?, rewrite))
         });
-        Ok(made.collect())
+        Ok(results.collect())
     }
 
     /// Whether this is the project at `root`.
@@ -268,36 +269,36 @@ impl EditContext {
             let text = || program.sources.text(path).map(SourceIndex::new);
             texts.entry(path).or_insert_with(text);
         }
-        let todays: HashMap<&str, CurrentText<'_>> = texts
+        let current_texts: HashMap<&str, CurrentText<'_>> = texts
             .iter()
             .filter_map(|(path, index)| {
-                Some((*path, CurrentText::new(set.then(path)?, index.as_ref()?)))
+                Some((*path, CurrentText::new(set.fingerprint_of(path)?, index.as_ref()?)))
             })
             .collect();
         let placed = set.findings.iter().filter_map(|finding| {
-            let today = todays.get(finding.at.path.as_str());
-            let line = today.and_then(|today| today.line(finding.at.line));
-            let is_silenced = today
+            let current = current_texts.get(finding.at.path.as_str());
+            let line = current.and_then(|current| current.line(finding.at.line));
+            let is_suppressed = current
                 .zip(line)
-                .is_some_and(|(today, line)| today.is_suppressed(finding.rule, line));
-            (!is_silenced).then_some((finding, line))
+                .is_some_and(|(current, line)| current.is_suppressed(finding.rule, line));
+            (!is_suppressed).then_some((finding, line))
         });
         let placed: Vec<(&Finding, Option<u32>)> = placed.collect();
         let lines: Vec<[(&str, u32); 1]> = placed
             .iter()
             .map(|(finding, line)| [(finding.at.path.as_str(), line.unwrap_or_default())])
             .collect();
-        let wanted = placed.iter().zip(&lines).take(MAX_LINES);
-        let wanted = wanted.filter_map(|((finding, line), lines)| {
+        let requested = placed.iter().zip(&lines).take(MAX_LINES);
+        let requested = requested.filter_map(|((finding, line), lines)| {
             line.and(finding.fix).map(|kind| Request { kind, lines, count: Some(worker_count()) })
         });
-        let wanted: Vec<Request<'_>> = wanted.collect();
-        let mut made = rewrites(&program.sources, &program.entry, &wanted).into_iter();
+        let requested: Vec<Request<'_>> = requested.collect();
+        let mut results = rewrites(&program.sources, &program.entry, &requested).into_iter();
         let found = placed.iter().map(|(finding, line)| {
             let edit = finding.fix.map(|_| match line {
                 None => Err("the line has changed since it was measured".to_owned()),
-                Some(_) => match made.next() {
-                    Some(made) => made.map(|_| ()).map_err(|refusal| refusal.to_string()),
+                Some(_) => match results.next() {
+                    Some(results) => results.map(|_| ()).map_err(|refusal| refusal.to_string()),
                     None => Err("too many findings before it".to_owned()),
                 },
             });
@@ -316,7 +317,7 @@ impl EditContext {
         let kind =
             EditKind::from_name(name).ok_or_else(|| format!("`{name}` has no automatic edit."))?;
         let program = self.program(None)?;
-        let made = if at.is_empty() {
+        let results = if at.is_empty() {
             self.all(&program, &[kind]).pop()
         } else {
             let lines = at.iter().map(|(path, line)| {
@@ -329,7 +330,7 @@ impl EditContext {
             let request = Request { kind, lines: &lines, count: Some(worker_count()) };
             rewrites(&program.sources, &program.entry, &[request]).pop()
         };
-        let rewrite = match made.ok_or("No edit was requested.")? {
+        let rewrite = match results.ok_or("No edit was requested.")? {
             Ok(rewrite) => rewrite,
             Err(Refusal::Done(what)) => return Err(format!("Already applied: {what}.")),
             Err(Refusal::NotUnderstood(why)) => {
@@ -349,21 +350,22 @@ impl EditContext {
 /// available.
 pub(super) fn actions(
     view: &View,
-    applying: &EditContext,
+    edit_context: &EditContext,
     range: Range,
 ) -> Vec<CodeActionOrCommand> {
-    if applying.measured.is_none() {
+    if edit_context.measured.is_none() {
         return Vec::new();
     }
-    let Ok(program) = applying.program(None) else { return Vec::new() };
-    let Some(here) = applying.file.as_deref().and_then(|file| applying.relative(file)) else {
+    let Ok(program) = edit_context.program(None) else { return Vec::new() };
+    let Some(here) = edit_context.file.as_deref().and_then(|file| edit_context.relative(file))
+    else {
         return Vec::new();
     };
     let is_in = |line: u32| (range.start.line..=range.end.line).contains(&line.saturating_sub(1));
     let at_loop = view.training().loop_line.is_some_and(is_in);
     let text = view.document.index.text();
-    let on_gpu = applying.measured.as_ref().is_some_and(|one| one.profile.device.kind != "cpu");
-    let study = applying.what_ifs.as_deref();
+    let on_gpu = edit_context.measured.as_ref().is_some_and(|one| one.profile.device.kind != "cpu");
+    let study = edit_context.what_ifs.as_deref();
     let gains = EditKind::ALL.into_iter().filter_map(|kind| {
         let gain = match study {
             Some(study) => predicted_gain(study, kind)?,
@@ -376,16 +378,17 @@ pub(super) fn actions(
     let mut gains: Vec<(EditKind, Gain)> = gains.collect();
     gains.sort_by(|(_, a), (_, b)| b.speedup.total_cmp(&a.speedup));
     let (kinds, gains): (Vec<EditKind>, Vec<Gain>) = gains.into_iter().unzip();
-    let made = applying.all(&program, &kinds);
+    let results = edit_context.all(&program, &kinds);
     let edits = Edits { encoding: view.encoding, versioned: view.client.versioned_edits };
-    let made = made.into_iter().zip(gains);
-    let actions = made.filter_map(|(rewrite, gain)| {
+    let results = results.into_iter().zip(gains);
+    let actions = results.filter_map(|(rewrite, gain)| {
         let rewrite = rewrite.ok()?;
         let touches = rewrite
             .files
             .iter()
             .any(|file| file.path == here && file.lines(text).into_iter().any(is_in));
-        let edit = (at_loop || touches).then(|| applying.edit(&program.sources, &rewrite, edits));
+        let edit =
+            (at_loop || touches).then(|| edit_context.edit(&program.sources, &rewrite, edits));
         Some(CodeActionOrCommand::CodeAction(CodeAction {
             title: format!("{}{}", named(rewrite.title), gain.text),
             kind: Some(CodeActionKind::REFACTOR_REWRITE),
@@ -450,11 +453,12 @@ impl GlobalState {
         let file = file.or(self.last_touched.as_deref()).filter(|file| file.starts_with(root));
         let finding = self.what_if_edit(id, file, name, Vec::new());
         tokio::spawn(async move {
-            let made = finding.await.map(|found| make(&to_client, found));
-            let made = made.inspect_err(|why| to_client.show_message(Importance::Warning, why));
+            let results = finding.await.map(|found| make(&to_client, found));
+            let results =
+                results.inspect_err(|why| to_client.show_message(Importance::Warning, why));
             let _ = reply.send(Ok(None));
-            let Ok(made) = made else { return };
-            match made.await {
+            let Ok(results) = results else { return };
+            match results.await {
                 Ok(notes) if notes.is_empty() => {}
                 Ok(notes) => {
                     let message = format!("Edit applied; {}.", notes.join("; "));
@@ -474,7 +478,7 @@ impl GlobalState {
         name: &str,
         at: Vec<(String, u32)>,
     ) -> impl Future<Output = Result<(WorkspaceEdit, Rewrite), String>> + use<> {
-        let applying = self.edit_context(id, file);
+        let edit_context = self.edit_context(id, file);
         let client = self.client.clone();
         let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
         let name = name.to_owned();
@@ -483,7 +487,7 @@ impl GlobalState {
                 return Err("This editor does not accept edits from the server.".to_owned());
             }
             let sought =
-                tokio::task::spawn_blocking(move || applying.build_edit(&name, &at, edits));
+                tokio::task::spawn_blocking(move || edit_context.build_edit(&name, &at, edits));
             sought.await.map_err(|error| format!("internal error of Ridgeline: {error}"))?
         }
     }
@@ -494,9 +498,9 @@ pub(super) fn make(
     to_client: &ToClient,
     (edit, rewrite): (WorkspaceEdit, Rewrite),
 ) -> impl Future<Output = Result<Vec<String>, String>> + Send + use<> {
-    let made = to_client.apply_edit(rewrite.title, &edit);
+    let results = to_client.apply_edit(rewrite.title, &edit);
     async {
-        made.await?;
+        results.await?;
         Ok(rewrite.notes)
     }
 }

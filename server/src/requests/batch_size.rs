@@ -73,7 +73,7 @@ fn offers(batch: &BatchView, site: &BatchSite) -> Vec<(u64, String)> {
     let suggested = suggestions(curve.as_ref(), sweep.capacity, site.value);
     let suggested = suggested.into_iter().filter(|suggestion| suggestion.batch <= MAX_BATCH_SIZE);
     let with_reason = suggested.map(|Suggestion { batch, reason }| {
-        let said = match reason {
+        let reason_text = match reason {
             Reason::Saturation => " (throughput saturates, ~)".to_owned(),
             Reason::Largest(capacity) => {
                 format!(
@@ -83,7 +83,7 @@ fn offers(batch: &BatchView, site: &BatchSite) -> Vec<(u64, String)> {
             }
             Reason::Near => String::new(),
         };
-        (batch, said)
+        (batch, reason_text)
     });
     with_reason.collect()
 }
@@ -145,11 +145,11 @@ impl GlobalState {
         let to_client = self.to_client.clone();
         let finding = self.batch_edit(id, value);
         tokio::spawn(async move {
-            let made = match finding.await {
+            let result = match finding.await {
                 Ok(edit) => make(&to_client, value, edit).await,
                 Err(why) => Err(why),
             };
-            let done = match made {
+            let done = match result {
                 Ok(()) => ActionResult::success(),
                 Err(why) => ActionResult::failure(why),
             };
@@ -177,11 +177,11 @@ impl GlobalState {
         };
         let finding = self.batch_edit(id, value);
         tokio::spawn(async move {
-            let made = finding.await.map(|edit| make(&to_client, value, edit));
-            let made = made.inspect_err(|why| to_client.show_message(Importance::Warning, why));
+            let result = finding.await.map(|edit| make(&to_client, value, edit));
+            let result = result.inspect_err(|why| to_client.show_message(Importance::Warning, why));
             let _ = reply.send(Ok(None));
-            let Ok(made) = made else { return };
-            if let Err(why) = made.await {
+            let Ok(result) = result else { return };
+            if let Err(why) = result.await {
                 to_client.show_message(Importance::Warning, &why);
             }
         });
@@ -219,10 +219,10 @@ fn make(
     edit: Option<WorkspaceEdit>,
 ) -> impl Future<Output = Result<(), String>> + Send + use<> {
     let label = format!("Set batch size to {value}");
-    let made = edit.map(|edit| to_client.apply_edit(&label, &edit));
+    let result = edit.map(|edit| to_client.apply_edit(&label, &edit));
     async {
-        match made {
-            Some(made) => made.await,
+        match result {
+            Some(result) => result.await,
             None => Ok(()),
         }
     }

@@ -213,10 +213,10 @@ impl Report {
 
     /// The findings, by file.
     fn found(&self) -> Vec<Placed> {
-        let Some((all, wanted)) = &self.found else { return Vec::new() };
-        let mut files = match wanted {
+        let Some((all, scope)) = &self.found else { return Vec::new() };
+        let mut files = match scope {
             FileScope::In(file) => vec![file.clone()],
-            FileScope::Everywhere => all.iter().flat_map(|kept| kept.files()).collect(),
+            FileScope::Everywhere => all.iter().flat_map(|set| set.files()).collect(),
         };
         files.sort_unstable();
         files.dedup();
@@ -244,7 +244,7 @@ impl Report {
         let places = found.finding.related.iter().take(RELATED_LIMIT);
         let places = places.filter_map(|(place, what)| {
             let file = found.set.root.join(&place.path);
-            let then = found.set.then(&place.path).unwrap_or_default();
+            let then = found.set.fingerprint_of(&place.path).unwrap_or_default();
             let (uri, index) = match self.open.get(&file) {
                 Some(open) => (open.uri.parse().ok()?, open.index.clone()),
                 None => (to_proto::uri(&file)?, SourceIndex::new(text_on_disk(&file)?)),

@@ -135,7 +135,7 @@ fn clear(state: &mut GlobalState, id: WorkspaceId) {
     workspace.measured.clear();
     workspace.findings.clear();
     workspace.problem = None;
-    workspace.said = None;
+    workspace.last_message = None;
     state.feed.changed(id);
     state.study_what_ifs(None);
     state.forget_failure(id);

@@ -62,7 +62,7 @@ pub(crate) fn start(state: &mut GlobalState, request: Request) {
             let is_wanted = state.awaits_consent(&document_id(&uri));
             let edited = code_action::Edited {
                 batch: state.batch_view_of(&document_id(&uri)),
-                applying: state.edit_context_of(&document_id(&uri)),
+                edit_context: state.edit_context_of(&document_id(&uri)),
             };
             answer(state, &uri, reply, move |view| {
                 let (range, context) = (params.range, &params.context);

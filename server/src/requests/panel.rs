@@ -52,9 +52,9 @@ impl GlobalState {
     /// The panel. It is started on first use.
     fn panel(&mut self) -> std::io::Result<&Panel> {
         if self.panel.is_none() {
-            let (questions, asked) = mpsc::channel(QUESTION_LIMIT);
+            let (questions, requests) = mpsc::channel(QUESTION_LIMIT);
             self.panel = Some(Panel::start(questions, self.feed.clone())?);
-            tokio::spawn(relay(asked, self.events.clone(), self.store.clone()));
+            tokio::spawn(relay(requests, self.events.clone(), self.store.clone()));
         }
         self.panel.as_ref().ok_or_else(|| std::io::Error::other("it was closed"))
     }
@@ -152,11 +152,11 @@ impl GlobalState {
         let to_client = self.to_client.clone();
         let finding = self.what_if_edit(id, None, name, at);
         tokio::spawn(async move {
-            let made = match finding.await {
+            let result = match finding.await {
                 Ok(found) => apply::make(&to_client, found).await,
                 Err(why) => Err(why),
             };
-            let done = match made {
+            let done = match result {
                 Ok(notes) if notes.is_empty() => ActionResult::success(),
                 Ok(notes) => ActionResult { done: true, message: Some(notes.join("; ")) },
                 Err(why) => ActionResult::failure(why),
@@ -200,7 +200,7 @@ impl GlobalState {
                 found: generation.and_then(|of| workspace.what_if.of(of)).cloned(),
                 message: workspace.what_if.message.clone(),
                 measuring: self.what_if_measured_now(id),
-                applying: measured.is_some().then(|| self.edit_context(id, None)),
+                edit_context: measured.is_some().then(|| self.edit_context(id, None)),
             },
             findings: generation.map(|generation| FindingsState {
                 set: workspace.findings.of(generation).cloned(),

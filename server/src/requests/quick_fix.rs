@@ -23,7 +23,7 @@ const MAX_FINDINGS: usize = 8;
 /// diagnostics there.
 pub(super) fn actions(
     view: &View,
-    applying: Option<&EditContext>,
+    edit_context: Option<&EditContext>,
     range: Range,
     given: &[Diagnostic],
 ) -> Vec<CodeActionOrCommand> {
@@ -36,7 +36,7 @@ pub(super) fn actions(
     if here.is_empty() {
         return Vec::new();
     }
-    let mut actions = fixes(view, applying, &here, given);
+    let mut actions = fixes(view, edit_context, &here, given);
     actions.extend(here.iter().filter_map(|placed| silencing(view, placed, given)));
     actions
 }
@@ -44,30 +44,32 @@ pub(super) fn actions(
 /// The edits that fix findings, without those refused in the current text.
 fn fixes(
     view: &View,
-    applying: Option<&EditContext>,
+    edit_context: Option<&EditContext>,
     here: &[&PlacedFinding<'_>],
     given: &[Diagnostic],
 ) -> Vec<CodeActionOrCommand> {
-    let Some(applying) = applying else { return Vec::new() };
+    let Some(edit_context) = edit_context else { return Vec::new() };
     // A module does not know its entry point, but the findings from its source text do.
     let entry = here.iter().find_map(|placed| placed.set.entry.as_ref());
     let fixable = here.iter().filter(|placed| {
         let own = placed.set.entry.as_ref();
-        applying.is_about(&placed.set.root) && (own.is_none() || own == entry)
+        edit_context.is_about(&placed.set.root) && (own.is_none() || own == entry)
     });
-    let (placed, wanted): (Vec<&PlacedFinding<'_>>, Vec<RequestedEdit>) = fixable
+    let (placed, requested): (Vec<&PlacedFinding<'_>>, Vec<RequestedEdit>) = fixable
         .filter_map(|placed| {
             let at = &placed.finding.at;
             Some((*placed, (placed.finding.fix?, vec![(at.path.clone(), placed.line)])))
         })
         .unzip();
-    if wanted.is_empty() {
+    if requested.is_empty() {
         return Vec::new();
     }
     let edits = Edits { encoding: view.encoding, versioned: view.client.versioned_edits };
-    let Ok(made) = applying.fix_findings(&wanted, entry, edits) else { return Vec::new() };
-    let made = placed.into_iter().zip(made).filter_map(|(placed, made)| {
-        let (edit, rewrite) = made.ok()?;
+    let Ok(prepared) = edit_context.fix_findings(&requested, entry, edits) else {
+        return Vec::new();
+    };
+    let prepared = placed.into_iter().zip(prepared).filter_map(|(placed, prepared)| {
+        let (edit, rewrite) = prepared.ok()?;
         Some(CodeActionOrCommand::CodeAction(CodeAction {
             title: named(rewrite.title),
             kind: Some(CodeActionKind::QUICKFIX),
@@ -77,7 +79,7 @@ fn fixes(
             ..CodeAction::default()
         }))
     });
-    made.collect()
+    prepared.collect()
 }
 
 /// The comment that silences a finding at its line.

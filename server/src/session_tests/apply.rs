@@ -200,7 +200,7 @@ async fn the_measured_script_is_edited_from_another_file() {
     fs::write(session.root.join("other.py"), "import torch\n").expect("written");
     let mut measured = session.measured();
     let recording = session.root.join("recording");
-    fs::create_dir(&recording).expect("made");
+    fs::create_dir(&recording).expect("created");
     let manifest = json!({"schema": 1, "entry": {"kind": "script", "path": "train.py"}});
     fs::write(recording.join("manifest.json"), manifest.to_string()).expect("written");
     if let crate::profiler::ProfileOutcome::Measured(profiled) = &mut measured {

@@ -16,12 +16,12 @@ async fn profiled(capabilities: Value) -> Session {
 /// The next diagnostics: severity, line and message of each.
 async fn published(session: &mut Session) -> Vec<String> {
     let params = session.client.notification("textDocument/publishDiagnostics").await;
-    let told = |diagnostic: &Value| {
+    let describe = |diagnostic: &Value| {
         let line = &diagnostic["range"]["start"]["line"];
         let message = diagnostic["message"].as_str().unwrap_or_default();
         format!("{} {line}: {message}", diagnostic["severity"])
     };
-    params["diagnostics"].as_array().expect("a list").iter().map(told).collect()
+    params["diagnostics"].as_array().expect("a list").iter().map(describe).collect()
 }
 
 /// A client that supports refreshing hints needs no second copy of them.
@@ -207,8 +207,8 @@ const KNOWN: [Known; 10] = [
 #[tokio::test]
 async fn known_clients_get_every_fact_in_a_supported_form() {
     for known in KNOWN {
-        let said: Value = serde_json::from_str(known.initialize).expect("JSON");
-        let capabilities = said["capabilities"].clone();
+        let params: Value = serde_json::from_str(known.initialize).expect("JSON");
+        let capabilities = params["capabilities"].clone();
         let mut session = Session::start();
         let options = json!({"trusted": true, "watchFiles": false});
         let hello = session.initialize_with(capabilities.clone(), options).await;
@@ -231,7 +231,9 @@ async fn known_clients_get_every_fact_in_a_supported_form() {
         run.end.send(session.measured()).expect("waiting");
         while session.client.status("idle").await["headline"].is_null() {}
         let refreshes = ["workspace/inlayHint/refresh", "workspace/codeLens/refresh"];
-        for (method, _) in refreshes.into_iter().zip(known.refreshes).filter(|(_, told)| *told) {
+        for (method, _) in
+            refreshes.into_iter().zip(known.refreshes).filter(|(_, expected)| *expected)
+        {
             let (id, _) = session.client.wait_for_request(method).await;
             session.client.reply(&id, Value::Null).await;
         }

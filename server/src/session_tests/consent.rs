@@ -279,9 +279,9 @@ async fn the_status_shows_background_jobs() {
         let exploring = session.exploring().await;
         loop {
             let status = session.client.status(state).await;
-            let told =
+            let activity =
                 if state == "running" { &status["run"]["reason"] } else { &status["message"] };
-            if told == "running other batch sizes" {
+            if activity == "running other batch sizes" {
                 break;
             }
         }
@@ -310,8 +310,8 @@ async fn runs_at_other_batch_sizes_show_progress_that_can_be_cancelled() {
     let event = crate::profiler::ProgressEvent { stage: stage.clone(), share: None };
     exploring.progress.send(event).await.expect("shown");
     loop {
-        let told = session.client.notification("$/progress").await;
-        if told["token"] == params["token"] && told["value"]["message"] == stage.as_str() {
+        let progress = session.client.notification("$/progress").await;
+        if progress["token"] == params["token"] && progress["value"]["message"] == stage.as_str() {
             break;
         }
     }
@@ -320,8 +320,8 @@ async fn runs_at_other_batch_sizes_show_progress_that_can_be_cancelled() {
     exploring.cancel.cancelled().await;
     drop(exploring);
     loop {
-        let told = session.client.notification("$/progress").await;
-        if told["token"] == params["token"] && told["value"]["kind"] == "end" {
+        let progress = session.client.notification("$/progress").await;
+        if progress["token"] == params["token"] && progress["value"]["kind"] == "end" {
             break;
         }
     }
@@ -337,7 +337,7 @@ async fn another_project_at_an_allowed_path_needs_consent() {
     // The folder is replaced during the session.
     let before = session.root.with_file_name("before");
     std::fs::rename(&session.root, &before).expect("moved");
-    std::fs::create_dir(&session.root).expect("made");
+    std::fs::create_dir(&session.root).expect("created");
     std::fs::copy(before.join("train.py"), session.root.join("train.py")).expect("copied");
     let script = session.uri("train.py");
     session.client.save(&script).await;

@@ -277,7 +277,7 @@ impl Play {
         let world = Counting::default();
         world.world().dice = seed;
         for root in &roots {
-            fs::create_dir(root).expect("made");
+            fs::create_dir(root).expect("created");
             fs::write(root.join("train.py"), SCRIPT).expect("written");
             world.world().consent.insert(root.clone(), Consent::default());
         }
@@ -435,7 +435,7 @@ impl Play {
                 self.replaced += 1;
                 let aside = root.with_file_name(format!("before-{}", self.replaced));
                 fs::rename(root, aside).expect("moved");
-                fs::create_dir(root).expect("made");
+                fs::create_dir(root).expect("created");
                 fs::write(root.join("train.py"), SCRIPT).expect("written");
                 self.consent(at, Consent::take_back);
                 // It is noticed at the next event there.

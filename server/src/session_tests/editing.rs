@@ -42,9 +42,9 @@ async fn heat_lists_the_hottest_statements() {
     let script = session.uri("train.py");
     let edit = json!([insert(0, 0, "# a comment\n"), insert(3, 4, "my_")]);
     session.client.change(&script, 2, edit).await;
-    let asked = json!({"textDocument": {"uri": script}});
-    let heat = session.client.request("ridgeline/heat", asked).await.expect("heat");
-    let told: Vec<String> = heat
+    let params = json!({"textDocument": {"uri": script}});
+    let heat = session.client.request("ridgeline/heat", params).await.expect("heat");
+    let statements: Vec<String> = heat
         .as_array()
         .into_iter()
         .flatten()
@@ -52,7 +52,7 @@ async fn heat_lists_the_hottest_statements() {
             format!("{} {} {}", hot["range"]["start"]["line"], hot["share"], hot["provenance"])
         })
         .collect();
-    assert_eq!(told, ["4 0.6 \"measured\"", "3 0.4 \"stale\""]);
+    assert_eq!(statements, ["4 0.6 \"measured\"", "3 0.4 \"stale\""]);
 
     let other = json!({"textDocument": {"uri": session.uri("other.py")}});
     assert_eq!(session.client.request("ridgeline/heat", other).await, Ok(json!([])));
@@ -66,19 +66,19 @@ async fn edits_keep_their_order_under_load() {
     let mut session = profiled(json!({})).await;
     let script = session.uri("train.py");
     let position = json!({"line": 0, "character": 0});
-    let mut asked = Vec::new();
+    let mut ids = Vec::new();
     for edit in 0..1000 {
         session.client.change(&script, edit + 2, json!([insert(0, 0, "xy\n")])).await;
         if edit % 10 == 0 {
             let params = json!({"textDocument": {"uri": script}, "position": position});
-            asked.push(session.client.begin("textDocument/hover", params).await);
+            ids.push(session.client.begin("textDocument/hover", params).await);
         }
         let undo =
             json!({"start": {"line": 0, "character": 1}, "end": {"line": 0, "character": 2}});
         session.client.change(&script, edit + 2, json!([{"range": undo, "text": ""}])).await;
     }
     assert_eq!(session.hints("train.py").await, ["1002: 40 ms · 40%", "1003: 60 ms · 60%"]);
-    for id in asked {
+    for id in ids {
         // A response for an outdated text is refused, and each request gets one response.
         if let Err(error) = session.client.answer(&json!(id)).await {
             assert_eq!(error["code"], -32801);

@@ -74,7 +74,7 @@ pub(super) struct StartedGpuMeasurement {
 
 pub(super) struct Fake {
     estimates: mpsc::UnboundedSender<StartedEstimate>,
-    begun: mpsc::UnboundedSender<StartedRun>,
+    run_starts: mpsc::UnboundedSender<StartedRun>,
     exploring: mpsc::UnboundedSender<StartedSweep>,
     measuring: mpsc::UnboundedSender<StartedComparison>,
     gpus: mpsc::UnboundedSender<StartedGpuMeasurement>,
@@ -109,9 +109,9 @@ impl Profiler for Fake {
         assert!(!self.panics.swap(false, Ordering::Relaxed), "on purpose");
         let cancel = permit.token().clone();
         let (end, ended) = oneshot::channel();
-        let begun = StartedRun { request, progress, cancel: cancel.clone(), end };
+        let run_starts = StartedRun { request, progress, cancel: cancel.clone(), end };
         // Sending fails if the test has ended.
-        let _ = self.begun.send(begun);
+        let _ = self.run_starts.send(run_starts);
         Box::pin(async move {
             tokio::select! {
                 outcome = ended => outcome.unwrap_or(ProfileOutcome::Cancelled),
@@ -221,8 +221,8 @@ impl Profiler for Fake {
     }
 
     fn newest(&self, _root: PathBuf, known: Option<PathBuf>) -> BoxedFuture<Option<Profiled>> {
-        let beside = self.outside_measurement.lock().expect("no test panics with it").clone();
-        Box::pin(async move { beside.filter(|newest| newest.recording != known) })
+        let measurement = self.outside_measurement.lock().expect("no test panics with it").clone();
+        Box::pin(async move { measurement.filter(|newest| newest.recording != known) })
     }
 }
 
@@ -230,7 +230,7 @@ impl Profiler for Fake {
 pub(super) struct Session {
     pub client: StrictClient,
     pub root: PathBuf,
-    pub begun: Mutex<mpsc::UnboundedReceiver<StartedRun>>,
+    pub run_starts: Mutex<mpsc::UnboundedReceiver<StartedRun>>,
     pub estimates: Mutex<mpsc::UnboundedReceiver<StartedEstimate>>,
     explored: Mutex<mpsc::UnboundedReceiver<StartedSweep>>,
     measured: Mutex<mpsc::UnboundedReceiver<StartedComparison>>,
@@ -248,7 +248,7 @@ impl Session {
     pub(super) fn start() -> Session {
         let folder = tempfile::tempdir().expect("a folder");
         let root = crate::documents::real_path(folder.path()).join("project");
-        fs::create_dir(&root).expect("made");
+        fs::create_dir(&root).expect("created");
         fs::write(root.join("train.py"), SCRIPT).expect("written");
         Session::start_in(folder, root)
     }
@@ -262,8 +262,8 @@ impl Session {
 
     fn start_in(folder: tempfile::TempDir, root: PathBuf) -> Session {
         let store = store_in(&folder);
-        let (begun, runs) = mpsc::unbounded_channel();
-        let (estimates, begun_estimates) = mpsc::unbounded_channel();
+        let (run_starts, runs) = mpsc::unbounded_channel();
+        let (estimates, estimate_starts) = mpsc::unbounded_channel();
         let (exploring, explored) = mpsc::unbounded_channel();
         let (measuring, measured) = mpsc::unbounded_channel();
         let (gpus, measured_gpus) = mpsc::unbounded_channel();
@@ -271,7 +271,7 @@ impl Session {
             estimates,
             exploring,
             measuring,
-            begun,
+            run_starts,
             gpus,
             unmeasured: Default::default(),
             prepared: AtomicUsize::new(0),
@@ -288,10 +288,10 @@ impl Session {
         let (output, from_server) = tokio::io::duplex(1 << 16);
         tokio::spawn(serve(profiler.clone(), Some(store), input, output));
         let client = StrictClient::new(to_server, from_server);
-        let (begun, estimates) = (Mutex::new(runs), Mutex::new(begun_estimates));
+        let (run_starts, estimates) = (Mutex::new(runs), Mutex::new(estimate_starts));
         let (explored, measured) = (Mutex::new(explored), Mutex::new(measured));
         let gpus = Mutex::new(measured_gpus);
-        Session { client, root, begun, estimates, explored, measured, gpus, profiler, folder }
+        Session { client, root, run_starts, estimates, explored, measured, gpus, profiler, folder }
     }
 
     /// Starts and initializes a server, for a client with `capabilities` that vouches for the
@@ -336,8 +336,8 @@ impl Session {
 
     /// The next started run.
     pub(super) async fn next_run(&self) -> StartedRun {
-        let mut begun = self.begun.lock().await;
-        let next = tokio::time::timeout(Duration::from_secs(120), begun.recv());
+        let mut run_starts = self.run_starts.lock().await;
+        let next = tokio::time::timeout(Duration::from_secs(120), run_starts.recv());
         next.await.expect("a run did not begin").expect("a profiler")
     }
 
@@ -379,7 +379,7 @@ impl Session {
 
     /// Whether there is an unreceived run.
     pub(super) async fn has_run(&self) -> bool {
-        !self.begun.lock().await.is_empty()
+        !self.run_starts.lock().await.is_empty()
     }
 
     /// The next started estimate.

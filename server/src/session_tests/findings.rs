@@ -165,14 +165,14 @@ async fn costs_follow_the_probes() {
     *session.profiler.probed.lock().expect("no panic") = probed;
     session.initialize(client(), true).await;
     run(&mut session, "train.py", profiled).await;
-    let said = |shown: &[Value]| {
+    let message_of = |shown: &[Value]| {
         let [diagnostic] = shown else { panic!("{shown:?}") };
         diagnostic["message"].as_str().expect("a text").to_owned()
     };
-    let mut message = said(&published(&mut session).await);
+    let mut message = message_of(&published(&mut session).await);
     // The finding is first shown without the probes, unless they finish earlier.
     if message.contains("(20%)") {
-        message = said(&published(&mut session).await);
+        message = message_of(&published(&mut session).await);
     }
     assert!(message.contains("(40%)"), "{message}");
     session.client.goodbye().await;
@@ -335,9 +335,9 @@ async fn findings_from_source_text_are_fixed_in_modules() {
     }
     assert_eq!(published_in(&mut session, "evaluation.py").await.len(), 1);
     let found = session.code_actions_in("evaluation.py", 3, json!({"diagnostics": []})).await;
-    let mended = &found[0]["edit"]["documentChanges"][0];
-    assert_eq!(mended["textDocument"]["uri"], session.uri("evaluation.py"), "{found:?}");
-    let new = mended["edits"].to_string();
+    let fixed = &found[0]["edit"]["documentChanges"][0];
+    assert_eq!(fixed["textDocument"]["uri"], session.uri("evaluation.py"), "{found:?}");
+    let new = fixed["edits"].to_string();
     assert!(new.contains("@torch.no_grad()") && new.contains("import torch"), "{new}");
     session.client.goodbye().await;
 }

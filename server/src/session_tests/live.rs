@@ -327,7 +327,7 @@ async fn a_closed_document_is_read_from_disk() {
 async fn two_projects_have_separate_estimates() {
     let mut session = measured().await;
     let other = session.root.join("other");
-    std::fs::create_dir(&other).expect("made");
+    std::fs::create_dir(&other).expect("created");
     std::fs::write(other.join("train.py"), SCRIPT).expect("written");
     let script = session.uri("other/train.py");
     session.client.open(&script, SCRIPT).await;

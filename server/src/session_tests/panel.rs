@@ -102,9 +102,9 @@ async fn a_client_that_opens_nothing_gets_the_address() {
             answer["id"] = id;
             session.client.send(&answer).await;
         }
-        let said = session.client.notification("window/showMessage").await;
-        let said = said["message"].as_str().expect("a text");
-        let panel = Panel::at(said.strip_prefix("The panel is at ").expect("an address"));
+        let shown_message = session.client.notification("window/showMessage").await;
+        let shown_message = shown_message["message"].as_str().expect("a text");
+        let panel = Panel::at(shown_message.strip_prefix("The panel is at ").expect("an address"));
         assert_eq!(panel.document().await["recording"], Value::Null);
         session.client.goodbye().await;
     }
@@ -243,8 +243,8 @@ async fn without_document_support_the_page_gets_the_place() {
             let (id, _) = session.client.wait_for_request("window/showDocument").await;
             session.client.reply(&id, json!({"success": false})).await;
         }
-        let said = session.client.notification("window/showMessage").await;
-        assert_eq!(said["message"], "train.py:3");
+        let shown_message = session.client.notification("window/showMessage").await;
+        assert_eq!(shown_message["message"], "train.py:3");
         let answer = clicked.await.expect("an answer").json();
         assert_eq!(answer["done"], false);
         assert!(answer["message"].as_str().is_some_and(|why| why.contains("train.py:3")));
@@ -257,8 +257,8 @@ async fn an_editor_that_never_answers_does_not_keep_the_page_waiting() {
     let (mut session, panel) = measured(true).await;
     let clicked = tokio::spawn(async move { panel.post("/api/jump", &line(3)).await });
     session.client.wait_for_request("window/showDocument").await;
-    let said = session.client.notification("window/showMessage").await;
-    assert_eq!(said["message"], "train.py:3");
+    let shown_message = session.client.notification("window/showMessage").await;
+    assert_eq!(shown_message["message"], "train.py:3");
     assert_eq!(clicked.await.expect("an answer").json()["done"], false);
     session.client.goodbye().await;
 }
@@ -276,8 +276,8 @@ async fn invalid_places() {
     ] {
         let answer = panel.post("/api/jump", &body).await.json();
         assert_eq!(answer["done"], false);
-        let said = answer["message"].as_str().unwrap_or_default();
-        assert!(said.contains(why), "{body}: {said}");
+        let shown_message = answer["message"].as_str().unwrap_or_default();
+        assert!(shown_message.contains(why), "{body}: {shown_message}");
     }
     let script = session.uri("train.py");
     let without = SCRIPT.replace("    loss = model(batch)\n", "");
@@ -369,7 +369,7 @@ async fn nothing_runs_from_the_panel_without_consent() {
 async fn workspaces_have_separate_panels() {
     let (mut session, panel) = measured(true).await;
     let other = session.root.join("other");
-    fs::create_dir(&other).expect("made");
+    fs::create_dir(&other).expect("created");
     let added = json!([{"uri": super::fake::uri(&other), "name": "other"}]);
     let event = json!({"event": {"added": added, "removed": []}});
     session.client.notify("workspace/didChangeWorkspaceFolders", event).await;

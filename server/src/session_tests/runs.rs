@@ -161,7 +161,7 @@ async fn a_choice_of_scripts_is_asked_once_and_remembered() {
 async fn several_roots_are_separate() {
     let mut session = Session::initialized(json!({}), true).await;
     let other = session.root.parent().expect("a parent").join("other");
-    std::fs::create_dir(&other).expect("made");
+    std::fs::create_dir(&other).expect("created");
     std::fs::write(other.join("train.py"), super::fake::SCRIPT).expect("written");
     let added = json!([{"uri": super::fake::uri(&other), "name": "other"}]);
     let event = json!({"event": {"added": added, "removed": []}});
@@ -217,7 +217,7 @@ async fn a_run_that_waits_begins_after_one_that_panicked() {
     };
     // One run is queued for each of two folders, and the first one panics.
     let other = session.root.with_file_name("other");
-    std::fs::create_dir(&other).expect("made");
+    std::fs::create_dir(&other).expect("created");
     std::fs::write(other.join("train.py"), super::fake::SCRIPT).expect("written");
     let script = super::fake::uri(&other.join("train.py"));
     session.client.open(&script, super::fake::SCRIPT).await;

@@ -90,8 +90,8 @@ async fn measure(session: &mut Session, name: &str) {
 }
 
 async fn next_message(session: &mut Session) -> String {
-    let said = session.client.notification("window/showMessage").await;
-    said["message"].as_str().expect("a text").to_owned()
+    let message = session.client.notification("window/showMessage").await;
+    message["message"].as_str().expect("a text").to_owned()
 }
 
 #[tokio::test]
@@ -191,9 +191,9 @@ async fn recomputed_activations_are_chosen_by_line() {
     let steps = what_ifs["recompute"].as_array().expect("steps");
     let is_one = |step: &&Value| step["is_an_edit"] == true && step["lines"] != json!([]);
     let step = steps.iter().find(is_one).expect("a step that is an edit");
-    let asked = |lines: &Value| json!({"workspace": 0, "name": "recompute", "action": "apply", "lines": lines});
-    let asked_well = asked(&step["lines"]);
-    let (answer, edited) = tokio::join!(panel.post("/api/whatif", &asked_well), async {
+    let request = |lines: &Value| json!({"workspace": 0, "name": "recompute", "action": "apply", "lines": lines});
+    let accepted = request(&step["lines"]);
+    let (answer, edited) = tokio::join!(panel.post("/api/whatif", &accepted), async {
         let (id, params) = session.client.wait_for_request("workspace/applyEdit").await;
         session.client.reply(&id, json!({"applied": true})).await;
         params
@@ -201,11 +201,11 @@ async fn recomputed_activations_are_chosen_by_line() {
     assert_eq!(answer.json()["done"], true);
     assert!(edited.to_string().contains("checkpoint"), "{edited}");
     let nowhere = json!([{"file": 99, "line": 1}]);
-    let answer = panel.post("/api/whatif", &asked(&nowhere)).await.json();
+    let answer = panel.post("/api/whatif", &request(&nowhere)).await.json();
     assert_eq!(answer["message"], "That file is not on this machine.");
     // A partial edit is refused.
     let many = json!(vec![step["lines"][0].clone(); 65]);
-    let answer = panel.post("/api/whatif", &asked(&many)).await.json();
+    let answer = panel.post("/api/whatif", &request(&many)).await.json();
     assert_eq!(answer["message"], "One edit can change at most 64 lines.");
     session.client.goodbye().await;
 }
@@ -228,9 +228,9 @@ async fn without_a_recording_the_reason_is_shown() {
 async fn a_measurement_is_shown_next_to_its_prediction() {
     let (mut session, panel) = known().await;
     measure(&mut session, NAME).await;
-    let begun = session.measuring().await;
-    assert_eq!(begun.request.compared.prediction.names, [NAME]);
-    let texts = &begun.request.compared.texts;
+    let comparison = session.measuring().await;
+    assert_eq!(comparison.request.compared.prediction.names, [NAME]);
+    let texts = &comparison.request.compared.texts;
     assert!(texts.iter().any(|(path, _)| path.ends_with("train.py")), "{texts:?}");
     wait_for_what_ifs(&panel, |what_ifs| what_ifs["measuring"] == NAME).await;
     let sides = |after_ns: f64| Sides { before_ns: 2e6, after_ns, ..Sides::default() };
@@ -238,16 +238,16 @@ async fn a_measurement_is_shown_next_to_its_prediction() {
         version: VERSION,
         name: NAME.to_owned(),
         when_unix_ms: 7,
-        device: begun.request.compared.measured.profile.device.display_name().into_owned(),
+        device: comparison.request.compared.measured.profile.device.display_name().into_owned(),
         predicted: sides(1e6),
         measured: sides(1.25e6),
         ..Pair::default()
     };
-    pairs::add(&session.store(), &session.root, &pair).expect("kept");
+    pairs::add(&session.store(), &session.root, &pair).expect("stored");
     let compared = ProfileOutcome::Compared { pair: Box::new(pair), not_kept: None };
-    begun.end.send(compared).expect("waiting");
-    let said = next_message(&mut session).await;
-    assert!(said.ends_with("1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted"), "{said}");
+    comparison.end.send(compared).expect("waiting");
+    let message = next_message(&mut session).await;
+    assert!(message.ends_with("1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted"), "{message}");
     let what_ifs = wait_for_what_ifs(&panel, |what_ifs| what_ifs["measuring"].is_null()).await;
     assert_eq!(row(&what_ifs)["measured"]["speedup"], 1.6);
     assert_eq!(what_ifs["accuracy"]["pairs"], 1);
@@ -257,20 +257,20 @@ async fn a_measurement_is_shown_next_to_its_prediction() {
 #[tokio::test]
 async fn a_measurement_can_be_stopped_and_can_fail() {
     let (mut session, panel) = known().await;
-    let asked = json!({"workspace": 0, "name": NAME, "action": "measure"});
-    assert_eq!(panel.post("/api/whatif", &asked).await.json(), json!({"done": true}));
-    let begun = session.measuring().await;
+    let request = json!({"workspace": 0, "name": NAME, "action": "measure"});
+    assert_eq!(panel.post("/api/whatif", &request).await.json(), json!({"done": true}));
+    let comparison = session.measuring().await;
     session.client.command("ridgeline.stop", json!([])).await.expect("done");
-    begun.cancel.cancelled().await;
+    comparison.cancel.cancelled().await;
     wait_for_what_ifs(&panel, |what_ifs| what_ifs["measuring"].is_null()).await;
-    assert_eq!(panel.post("/api/whatif", &asked).await.json(), json!({"done": true}));
+    assert_eq!(panel.post("/api/whatif", &request).await.json(), json!({"done": true}));
     let failed = ProfileOutcome::NotCompared { message: "the program failed: E".to_owned() };
     session.measuring().await.end.send(failed).expect("waiting");
     assert_eq!(next_message(&mut session).await, "the program failed: E");
     wait_for_what_ifs(&panel, |what_ifs| what_ifs["message"] == "the program failed: E").await;
     for action in ["", "run"] {
-        let asked = json!({"workspace": 0, "name": NAME, "action": action});
-        assert_eq!(panel.post("/api/whatif", &asked).await.status, 422, "{action}");
+        let request = json!({"workspace": 0, "name": NAME, "action": action});
+        assert_eq!(panel.post("/api/whatif", &request).await.status, 422, "{action}");
     }
     session.client.goodbye().await;
 }
@@ -301,16 +301,16 @@ async fn nothing_is_measured_without_consent() {
     let panel = opened(&mut session).await;
     // Studying a recording runs nothing.
     wait_for_what_ifs(&panel, |what_ifs| !what_ifs["before"].is_null()).await;
-    let asked = json!({"workspace": 0, "name": NAME, "action": "measure"});
-    let answer = panel.post("/api/whatif", &asked).await.json();
+    let request = json!({"workspace": 0, "name": NAME, "action": "measure"});
+    let answer = panel.post("/api/whatif", &request).await.json();
     assert_eq!(answer["message"], "Your editor is asking for permission to run.");
     let (id, params) = session.client.wait_for_request("window/showMessageRequest").await;
     assert!(!session.is_measuring().await);
     let once = params["actions"].as_array().and_then(|actions| actions.first());
     session.client.reply(&id, once.cloned().expect("a way to say yes")).await;
     // It continues with the answer.
-    let begun = session.measuring().await;
-    assert_eq!(begun.request.compared.prediction.names, [NAME]);
-    begun.end.send(ProfileOutcome::Cancelled).expect("waiting");
+    let comparison = session.measuring().await;
+    assert_eq!(comparison.request.compared.prediction.names, [NAME]);
+    comparison.end.send(ProfileOutcome::Cancelled).expect("waiting");
     session.client.goodbye().await;
 }

@@ -89,9 +89,9 @@ fn stand_ins_come_last_and_are_read_back() {
     }
     let wanted = ProbeKinds { stand_ins: true, ..ProbeKinds::NONE };
     let list = probe_list(&graph, None, None, 10.0, wanted);
-    let mut asked: Vec<u32> = list.operators.iter().map(|(operator, _)| *operator).collect();
-    asked.sort_unstable();
-    assert_eq!(asked, [0, 1, 2]);
+    let mut requested: Vec<u32> = list.operators.iter().map(|(operator, _)| *operator).collect();
+    requested.sort_unstable();
+    assert_eq!(requested, [0, 1, 2]);
     let name = &list.stand_ins[0].name;
     let answer = format!(
         r#"{{"operators": [{{"name": "aten::bmm", "same": 100}}, {{"name": "aten::softmax"}},
@@ -121,8 +121,8 @@ fn gpus_run_other_library_settings_and_sizes() {
         graph.push(gpu, task);
     }
     let ways = |list: &ProbeList| -> Vec<Value> {
-        let asked = list.request["operators"].as_array().into_iter().flatten();
-        asked.map(|one| one["variants"].clone()).collect()
+        let requested = list.request["operators"].as_array().into_iter().flatten();
+        requested.map(|one| one["variants"].clone()).collect()
     };
     let mut manifest = Manifest::default();
     manifest.settings.matmul_precision = Some("highest".to_owned());
@@ -154,8 +154,8 @@ fn the_request_matches_the_documentation() {
 
 #[test]
 fn ratios_of_layers_to_cells_are_read() {
-    let asked = r#"{"cells": [{"type": "LSTM"}, {"type": "GRU"}, {"type": "GRU"}]}"#;
-    let request = serde_json::from_str(asked).expect("an object");
+    let requested = r#"{"cells": [{"type": "LSTM"}, {"type": "GRU"}, {"type": "GRU"}]}"#;
+    let request = serde_json::from_str(requested).expect("an object");
     let list = ProbeList { cells: vec![3, 5, 7], request, ..ProbeList::default() };
     let answer = r#"{"cells": [{"type": "LSTM", "cell": 100, "layer": 25},
                                    {"type": "RNN_TANH", "cell": 100, "layer": 25},

@@ -44,7 +44,7 @@ impl Program {
         let path = finding.at.path.as_str();
         let index = self.sources.text(path).map(SourceIndex::new);
         let line = index
-            .zip(set.then(path))
+            .zip(set.fingerprint_of(path))
             .and_then(|(index, then)| CurrentText::new(then, &index).line(finding.at.line));
         let Some(line) = line else {
             return Some(Err("the line has changed since it was measured".to_owned()));

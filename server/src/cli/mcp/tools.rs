@@ -176,9 +176,9 @@ impl Tools {
                 .iter()
                 .filter(|one| (one.statement.0..=one.statement.1).contains(&args.line));
             let here: Vec<_> = here.map(|one| (one.finding, one.profile())).collect();
-            let beside = HoverContext { findings: &here, ..HoverContext::default() };
+            let hover_context = HoverContext { findings: &here, ..HoverContext::default() };
             let offset = source.code_on_line(args.line).start;
-            let page = hover(profile, beside, &costs, &source, offset);
+            let page = hover(profile, hover_context, &costs, &source, offset);
             page.map(|page| page.plain).ok_or_else(|| {
                 Failure::failed(
                     format!("line {} of {} has no measured cost", args.line, printable(&args.file)),
@@ -293,8 +293,8 @@ impl Tools {
     async fn predict_gpus(&self, Parameters(args): Parameters<PredictArgs>) -> CallToolResponse {
         self.read(args.path, move |_, latest| {
             let (mut table, _) = known_devices::of_project(&latest.profiled.root);
-            let wanted = if args.gpus.is_empty() { vec!["all".to_owned()] } else { args.gpus };
-            let chosen = predict::choose(&wanted, &mut table)?;
+            let gpus = if args.gpus.is_empty() { vec!["all".to_owned()] } else { args.gpus };
+            let chosen = predict::choose(&gpus, &mut table)?;
             let recording = latest.profiled.recording.as_deref();
             let recording =
                 recording.ok_or_else(|| Failure::failed("the run left no recording", ""))?;
